@@ -62,7 +62,7 @@ class XAxis:
 
 
 def make_x_axis(values: Iterable[X], log: bool) -> XAxis:
-    """Return the axis of these values: numbers, then words in the given order, then infinity, then None."""
+    """Return the axis for these values, in the order numbers, words, infinity, None; words keep the given order."""
     distinct = list(dict.fromkeys(values))
     numbers = sorted(x for x in distinct if isinstance(x, float) and math.isfinite(x))
     words = [x for x in distinct if isinstance(x, str)]

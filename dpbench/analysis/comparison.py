@@ -16,7 +16,7 @@ from dpbench.records.result import TWO_SEEDS_REMARK, Result
 
 
 def describe_replacement(result: Result, file: Path) -> str:
-    """Describe what the file of a new result holds so far: nothing, the same predictions, or other predictions."""
+    """Describe the stored file that a new result replaces: missing, the same predictions, or other predictions."""
     try:
         before = Result.read(file)
     except DataError:
@@ -54,7 +54,7 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
 
 
 def name_result(filed: StoredResult) -> str:
-    """Return the file, learner and ε of a result. The name of the file does not show the other two."""
+    """Return the file, learner and ε of a result, because a file name shows neither learner nor ε."""
     return f"{filed.file} ({_name_learner(filed.result)})"
 
 

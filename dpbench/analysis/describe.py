@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.formats import round_down, round_up, write_score
+from dpbench.analysis.formats import write_lower_bound, write_score, write_upper_bound
 from dpbench.analysis.risk import Risk, describe_largest_risk, describe_risk, membership_risk
 from dpbench.analysis.rows import SELECTION_WORDS
 from dpbench.analysis.tables import ComponentNamer, write_result_label
@@ -53,7 +53,7 @@ HIDDEN_PROVENANCE = {"code", "dpbench", "commit", "dirty", "device", "processor"
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of a result: its name, and texts that can each stand alone."""
+    """A fact of a result: a name and texts, each complete on its own."""
 
     name: str
     texts: tuple[str, ...]
@@ -127,7 +127,7 @@ def describe_result(
 
 
 def describe_together(results: Sequence[Result], named: ComponentNamer) -> Description:
-    """Return the facts of several results of one protocol; each distinct text of a fact appears once."""
+    """Return the facts of several results of one protocol, with each distinct text of a fact once."""
     found: dict[str, dict[str, dict[str, None]]] = {}
     risk = functools.cache(membership_risk)
     for result in results:
@@ -173,7 +173,7 @@ def _describe_search(result: Result) -> Iterator[str]:
 
 
 def count_public(result: Result) -> int:
-    """Count the public examples, whether or not the learner reads them."""
+    """Count the public examples, also if the learner does not read them."""
     there = result.task.overlap.get("public in private")
     return max(result.task.public, there.among if there else 0)
 
@@ -253,8 +253,8 @@ def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...
     `size` is the number of private units, or None if it is not recorded.
     """
     other, whose = privacy.independent, f"for one {spec.unit or 'image'}"
-    bounds = f"{round_down(other.lower)} to {round_up(other.upper)} by {other.accountant}"
-    stated = f"ε {round_up(privacy.epsilon)} {whose} by {privacy.accountant}"
+    bounds = f"{write_lower_bound(other.lower)} to {write_upper_bound(other.upper)} by {other.accountant}"
+    stated = f"ε {write_upper_bound(privacy.epsilon)} {whose} by {privacy.accountant}"
     names = f"{privacy.accountant}, checked by {other.accountant}"
     yield Fact("guarantee", (f"{stated}, {bounds}",), brief=True, shared=(f"ε {spec.epsilon:g} {whose}, {names}",))
     pure = " (pure)" * (not privacy.delta)
@@ -309,7 +309,7 @@ def render_terminal(pairs: Iterable[tuple[str, str]]) -> Table:
 
 
 def render_markdown(description: Description, lines: Iterable[str] = ()) -> str:
-    """Return a description in Markdown: a heading per section, a bullet per fact, and `lines` as they are."""
+    """Render a description in Markdown: a heading per section, a bullet per fact, and `lines` unchanged."""
     parts = [f"# {_escape_markdown(description.title)}"]
     for section in description.sections:
         if section.facts:

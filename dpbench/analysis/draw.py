@@ -154,7 +154,7 @@ class Line:
     band: bool = False  # intervals as one area, and not a stroke each
 
 
-def to_chart_units(metric: str, score: Interval) -> Interval:
+def convert_to_chart_units(metric: str, score: Interval) -> Interval:
     """Convert a score to the units of its chart: a share of 1 becomes percent."""
     scale = (
         METRIC_FACTS[metric].scale if metric in METRIC_FACTS else 100.0
@@ -208,7 +208,7 @@ def marker_options(style: LearnerStyle, size: float) -> dict[str, Any]:
 
 
 def label_line_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str]) -> None:
-    """Write each line's name and marker beside the end of the line, apart from the other names."""
+    """Write each line's name and marker at the end of the line, spread apart so that names do not overlap."""
     low, high = axes.get_ylim()
     gap, across = (high - low) / 20, axes.get_yaxis_transform()
     ends = [line.points[max(line.points)].mean for line in drawn]
@@ -235,7 +235,7 @@ def _draw_name(
 
 
 def spread_positions(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return positions as near to `wanted` as possible, in the same order, at least `gap` apart, from `low` to `high`.
+    """Return positions close to `wanted`, in the same order, at least `gap` apart and within [low, high].
 
     >>> spread_positions([1.0, 1.0, 5.0], 1.0, 0.0, 9.0), spread_positions([8.0, 9.0, 9.0], 1.0, 0.0, 9.0)
     ([1.0, 2.0, 5.0], [7.0, 8.0, 9.0])

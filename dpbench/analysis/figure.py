@@ -12,11 +12,11 @@ from dpbench.analysis.axis import XAxis, make_x_axis
 from dpbench.analysis.draw import (
     Line,
     check_matplotlib,
+    convert_to_chart_units,
     draw_lines,
     label_powers_of_ten,
     new_figure,
     score_without_interval,
-    to_chart_units,
     write_chart,
 )
 from dpbench.analysis.figure_data import FigureData, FigureSeries, Point
@@ -174,11 +174,11 @@ def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], ax
 
 def _scale_score(collected: FigureData, score: Interval) -> Interval:
     """Return a score in the figure's units. On a logarithmic scale, 0 is drawn below all measured scores."""
-    shown = to_chart_units(collected.plot.metric, score)
+    shown = convert_to_chart_units(collected.plot.metric, score)
     if collected.plot.height == "linear":
         return shown
     means = [interval.mean for interval in collected.measured.values() if interval.mean > 0]
-    least = to_chart_units(collected.plot.metric, score_without_interval(min(means, default=1.0) / 2)).mean
+    least = convert_to_chart_units(collected.plot.metric, score_without_interval(min(means, default=1.0) / 2)).mean
     low, high = (None if end is None else max(end, least) for end in (shown.low, shown.high))
     return Interval(mean=max(shown.mean, least), low=low, high=high)
 

@@ -42,32 +42,32 @@ def write_percent_score(score: Interval) -> str:
 
 
 def clamp_interval(metric: str, score: Interval) -> Interval:
-    """Cut an interval to the values that the metric can have, because Student's t intervals can exceed them."""
+    """Clip an interval to the metric's range, because intervals by Student's t can exceed it."""
     low, high = (
         None if end is None else min(max(end, 0.0), METRIC_FACTS[metric].most) for end in (score.low, score.high)
     )
     return Interval(mean=score.mean, low=low, high=high)
 
 
-def round_up(value: float, digits: int = 4) -> str:
-    """Return an upper bound rounded up to some significant digits, so that a page never states less than the file.
+def write_upper_bound(value: float, digits: int = 4) -> str:
+    """Write an upper bound, rounded up to some significant digits so that no page understates it.
 
-    >>> round_up(0.9999912), round_up(1.00001), round_up(37.3064), round_up(math.inf), round_up(0.0)
-    ('1', '1.001', '37.31', '∞', '0')
+    >>> [write_upper_bound(value) for value in (0.9999912, 1.00001, 37.3064, math.inf, 0.0)]
+    ['1', '1.001', '37.31', '∞', '0']
     """
-    return _round_digits(value, digits, ROUND_CEILING)
+    return _write_rounded(value, digits, ROUND_CEILING)
 
 
-def round_down(value: float, digits: int = 4) -> str:
-    """Return a lower bound rounded down to some significant digits.
+def write_lower_bound(value: float, digits: int = 4) -> str:
+    """Write a lower bound, rounded down to some significant digits.
 
-    >>> round_down(0.97996)
+    >>> write_lower_bound(0.97996)
     '0.9799'
     """
-    return _round_digits(value, digits, ROUND_FLOOR)
+    return _write_rounded(value, digits, ROUND_FLOOR)
 
 
-def _round_digits(value: float, digits: int, way: str) -> str:
+def _write_rounded(value: float, digits: int, way: str) -> str:
     if math.isinf(value):
         return "∞"
     exact = Decimal(value)

@@ -50,7 +50,7 @@ class ResultGrid(Generic[Row_co]):
     x: tuple[float, ...] = ()  # those values, where they are numbers
 
     def row_metric(self, row: ResultRow) -> Metric:
-        """Return the metric of a row's score: the grid's metric, or that of the row's board if the grid has none."""
+        """Return the metric of a row's score: the grid's metric or, if the grid has none, that of the row's board."""
         return self.metric or row.protocol.metric
 
     def score(self, row: ResultRow) -> Interval:

@@ -1,4 +1,4 @@
-"""Colours and marks: a learner has the same in terminals, pages, PNG and SVG, and all heat maps share one scale.
+"""Colours and marks: a learner has the same colour and mark on every page and in every figure; heat maps share a scale.
 
 There are eight colours, each with a variant for light and for dark paper. Readers who see no red, no green or no blue
 can tell them apart. Nine marks combine with them, so that seventy-two learners differ. References (public labels alone,

@@ -1,4 +1,4 @@
-"""Rows of tables: a result's typed facts, and its standing among the results with which it is compared."""
+"""Rows of tables: the typed facts of a result, and its standing among comparable results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ResultFacts:
 
 @dataclass(frozen=True)
 class ResultStanding:
-    """The standing of a result among the results with which it is compared, in a table column or on its board."""
+    """The standing of a result among comparable results, in a table column or on its board."""
 
     tied: bool  # the best of them, or statistically tied with it
     behind: float | None  # how far from the best of them, in the metric's own unit; below 0 for a better reference
@@ -131,7 +131,7 @@ def collect_facts(result: Result) -> ResultFacts:
 
 
 def merit(metric: str, score: Interval) -> float:
-    """Return the mean of a score, negated if lower is better, so that a larger merit is always better."""
+    """Return the mean of a score, with the sign changed if lower is better: larger merit is better."""
     return score.mean if METRIC_FACTS[metric].higher else -score.mean
 
 
@@ -149,13 +149,13 @@ def distance_behind(metric: str, score: Interval, best: Interval) -> float:
 
 
 def sort_options(component: Component) -> Component:
-    """Return the component with sorted options, as files have them; a new result may have them in another order."""
+    """Sort a component's options as stored files do, because a new result may have another order."""
     parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
     return component.with_parts(parts)
 
 
 def read_origin(provenance: Mapping[str, Any]) -> Origin:
-    """Return the origin that a record states, without values that are not in dpbench's format."""
+    """Read the origin from a record's provenance, leaving out values that are not in dpbench's format."""
     text = {
         name: str(provenance.get(name))
         for name, form in _ORIGIN_PATTERNS.items()

@@ -65,7 +65,7 @@ def make_grids(
 
 
 def _split_by_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Split results whose data changed between runs, because they are not comparable; titles then name the data."""
+    """Split results whose data changed between runs, because their scores are not comparable; titles name the data."""
     found = defaultdict[str, list[StoredResult]](list)
     for stored in filed:
         task = stored.result.task
@@ -126,7 +126,7 @@ def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Res
 
 
 def _non_private_learners(filed: Sequence[StoredResult]) -> set[str]:
-    """Return the learners that have results at ε = ∞ only, if other learners have private results."""
+    """Return the learners whose only results are at ε = ∞, provided that other learners have private results."""
     without = {stored.result.spec.learner.name for stored in filed if math.isinf(stored.result.spec.epsilon)}
     private = {stored.result.spec.learner.name for stored in filed if not math.isinf(stored.result.spec.epsilon)}
     return without - private if private else set()
@@ -141,7 +141,7 @@ def _group_by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResul
 
 
 def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Separate results that share a column: by their differing settings, then by seeds, then by digest."""
+    """Separate results in the same column by differing settings, then by seeds, then by digest."""
     if not _has_shared_column(filed):
         return {name: filed}
     differing, found = _list_differing_options(filed), defaultdict[str, list[StoredResult]](list)
@@ -229,7 +229,7 @@ def pairing_key(result: Result) -> tuple[object, ...]:
 
 
 def _reference_rows(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
-    """Return a reference's row at every ε: its result at this ε, or another of its results if it has none there."""
+    """Return a reference's row for every ε; where it has no result, the row of another of its results."""
     at = {stored.result.spec.epsilon: stored for stored in filed}
     return {epsilon: make_row(at.get(epsilon, filed[-1])) for epsilon in x}
 

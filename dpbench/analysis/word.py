@@ -1,4 +1,4 @@
-"""Claims of a result that nobody has checked. Pages show them as the author's word."""
+"""Claims of a result that nobody has checked, marked on pages as the author's word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attack: how well all answers together tell planted examples from examples that were left out.
+"""The membership attack: tell planted canaries from canaries that were left out, by all answers together.
 
 Canary i is in the data with chance 1/2 and contributes its clip on coordinate i (`privacy.witness`). Its score is the
 log-likelihood ratio of the number released there, which is the most powerful test (Neyman and Pearson). Scores of
@@ -53,7 +53,7 @@ class CanaryScores:
         return len(self._member)
 
     def add(self, shares: Sequence[np.ndarray], sigma: float, rate: float) -> None:
-        """Add the numbers that a question released at the canaries' coordinates: one array (m,) per block, in clips.
+        """Add a released answer at the canaries' coordinates: one array (m,) per block, in units of the clip.
 
         The mean over blocks has the canary's share as its mean, and sigma as its standard deviation.
         """
@@ -66,12 +66,12 @@ class CanaryScores:
         self._sampled |= rate < 1
 
     @property
-    def any(self) -> bool:
-        """Whether any question released numbers at the canaries' coordinates; a choice releases none there."""
+    def has_scores(self) -> bool:
+        """Whether any answer included the canaries' coordinates; answers of choices do not."""
         return self._precision > 0
 
     def summarise(self) -> Attack:
-        """Guess that high scores are members and low scores are not, a fixed number of times, and count the hits.
+        """Guess membership from the highest and lowest scores, a fixed number of guesses, and count correct guesses.
 
         Where samples are drawn, a low score may belong to a member that was never sampled, so only the highest are
         used.

@@ -113,7 +113,7 @@ def audit_prepared(
     found = (
         replays.summarise(),
         evidence.noise.summarise(),
-        evidence.scores.summarise() if evidence.scores.any else None,
+        evidence.scores.summarise() if evidence.scores.has_scores else None,
     )
     own = evidence.own.summarise() if evidence.own is not None else None
     left_out = [SEARCH_LEFT_OUT] * bool(privacy.repeats) + [CHOICES_LEFT_OUT] * (not all(use.gaussian for use in plan))
@@ -157,7 +157,7 @@ def _draw_search_run(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
 
 
 def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:
-    """Return whether the predictions equal the result's for this seed; None if the result does not have the seed."""
+    """Return whether the predictions equal the stored ones of this seed; None if the result lacks the seed."""
     stated = [entry.predictions for entry in result.seeds if entry.seed == seed]
     if not stated:
         return None
@@ -182,6 +182,6 @@ def _check_auditable(privacy: Privacy, learner: str) -> None:
 
 
 def _make_audit_generator(identity: str, seed: int) -> np.random.Generator:
-    """Return the generator that draws canaries and replays; the fit takes no draws from it."""
+    """Return the generator for canaries and replays, which is independent of the fit's random draws."""
     digest = hashlib.sha256(f"audit {identity} {seed}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16]))

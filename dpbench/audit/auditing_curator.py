@@ -36,7 +36,7 @@ FEWEST_COORDINATES = (
 
 
 class FitEvidence:
-    """Evidence from one audited fit, shared by all of its curators: the audit's three parts and the stated noise."""
+    """Evidence from one audited fit, shared by its curators: the three parts of the audit and the stated noise."""
 
     def __init__(
         self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: QuestionReplayer,
@@ -64,7 +64,7 @@ class FitEvidence:
         )
 
     def replay_question(self, question: Question, rows: PrivateRows) -> None:
-        """Replay the question on other rows if this step was drawn for it; draw from its law at the first step."""
+        """Replay a question on other rows at the randomly chosen steps, and test its law at the first step."""
         for release in question.releases:
             self.asked[release] += 1
         own, planned = find_audit(type(question)), self.plan[question.releases[-1]]
@@ -130,7 +130,7 @@ class FitEvidence:
             self.own.add([array[:own] + share[:own] for array, share in zip(noise, planted, strict=True)], sigma, rate)
 
     def _ask_other_seeds(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
-        """Answer the same question with other seeds over rows of zeros, so that each answer is pure noise.
+        """Ask the same question under other seeds over rows of zeros, so that the answers are pure noise.
 
         A learner that asks few questions draws little noise; this draws many times as much, by the same code.
         """

@@ -46,7 +46,7 @@ def steinke_p_value(epsilon: float, delta: float, canaries: int, guesses: int, c
 
 @functools.cache
 def _log_binomials(guesses: int) -> np.ndarray:
-    """Return the logs of the binomial coefficients of 0 to `guesses` hits; cached, as a bisection asks 60 times."""
+    """Return the logarithms of the binomial coefficients for 0 to `guesses` hits; cached for the bisection."""
     from scipy.special import gammaln
 
     hits = np.arange(guesses + 1)

@@ -1,4 +1,4 @@
-"""The most surprising of many statistics, with Bonferroni's correction, which holds for dependent statistics too.
+"""The smallest p-value of many statistics, with Bonferroni's correction, which also holds for dependent statistics.
 
 Statistics of one kind overlap (a column and its coordinates), so that the exact law of their largest is unknown; and
 if they are independent, Sidak's correction is the same to a thousandth at these levels. Each statistic has an exact

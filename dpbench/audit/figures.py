@@ -1,4 +1,4 @@
-"""Compute an audit's figures and verdict from its statistics: pure functions, so that anybody can recompute them.
+"""Compute an audit's figures and verdict from its stored statistics, with pure functions that anybody can call.
 
 Every test of every part has the same level, `FALSE_ALARM_RATE` divided by the number of tests: together they fail an
 honest run at most once in 1,000 times (Bonferroni), however they depend on each other. Sensitivity is not a test: it
@@ -113,7 +113,7 @@ def _sample_checks(sizes: SampleSizes) -> Iterator[Check]:
 
 
 def _sizes_p_value(sizes: SampleSizes, squares: float, members: int | None) -> float:
-    """Return the p-value of sizes too far from the expected size; with many steps, also of sizes too near to it."""
+    """Return the p-value of sample sizes that vary too much or, with many steps, too little."""
     if sizes.rate is None or members is None:
         return _squares_p_value(sizes.steps, squares, sizes.steps >= MANY_STEPS)
     above, below = size_tails(squares, sizes.steps, members, sizes.rate)

@@ -109,8 +109,8 @@ class Claim:
         return min(accountant.epsilon(self.plan, self.sigma, self.delta, name) for name in ("pld", "rdp"))
 
     @property
-    def stated(self) -> float:
-        """The claimed epsilon; if the claim has none, the epsilon of the tightest accountant."""
+    def stated_epsilon(self) -> float:
+        """The claimed epsilon or, if the claim leaves it out, the epsilon of the tightest accountant."""
         return self.cost if self.epsilon is None else self.epsilon
 
 
@@ -149,13 +149,15 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     if claim.sample_rate < 1:
         noted = add_sample_statistics(noted, "gradient", claim.sample_rate, contributed.norms > 0)
     found = sensitivity, noted, scores.summarise()
-    figures = compute_figures(claim.stated, claim.delta, *found)
-    if claim.stated < 0.99 * claim.cost:  # where samples are drawn, no attack of this size would notice
-        less = f"statement: epsilon {claim.stated:.4g} is less than the {claim.cost:.4g} that sigma and steps cost"
+    figures = compute_figures(claim.stated_epsilon, claim.delta, *found)
+    if claim.stated_epsilon < 0.99 * claim.cost:  # where samples are drawn, no attack of this size would notice
+        less = (
+            f"statement: epsilon {claim.stated_epsilon:.4g} is less than the {claim.cost:.4g} that sigma and steps cost"
+        )
         figures = figures.model_copy(update={"failed": (less, *figures.failed)})
     return Audit(
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
-        spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma,
+        spec=None, seed=seed, repeats=None, epsilon=claim.stated_epsilon, delta=claim.delta, sigma=claim.sigma,
         plan=state_plan(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
         figures=figures, left_out=_describe_left_out(contributed),
         seconds={"audit": time.perf_counter() - begin},
@@ -218,14 +220,14 @@ class _AnswerChanges:
 
 
 def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator: np.random.Generator) -> Sensitivity:
-    """Run the loop on pairs of neighbours, and compare the change of the first answer, beyond rounding, with the clip.
+    """Run the loop on pairs of neighbours and compare the change of the first answer with the clip, beyond rounding.
 
-    `largest`, the most clips that a row added to any step, is compared with the clip as well. Later answers cannot be
-    compared whole, because the gradients of the other rows depend on the model, which has learned from the row; in a
-    column that no other example uses, later answers can be compared.
+    The largest contribution of a row to any step (`largest`, in clips) is compared with the clip too. Later answers
+    cannot be compared as a whole, because the model has learned from the row and changes the gradients of all other
+    rows; they are compared only in columns that no other example uses.
 
     Neighbours differ in a row that the first sample contains, so that the test does not depend on luck. The row is
-    added at the end; if the loop draws another sample when there is one more row, it replaces a row of zeros instead.
+    added at the end; if one more row makes the loop draw another sample, the row replaces a row of zeros instead.
     One more row is also tried at round numbers of rows, whether it is sampled or not.
     """
     size, found, reached = watch.size - 1, _AnswerChanges(loop.claim.clip, largest=largest), 0.0
@@ -260,7 +262,7 @@ def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator
 def _compare_replacements(
     loop: _Loop, found: _AnswerChanges, watch: RowWatch, place: int, seed: int, generator: np.random.Generator
 ) -> None:
-    """Compare answers on datasets that differ in one sampled row: zero (it contributes nothing) or strong."""
+    """Compare answers on datasets that differ in one sampled row: a row of zeros, or an outlier."""
     mixed = _mixed_datasets(loop, watch, watch.size, seed, place)
     plain = ((1.0, False), (OUTLIER_STRENGTH, False))
     crowds = (_make_aligned_examples(watch.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
@@ -273,7 +275,7 @@ def _compare_replacements(
 
 
 def _mixed_datasets(loop: _Loop, watch: RowWatch, size: int, seed: int, place: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield datasets of parallel rows: a share of the sampled rows except `place` is below the clip, the rest above.
+    """Yield datasets of parallel rows, a share of the sampled ones (except `place`) below the clip, all others above.
 
     If a loop uses norms without noise, as for a clip at a quantile or an outlier threshold, one row changes its
     answer here.
@@ -289,7 +291,7 @@ def _mixed_datasets(loop: _Loop, watch: RowWatch, size: int, seed: int, place: i
 
 
 def _make_aligned_examples(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return examples whose sum is many clips: if a loop divides by n, one more example changes its answer."""
+    """Return examples whose sum is many clips long, so that dividing by n shows when an example is added."""
     x, y = _make_random_examples(size, loop.columns, generator)
     x[: size // 2], y[: size // 2] = 0, 0
     x[: size // 2, 0] = STRONG_FEATURE * loop.claim.clip
@@ -299,7 +301,7 @@ def _make_aligned_examples(size: int, loop: _Loop, generator: np.random.Generato
 def _make_probe(
     loop: _Loop, strength: float, several: bool, number: int, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return an example (1, d) of one or several features, and its label; every second probe opposes other rows."""
+    """Return an example (1, d) with one or several features, and its label; every second one opposes other rows."""
     row = torch.zeros(1, loop.columns)
     size = strength * STRONG_FEATURE * loop.claim.clip
     if several:

@@ -38,14 +38,14 @@ class Contributions:
 
     @property
     def largest(self) -> float:
-        """The largest contribution of a row, beyond rounding, to a step in which only rows' own columns moved."""
+        """The largest contribution of a row beyond rounding, over steps in which only the rows' own columns moved."""
         beyond = self.norms.max(axis=1, initial=0.0) - self.rounding
         return max(0.0, float(beyond[self.alone].max(initial=0.0)))
 
 
 @dataclass(frozen=True)
 class RowWatch:
-    """Watches the last rows of datasets of at most `size` rows."""
+    """Watches the last rows of datasets with at most `size` rows."""
 
     loop: LoopRun
     size: int
@@ -93,7 +93,7 @@ class RowWatch:
         )
 
     def measure_effect_on_others(self, size: int, seed: int) -> float | None:
-        """Return the total change that one more row makes to the contributions of rows sampled with and without it.
+        """Return how much adding a row changes the contributions of rows that are sampled both with and without it.
 
         Return None if the row does not change which other rows are in the first sample: their whole sum can then be
         compared.
@@ -107,7 +107,7 @@ class RowWatch:
 
 
 def add_sample_statistics(noise: Noise, release: str, rate: float, inclusions: np.ndarray) -> Noise:
-    """Return the noise statistics together with statistics of the samples, given as inclusions (steps, rows)."""
+    """Return the noise statistics, extended by statistics of the samples that `inclusions` (steps, rows) describe."""
     steps, rows = inclusions.shape
     samples = Samples(rate, rows, np.zeros(0, bool), steps, None)
     for inclusion in inclusions:

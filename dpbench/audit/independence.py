@@ -100,7 +100,7 @@ class Independence:
 
 
 class RowProducts:
-    """Collects products of the classes of an answer with each other, and of its columns with each other."""
+    """Collects inner products between the classes of an answer, and between its columns."""
 
     def __init__(self, who: str) -> None:
         self._who = who
@@ -117,14 +117,14 @@ class RowProducts:
                 self._terms[kind, key] += few.shape[1]
 
     def checks(self) -> Iterator[Check]:
-        """Yield the tests of whether classes are independent of each other, and of whether columns are."""
+        """Yield tests that the noise of different classes is independent, and that of different columns."""
         for kind in ("classes", "columns"):
             found = [(products, self._terms[key]) for key, products in self._products.items() if key[0] == kind]
             yield from compare_rows(found, f"{kind} of {self._who}")
 
 
 class NormalTally:
-    """Adds up standard normal numbers, to test whether their sum or the largest of them is too large."""
+    """Adds up standard normal numbers, and tests whether their sum or the largest number is too large."""
 
     def __init__(self) -> None:
         self._total, self._count, self._largest = 0.0, 0, 0.0
@@ -189,7 +189,7 @@ def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
 
 
 def compare_rows(found: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
-    """Yield tests of whether rows of noise are independent, given products (k, k) of k rows with this many numbers."""
+    """Yield tests that rows of noise are independent, from products (k, k) of k rows and the numbers in a row."""
     distances, pairs, together = Extreme(), Extreme(), Extreme()
     for products, numbers in found:
         k = len(products)
@@ -215,7 +215,7 @@ class RepetitionSearch:
         self._search_counts: defaultdict[int, int] = defaultdict(int)
 
     def add(self, whole: np.ndarray) -> None:
-        """Add one answer's products at every distance up to half its length."""
+        """Add one answer: the products of its noise with itself, shifted by every distance up to half its length."""
         part = whole[:SEARCH_LENGTH]
         if len(part) < 4 or self._search_counts[len(part)] >= MOST_SEARCHES:
             return

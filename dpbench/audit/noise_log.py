@@ -1,4 +1,4 @@
-"""Test that the noise in answers is normal and everywhere as large as stated, and that samples are Poisson.
+"""Test that the noise in answers is normal and has the stated size everywhere, and that samples are Poisson.
 
 The noise of an answer is the answer, as the learner receives it, minus the integer sum behind it, in units of the
 stated sigma * clip * sqrt(blocks): standard normal, and independent of all other noise (`independence`). The noise at
@@ -152,7 +152,7 @@ class OtherSeedNoise:
 
 
 class NormalNumbers:
-    """Numbers that should be standard normal: their sum of squares, and the first numbers of each block."""
+    """Numbers that should be standard normal: the sum of their squares, and the first few of each block."""
 
     def __init__(self, each: int) -> None:
         self.count, self.squares = 0, 0.0
@@ -175,7 +175,7 @@ class NormalNumbers:
 
 
 def shape_checks(numbers: np.ndarray, who: str, coarse: float) -> Iterator[Check]:
-    """Yield tests of whether numbers (n,) are normal; `coarse`: spacing of their floats, in standard deviations."""
+    """Yield tests that numbers (n,) are normal; `coarse` is the spacing of their floats in standard deviations."""
     from scipy.stats import kstest, normaltest
 
     if len(numbers) >= FEWEST_FOR_SHAPE:
@@ -195,7 +195,7 @@ def largest_checks(largest: float, numbers: int, who: str) -> Iterator[Check]:
 
 
 def _equality_checks(numbers: np.ndarray, who: str, close: float) -> Iterator[Check]:
-    """Yield a test of whether more pairs of numbers are nearly equal than chance allows; such pairs are rare events.
+    """Yield a test for too many nearly equal numbers; close pairs are counted as rare events.
 
     Floats lie on a lattice, whose points may cause up to an eighth more such pairs.
     """

@@ -1,4 +1,4 @@
-"""Test whether samples are Poisson: their sizes, which rows are in them, and which rows are in them together.
+"""Test that samples are Poisson: their sizes, which rows they contain, and which rows they contain together.
 
 Independent inclusions are hits with the same chance each, whatever is known of the others. The same holds for rows at a
 given distance behind a sampled row (pairs, clusters), and for rows that were in an earlier sample. Private rows and the
@@ -66,7 +66,7 @@ class Inclusions:
         self.steps += 1
 
     def spread(self) -> float | None:
-        """Return the spread of the members' counts as a standard normal; None if there are fewer than two members."""
+        """Return how much the members' counts vary, as a standard normal; None for fewer than two members."""
         if self.size < 2:
             return None
         variance = self.rate * (1 - self.rate)
@@ -123,13 +123,13 @@ class Samples:
     _canaries: Inclusions = field(init=False)
 
     def __post_init__(self) -> None:
-        """Create the records of which rows and canaries are sampled."""
+        """Create the counters for sampled rows and sampled canaries."""
         self._rows = Inclusions(self.size, self.rate, self.planned)
         self._canaries = Inclusions(int(self.member.sum()), self.rate, self.planned)
         self._ordinal = np.cumsum(self.member) - 1  # of each canary among those in the data
 
     def add(self, drawn: np.ndarray, sampled: np.ndarray) -> None:
-        """Count one sample: positions of private rows, and coordinates of canaries."""
+        """Add one sample, given the positions of its private rows and the coordinates of its canaries."""
         self.steps += 1
         self.whole += self._square(len(drawn) + len(sampled), self.size + self._canaries.size)
         self.rows += self._square(len(drawn), self.size)

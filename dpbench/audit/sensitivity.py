@@ -58,7 +58,7 @@ CHUNK_SIZE = 97  # rows of a chunk, where the same sum is taken in other chunks
 
 @dataclass
 class QuestionReplayer:
-    """Replays questions of a fit on other rows, and records how far rows move the answers."""
+    """Replays questions of a fit on other rows, and records how far one row moves the answer."""
 
     task: Task
     generator: np.random.Generator
@@ -171,7 +171,7 @@ class QuestionReplayer:
                 self.complaints.append("a sum is not that of its rows' integers")
 
     def _compare_answers(self, question: Sum, planned: float, base: PrivateRows, both: PrivateRows) -> None:
-        """Check that answers on neighbours, with the same noise, differ by no more than the sums behind them."""
+        """Check that two answers with the same noise, on neighbours, differ by no more than their sums do."""
         for rate in {1.0, 0.5 if planned < 1 else 1.0}:
             key = int(self.generator.integers(2**31))
             first, second = (self._ask_sum(question, rows, None, rate, key) for rows in (base, both))
@@ -222,7 +222,7 @@ def make_probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
 
 
 def _norm_in_clips(summed: IntegerSum, clip: float) -> float:
-    """Return the norm of a sum in clips; its integers are below 2^53, so only squares and their sum are rounded."""
+    """Return the norm of a sum in clips. Only squares and their sum are rounded, as the integers are below 2^53."""
     return float((summed.value() / clip).norm())
 
 

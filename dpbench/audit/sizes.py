@@ -1,4 +1,4 @@
-"""The distribution of the sizes of Poisson samples: their deviation from the expected size, over all steps.
+"""The distribution of Poisson sample sizes: the sum of squared deviations from the expected size, over all steps.
 
 A size is binomial. The sum of squared deviations, each divided by the variance, is nearly chi-square if samples are
 expected to be large. If they are not, the tail is much heavier: with one expected row and ten steps, a chi-square test

@@ -60,7 +60,7 @@ class Spread:
                 sizes[kind].add_squares(sums, numbers, self._coarsest[key] if numbers == 1 else 0.0)
             add_differences(unequal["coordinate"], squares.ravel(), len(steps))
             add_differences(unequal["step"], steps, squares.size)
-            for sums, each in group_steps(steps):
+            for sums, each in sum_step_groups(steps):
                 sizes["step"].add_squares(sums, each * squares.size)
         for key, near in self._near.items():
             for found, expected in near:
@@ -76,7 +76,7 @@ class Spread:
 
 
 def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
-    """Add one statistic of how much sums of `numbers` squares differ: the sum of their squared normal scores.
+    """Test whether sums of `numbers` squares differ among themselves, by the sum of their squared normal scores.
 
     Many small differences make it large: noise that is larger here and smaller there, and nowhere by much.
     """
@@ -95,22 +95,22 @@ def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int
     if classes > 1 and columns > 1:
         yield "column", rows.sum(0), classes
         yield "class", rows.sum(1), columns
-    for sums, each in sum_stretches(rows.ravel()):
+    for sums, each in sum_consecutive(rows.ravel()):
         yield "stretch", sums, each
     yield "block", rows.sum(keepdims=True).ravel(), rows.size
 
 
-def group_steps(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield sums over groups of steps and their size: single steps, stretches, every second, third and so on."""
+def sum_step_groups(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield sums over groups of steps, with the group size: single steps, consecutive steps, every k-th step."""
     yield values, 1
-    yield from sum_stretches(values)
+    yield from sum_consecutive(values)
     for period in range(2, min(MOST_PERIOD, len(values) // 2) + 1):
         whole = values[: len(values) // period * period].reshape(-1, period)
         yield whole.sum(0), len(whole)
 
 
-def sum_stretches(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield sums over stretches of 2, 4, 8 and more numbers, up to half of all, and the length of the stretches."""
+def sum_consecutive(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield the sums of blocks of 2, 4, 8, ... consecutive values with the block length, down to two blocks."""
     each, sums = 1, values
     while len(sums) >= 4:
         sums, each = sums[: len(sums) // 2 * 2].reshape(-1, 2).sum(1), 2 * each

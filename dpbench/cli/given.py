@@ -31,7 +31,7 @@ R = TypeVar("R", bound=BaseModel)
 
 @dataclass(frozen=True)
 class CommandSettings:
-    """The settings that a command takes, and its differences from the defaults and choices of the records."""
+    """The settings that a command takes, with its own defaults and choices where they differ from the records'."""
 
     records: tuple[type[BaseModel], ...]
     several: tuple[str, ...] = ()  # keys of which there may be several values
@@ -40,7 +40,7 @@ class CommandSettings:
 
     @property
     def settings(self) -> Iterator[Setting]:
-        """All settings of the records."""
+        """The settings of all records that the command takes."""
         return (setting for record in self.records for setting in list_record_settings(record))
 
     @property
@@ -62,7 +62,7 @@ class UserSettings:
     file: Path | None = None
 
     @cached_property
-    def written(self) -> Mapping[str, Any]:
+    def file_keys(self) -> Mapping[str, Any]:
         """The keys of the file, with switches resolved.
 
         Raises:
@@ -72,25 +72,25 @@ class UserSettings:
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """All values from flags and the file, by key; a key that takes several values has a list."""
-        return {**self.written, **self.flags}
+        """All values that the user set, by key; flags take precedence over the file."""
+        return {**self.file_keys, **self.flags}
 
     @cached_property
     def axes(self) -> Mapping[str, list[Any]]:
-        """The values of each key that takes several values.
+        """The list of values of each key that may have several values.
 
         Raises:
             SpecError: a value is invalid, or is given twice.
         """
         return {
-            setting.key: [*_read_axis_values(setting, self.flags.get(setting.key), self.written.get(setting.key))]
+            setting.key: [*_read_axis_values(setting, self.flags.get(setting.key), self.file_keys.get(setting.key))]
             for setting in self.taken.settings
             if setting.key in self.taken.several
         }
 
     @property
-    def lists(self) -> Mapping[str, list[Any]]:
-        """The axes with more than one value, in the order in which cells run."""
+    def swept_axes(self) -> Mapping[str, list[Any]]:
+        """The keys with more than one value, and their values, in the order in which cells run."""
         return {key: self.axes[key] for key in AXES if len(self.axes.get(key, ())) > 1}
 
     @property
@@ -110,7 +110,7 @@ class UserSettings:
             SpecError: search settings are given without a search, or do not fit.
         """
         names = self.taken.spec.model_fields.keys() - {"search"}  # fixed ones too, which the spec then checks
-        single = {key: values[0] for key, values in self.axes.items() if values and key not in self.lists}
+        single = {key: values[0] for key, values in self.axes.items() if values and key not in self.swept_axes}
         said = {key: value for key, value in self.values.items() if key in names - {*self.taken.several}}
         search = self._build_search_keys()
         return {**said, **single, **({} if search is None else {"search": search})}
@@ -146,34 +146,34 @@ class UserSettings:
         from dpbench.sweep.grid import sweep_definition
 
         if self.place.board is None:
-            return sweep_definition(self.keys, self.lists, plugins)
+            return sweep_definition(self.keys, self.swept_axes, plugins)
         from dpbench.records.board import find_board
 
-        others = {key: values[0] for key, values in self.lists.items() if key != "learner"}  # the board's to fix
+        others = {key: values[0] for key, values in self.swept_axes.items() if key != "learner"}  # the board's to fix
         for chosen in [{"learner": learner} for learner in self.axes["learner"]] or [{}]:
             self.spec(plugins, {**others, **chosen})
-        return sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.lists, plugins)
+        return sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.swept_axes, plugins)
 
     def origin(self, *keys: str) -> str:
-        """Return the source of some keys of a spec, or of all keys if none is given, for messages."""
+        """Return where the user set these keys, or any keys if none are given (flags, file or both), for messages."""
         flags = f"the flags of dpbench {self.command}"
         if self.file is None:
             return flags
         searched = {"search", *(setting.key for setting in list_record_settings(Search))}
         said = {part for key in keys for part in (searched if key == "search" else {key})}
-        by_flags, by_file = said & self.flags.keys(), said & (self.written.keys() - self.flags.keys())
+        by_flags, by_file = said & self.flags.keys(), said & (self.file_keys.keys() - self.flags.keys())
         if by_file and not by_flags:
             return str(self.file)
         return flags if keys and not by_file else f"{self.file} and flags"
 
-    def refuse(self, keys: Sequence[str], why: str) -> None:
-        """Raise an error if the file has a key that only other commands take.
+    def refuse_keys(self, keys: Sequence[str], why: str) -> None:
+        """Refuse keys in the file that only other commands take.
 
         Raises:
             SpecError: the file has one of the keys.
         """
         for key in keys:
-            if key in self.written:
+            if key in self.file_keys:
                 raise SpecError(f"Expected no {key} in {self.file}: {why}.")
 
     def _read(self, file: Path) -> dict[str, Any]:
@@ -199,8 +199,8 @@ class UserSettings:
         return values if named else fill_extractor(values, str(file))
 
     def _build_search_keys(self) -> dict[str, Any] | None:
-        """Return the keys of the search, or None without a search; single keys override the search table's keys."""
-        table = self.written.get("search")
+        """Return the keys of the search, with flags in place of the file's values; None if there is no search."""
+        table = self.file_keys.get("search")
         if table is not None and not isinstance(table, Mapping):
             raise SpecError(f"Expected search as a table, like search = {{rule = 'public-validation'}}, got {table!r}.")
         by_key = {setting.key: setting for setting in list_record_settings(Search)}
@@ -228,7 +228,7 @@ class UserSettings:
             raise SpecError(f"Expected {rule.option} {value} to be one of {words}.{hint}")
 
     def _validate_record(self, record: type[R]) -> R:
-        """Return a record of the user's values; error messages name keys as the user wrote them."""
+        """Build a record from the user's values; error messages name keys as the user wrote them."""
         found = {setting.name: setting for setting in list_record_settings(record)}
         values = {**self.taken.defaults, **self.values}
         said = {setting.name: values[setting.key] for setting in found.values() if setting.key in values}
@@ -244,7 +244,7 @@ _NOUNS = {"tune": "search"}
 
 
 def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") -> dict[str, Any]:
-    """Return values with a switch replaced by the value that it stands for. `file` is the source of the values, if any.
+    """Replace a switch by the value that it sets. `file` is where the values come from, if not from flags.
 
     Raises:
         SpecError: the switch is given together with a value of its setting, or is neither true nor false.

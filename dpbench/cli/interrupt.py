@@ -27,7 +27,7 @@ _CLEAR = "\r\x1b[K\x1b[?25h"  # the line of a progress bar goes, and the cursor 
 
 
 def install_handler() -> None:
-    """Make Ctrl-C print a line and end this process at once, unless it is ignored or other code handles it."""
+    """Make Ctrl-C print a line and end this process at once, unless Ctrl-C is ignored or handled by other code."""
     with suppress(ValueError):  # not the main thread, which alone hears signals
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _handle_interrupt)
@@ -36,7 +36,7 @@ def install_handler() -> None:
 
 @contextmanager
 def raise_on_interrupt() -> Iterator[None]:
-    """Make Ctrl-C raise KeyboardInterrupt in the block, except during imports. Without our handler, change nothing."""
+    """Raise KeyboardInterrupt on Ctrl-C in the block, except during imports; do nothing if another handler is set."""
     if signal.getsignal(signal.SIGINT) is not _handle_interrupt:
         yield
         return
@@ -71,7 +71,7 @@ def exit_on_interrupt(kept: str = KEPT_MESSAGE) -> NoReturn:
 
 
 def _kill_workers() -> None:
-    """Kill the workers of pools and free their shared resources; multiprocessing would report these as leaked."""
+    """Kill the workers of pools and free their shared memory, which multiprocessing would report as leaked."""
     import multiprocessing.util
     import threading
 

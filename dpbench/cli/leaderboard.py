@@ -151,7 +151,7 @@ def build(
 
         made = publish.make_docs_builder(context, wanted=docs)
         build_site(index, root, target.out, plugins, made, target.extras)
-        target.keep_build(inputs, said)
+        target.remember_build(inputs, said)
         print(f"Wrote {target.out}")
 
 

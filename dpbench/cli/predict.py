@@ -15,7 +15,7 @@ from dpbench.data.ignored import report_ignored_names
 from dpbench.errors import DataError
 from dpbench.records.place import Place
 from dpbench.support.files import IMAGE_ENDINGS
-from dpbench.support.untrusted import printable
+from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from dpbench.models import Model
@@ -63,7 +63,7 @@ def predict(
         print(json.dumps(rows, indent=2))
     else:
         for file, name in zip(files, names, strict=True):
-            shown = printable(str(file)).replace("\t", "?").replace("\n", "?")  # --json has it exactly
+            shown = make_printable(str(file)).replace("\t", "?").replace("\n", "?")  # --json has it exactly
             print(f"{shown}\t{name}")
     if refused:
         raise DataError("\n".join(refused.values()))

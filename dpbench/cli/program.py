@@ -17,7 +17,7 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.support import progress
 from dpbench.support.plugin_calls import DEBUG
 from dpbench.support.threads import let_idle_threads_sleep
-from dpbench.support.untrusted import printable
+from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from dpbench.site.extras import Extras
@@ -100,7 +100,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
     except DpbenchError as error:
         if os.environ.get(DEBUG):
             raise
-        print(f"dpbench: {printable(str(error))}", file=sys.stderr)
+        print(f"dpbench: {make_printable(str(error))}", file=sys.stderr)
         raise SystemExit(1) from None
     except Exception as error:
         if os.environ.get(DEBUG):
@@ -108,7 +108,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             print(f"dpbench: {error.strerror}. Finished results are kept.", file=sys.stderr)
             raise SystemExit(1) from None
-        said = printable(" ".join(str(error).split())[:300])
+        said = make_printable(" ".join(str(error).split())[:300])
         print(
             f"dpbench: Internal error in dpbench: {type(error).__name__}: {said} Finished results are kept. Please "
             "report this with the traceback that --debug shows.",

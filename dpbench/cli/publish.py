@@ -52,7 +52,7 @@ def load_extras(context: typer.Context) -> Extras:
 
 
 def make_docs_builder(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
-    """Return a function that builds the documentation into a folder of the site, or None if unwanted or impossible."""
+    """Return a function that builds the documentation into the site; None if it is not wanted or cannot be built."""
     from dpbench.docs import build, build_cached
     from dpbench.errors import DocsMissing
     from dpbench.support.progress import show_status

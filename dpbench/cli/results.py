@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
 from dpbench.records.packed import read_packed_record
-from dpbench.support.untrusted import printable
+from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from dpbench.analysis.grid import ResultGrid
@@ -232,19 +232,19 @@ def read_intact_results(places: Sequence[Path]) -> list[StoredResult]:
 
     filed, damaged = read_results(places)
     for said in damaged:
-        typer.echo(f"dpbench: {printable(said)} Skipped.", err=True)
+        typer.echo(f"dpbench: {make_printable(said)} Skipped.", err=True)
     return filed
 
 
 def print_grids(grids: Sequence[ResultGrid[ResultRow]], console: Console) -> None:
-    """Print grids as tables, with the meaning of their numbers and marks."""
+    """Print grids as tables, each followed by a legend of its numbers and marks."""
     from dpbench.analysis.text_tables import write_grids
 
     _print_terminal_tables(write_grids(grids), console)
 
 
 def _print_tables(tables: Sequence[TextTable], render: Callable[[Sequence[TextTable]], str] | None) -> None:
-    """Print tables with `render`, or for the terminal if it is None."""
+    """Print tables with `render`; if it is None, format them for the terminal."""
     if render is None:
         _print_terminal_tables(tables, Console())
     else:

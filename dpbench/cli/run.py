@@ -42,7 +42,7 @@ def run(
     place = given.place
     if as_json and risk:
         raise SpecError("Expected --risk without --json: it is part of the table that --json replaces.")
-    if given.lists:
+    if given.swept_axes:
         _run_combinations(given, {"--settings": place.settings, "--models": models, "--json": as_json, "--risk": risk})
         return
     keeper = ModelWriter(place.out / "models") if models else None
@@ -52,7 +52,7 @@ def run(
     else:
         _print_result(result, written_to, replaced, Console(), risk=risk)
     if keeper is not None:
-        keeper.say()
+        keeper.report()
 
 
 class ModelWriter:
@@ -73,8 +73,8 @@ class ModelWriter:
         except (SpecError, OutputError) as error:
             self._refused = str(error)
 
-    def say(self) -> None:
-        """Print the number of written models on standard error.
+    def report(self) -> None:
+        """Print the number of written models to standard error.
 
         Raises:
             SpecError: a model could not be saved.
@@ -89,7 +89,7 @@ KEPT_MESSAGE = "Extracted features and finished seeds are kept; repeat the comma
 
 def _run_combinations(given: UserSettings, of_one: Mapping[str, Any]) -> None:
     """Run every combination that has no result yet as a sweep, and print the table of results."""
-    names = " and ".join(map(flag_name, given.lists))
+    names = " and ".join(map(flag_name, given.swept_axes))
     for flag, is_given in of_one.items():
         if is_given:
             raise SpecError(f"Expected one value of {names} with {flag}, got several.")
@@ -140,7 +140,7 @@ def _run_single(given: UserSettings, keeper: ModelWriter | None) -> tuple[Result
     replaced = describe_replacement(result, place.out / result.file_name)
     with print_if_unwritable(result):
         written = result.write(place.out)
-    journal.end(result.file_name)
+    journal.delete(result.file_name)
     return result, written, replaced
 
 

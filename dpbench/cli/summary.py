@@ -10,10 +10,10 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from dpbench.analysis.reader import StoredResult
-    from dpbench.sweep.conduct import Summary
+    from dpbench.sweep.conduct import SweepSummary
 
 
-def print_summary(summary: Summary, console: Console, advice: str) -> None:
+def print_summary(summary: SweepSummary, console: Console, advice: str) -> None:
     """Print a table of a sweep's results and the counts of its cells, with `advice` on failed cells.
 
     Raises:
@@ -53,7 +53,7 @@ def print_summary(summary: Summary, console: Console, advice: str) -> None:
         raise typer.Exit(1)
 
 
-def _read_stored_results(summary: Summary) -> Iterator[StoredResult]:
+def _read_stored_results(summary: SweepSummary) -> Iterator[StoredResult]:
     from dpbench.analysis.reader import StoredResult
 
     for cell in summary.grid.cells:

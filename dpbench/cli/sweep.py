@@ -19,7 +19,7 @@ from dpbench.records.place import Place
 from dpbench.sweep import ready_made_sweeps
 
 if TYPE_CHECKING:
-    from dpbench.sweep.conduct import Overview
+    from dpbench.sweep.conduct import SweepOverview
     from dpbench.sweep.resources import ExecutorName
 
 
@@ -73,7 +73,7 @@ def sweep(
     plugins = load()
     plugins.report_broken_plugins()
     if dry_run:
-        _print_overview(conduct.overview(definition, out, plugins, data=True), Console())
+        _print_overview(conduct.survey_sweep(definition, out, plugins, data=True), Console())
         return
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
         summary = conduct.sweep(
@@ -82,7 +82,7 @@ def sweep(
     print_summary(summary, Console(), f"{'the same command' if retry_failed else '--retry-failed'} runs them again")
 
 
-def _print_overview(overview: Overview, console: Console) -> None:
+def _print_overview(overview: SweepOverview, console: Console) -> None:
     from dpbench.sweep.cell_files import STATES
 
     axes = overview.grid.axes
@@ -97,7 +97,7 @@ def _print_overview(overview: Overview, console: Console) -> None:
     console.print(_estimate_time(overview), soft_wrap=True)
 
 
-def _estimate_time(overview: Overview) -> str:
+def _estimate_time(overview: SweepOverview) -> str:
     from dpbench.support.messages import duration
     from dpbench.sweep.cell_files import TO_RUN
 

@@ -71,7 +71,7 @@ def add_setting_flags(
 
 
 def _make_parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspect.Parameter]:
-    """Yield the parameter of a setting's switch, if it has a switch, and then the parameter of the setting."""
+    """Yield the parameters of a setting: its switch, if it has one, and its flag."""
     if switch := setting.flag.switch:
         yield _make_parameter(switch.key, bool, typer.Option(flag_name(switch.key), help=switch.says))
     bounds = {type(extra): extra for extra in setting.field.metadata if setting.kind is int}
@@ -79,7 +79,7 @@ def _make_parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspe
     info = typer.Option(
         setting.option, help=_write_help(setting, taken), min=low.ge if low else None, max=high.le if high else None
     )
-    listed = setting.key in taken.several or setting.repeated
+    listed = setting.key in taken.several or setting.is_repeated
     yield _make_parameter(setting.key, list[str] if listed else setting.kind, info)
 
 
@@ -93,7 +93,7 @@ def _write_help(setting: Setting, taken: CommandSettings) -> str:
 
 
 def _make_parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
-    """Return a parameter that is None if the user does not set it."""
+    """Return a parameter whose default is None, so that an unset flag can be recognised."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
     )

@@ -34,7 +34,7 @@ RUN_ONLY_KEYS = ("board", "settings", "repeats", "repeats_shape", "threads")
 )  # fmt: skip
 def tune(given: UserSettings, as_json: Json = False) -> None:
     """Choose a learner's settings with public labels and save every trial. The test split is never read."""
-    given.refuse(RUN_ONLY_KEYS, "dpbench tune only searches for settings")
+    given.refuse_keys(RUN_ONLY_KEYS, "dpbench tune only searches for settings")
     if given.values.get("selection") == "default":
         raise SpecError(
             "Expected --selection public-validation or private-unaccounted: default settings need no search."

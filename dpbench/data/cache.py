@@ -122,7 +122,7 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
 
 
 def find_engine(images: ImageKeys, extractor: Extractor | Concat) -> str | None:
-    """Return the engine that computed the cached features of images, as results state it; None if it is not known."""
+    """Return the engine that computed the cached features, in the words of a result; None if it is unknown."""
     manifest = cache_folder() / "features" / describe_features(images, extractor).key / "manifest.json"
     try:
         engine: str | None = json.loads(manifest.read_text(encoding="utf-8")).get("engine")
@@ -142,7 +142,7 @@ def describe_features(images: ImageKeys, extractor: Extractor | Concat) -> Featu
 
 
 def _extractor_options(extractor: Extractor | Concat) -> dict[str, Any]:
-    """Return every option of an extractor as JSON values; none for a concat, as its parts have their own entries."""
+    """Return an extractor's options as JSON; empty for a concat, because each of its parts is cached on its own."""
     if isinstance(extractor, Concat):
         return {}
     options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
@@ -281,7 +281,7 @@ def _write_features(blocks: Iterator[np.ndarray], images: ImageKeys, file: Path)
 
 
 def _write_keys(images: ImageKeys, file: Path) -> str:
-    """Write the images' keys and return the file's checksum; write nothing and return "" if there are no keys."""
+    """Write the images' keys and return the file's checksum; without keys, write no file and return an empty text."""
     if images.keys is None:
         return ""
     content = images.keys.tobytes()

@@ -57,7 +57,7 @@ def _downsample(thumbnails: np.ndarray) -> Tensor:
 
 
 def _nearest_thumbnails(mine: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each thumbnail's highest correlations with `others` and their indices, both (n, up to 4), best first."""
+    """Return each thumbnail's highest correlations with `others` and their indices, (n, up to 4) each, best first."""
     values, places = torch.empty(len(mine), 0), torch.empty(len(mine), 0, dtype=torch.int64)
     for start in range(0, len(others), BLOCK):
         products = mine @ others[start : start + BLOCK].T
@@ -105,7 +105,7 @@ def _crop_matrices(edges: list[tuple[int, int]]) -> Tensor:
 
 
 def _detail_vectors(images: Tensor) -> Tensor:
-    """Return images minus their 5 x 5 means as unit vectors (n, 1024); zero for images with almost no detail."""
+    """Return images minus their 5 x 5 local means, as unit vectors (n, 1024); zero if an image has almost no detail."""
     means: Tensor = avg_pool2d(pad(images[:, None], (2, 2, 2, 2), mode="replicate"), 5, 1)[:, 0]
     left: Tensor = (images - means).flatten(1)
     shows = left.std(1, keepdim=True) >= MIN_DETAIL_STD

@@ -1,4 +1,4 @@
-"""Find images that are in two splits: public images that are also private, test images that were trained on.
+"""Find images that occur in two splits: public images that are also private, test images that are also trained on.
 
 Two images are identical if they decode to the same RGB pixels at their own size. Extractors see these pixels, so
 another mode, palette or transparency does not hide a copy. Each image is stored as a grey thumbnail of 32 x 32. Two
@@ -83,7 +83,7 @@ class Hashes:
 
     @property
     def sketch(self) -> str:
-        """The smallest hashes in base64: a random sample, by which other users can recognise the images.
+        """A random sample of the images as base64: their smallest hashes, by which others can recognise them.
 
         Anyone who has an image can tell whether it is in the sketch: never make a sketch of private images.
         """
@@ -109,7 +109,7 @@ class Hashes:
         return base64.b64encode(small.astype(np.uint8).tobytes()).decode()
 
     def looks_share(self, looks: str) -> float:
-        """Return the share of the thumbnails in `looks` that have a near copy in this split; 0 if all are flat.
+        """Return the share of `looks` with a near copy among these images; 0 if no thumbnail shows any detail.
 
         Raises:
             ValueError: it holds no thumbnails.
@@ -258,7 +258,7 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
 
 
 def _read_hashes(file: Path, rows: int) -> Hashes | None:
-    """Read stored hashes; return None if the file is missing or does not end with the SHA-256 of its content."""
+    """Read stored hashes; return None if the file is missing or fails its checksum."""
     try:
         content = bytearray(file.read_bytes())  # torch takes no arrays that cannot be written
     except FileNotFoundError:
@@ -290,7 +290,7 @@ def _hash_images(images: Images, name: str) -> Hashes:
 
 
 def _hash_image(image: Image) -> tuple[int, np.ndarray, int]:
-    """Return the hash of size and pixels, the thumbnail (1024,) uint8 and the shorter side, at most 255."""
+    """Return a hash of size and pixels, a thumbnail (1024,) uint8, and the shorter side in pixels, at most 255."""
     side = min(*image.size, 255)
     if image.mode in {"P", "PA"}:  # places in a palette are no pixels
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")

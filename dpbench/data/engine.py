@@ -30,9 +30,9 @@ from dpbench.support import progress
 from dpbench.support.code import code_digest
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import canonical_digest
-from dpbench.support.own_folders import is_intact, new_entry, open_own_folder
+from dpbench.support.own_folders import create_entry, is_intact, open_own_folder
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.support.untrusted import printable
+from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
 
 
 def are_features_close(found: Tensor, expected: Tensor) -> bool:
-    """Return whether features (c, *example_shape) differ by at most `AGREEMENT` deviations and their last bit."""
+    """Return whether features (c, *example_shape) agree within `AGREEMENT` deviations plus their last bit."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     actual, other = found.double(), expected.double()
@@ -144,7 +144,7 @@ def _random_images(extractor: Extractor) -> Tensor:
 
 
 def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> bytes:
-    """Return the cached graph; export the network and cache its graph if there is none that can be trusted."""
+    """Return the network's graph from the cache; export and cache it if no trustworthy graph is there."""
     folder, trouble = open_own_folder("networks", "exported networks")
     entry = folder and folder / _graph_key(extractor, images)
     if entry and entry.exists():
@@ -156,7 +156,7 @@ def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> byt
         progress.print_line(f"{trouble}The network of extractor {extractor.name!r} is exported again.")
     graph = _export_graph(network, images, extractor.name)
     if entry:
-        with suppress(OSError), new_entry(entry) as new:  # a full disk costs the next run an export
+        with suppress(OSError), create_entry(entry) as new:  # a full disk costs the next run an export
             (new / GRAPH).write_bytes(graph)
     return graph
 
@@ -212,4 +212,4 @@ def suppress_export_output() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))
+    return make_printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))

@@ -66,7 +66,7 @@ def extract(
     with progress.progress_bar(f"Extracting {extractor.name}", len(rows)) as advance, _thread_pool() as pool:
         outlook, left = ExtractionEstimate(extractor, engine.device, folder, len(images)), len(rows)
         shards = _begin_shards(images, extractor, folder, engine, rows, keys, pool)
-        for shard in _with_next_begun(shards):  # threads compute while a shard is written
+        for shard in _prefetch_next(shards):  # threads compute while a shard is written
             features = shard.stored
             if features is None:
                 assert shard.opened is not None
@@ -88,7 +88,7 @@ def extract(
 
 @dataclasses.dataclass(frozen=True)
 class _Shard:
-    """A shard whose features are stored, or whose batches are being computed."""
+    """A shard of features: read from disk, or still being computed batch by batch."""
 
     file: Path
     made_of: bytes  # the environment and the images of its features
@@ -114,8 +114,8 @@ def _begin_shards(
             yield _Shard(file, made_of, stored)
 
 
-def _with_next_begun(items: Iterator[T]) -> Iterator[T]:
-    """Yield each item after the next was taken from the iterator."""
+def _prefetch_next(items: Iterator[T]) -> Iterator[T]:
+    """Yield each item only after fetching the next, so that the next batch is computed meanwhile."""
     waiting = [*itertools.islice(items, 1)]
     for item in items:
         waiting.append(item)
@@ -164,7 +164,7 @@ def _write_shard(shard: Path, features: np.ndarray, made_of: bytes) -> None:
 
 
 def _read_shard(shard: Path, rows: int, made_of: bytes) -> np.ndarray | None:
-    """Read a shard; return None unless it is complete and was made in the environment and of the images in `made_of`.
+    """Read a shard; return None if it is incomplete, or was made in another environment or of other images.
 
     The last 32 bytes of the file are its digest.
     """
@@ -186,7 +186,7 @@ def _shard_digest(content: Iterable[bytes | memoryview], made_of: bytes) -> byte
 
 
 class OpenExtractor:
-    """Images and a loaded extractor, with checks that the features of an image depend on that image alone.
+    """Images and a loaded extractor, with checks that an image's features depend on that image alone.
 
     For one randomly drawn batch of each shard, a fresh instance of the extractor reads and prepares some images again
     in another order, and the network computes these images again without the others. Once per extraction, a freshly
@@ -205,7 +205,7 @@ class OpenExtractor:
         self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
 
     def features(self, batch: Sequence[int], order: np.ndarray | None) -> np.ndarray:
-        """Return the features of a batch; with an `order`, also check that its first images keep theirs alone."""
+        """Return the features of a batch; given `order`, also check that features do not depend on the batch."""
         prepared = self._prepare_batch(batch, thorough=order is not None)
         embedded = _embed_batch(self._network, _pad_batch(prepared), batch, self.extractor)
         if not self.settled:
@@ -243,7 +243,7 @@ class OpenExtractor:
         picked = order[:RECHECKED_IMAGES].tolist()
         remade = image_preparer(self._images, fresh)([batch[place] for place in picked])
         for place, again in zip(picked, remade, strict=True):
-            _check_prepared_equal(prepared[place], again, batch[place], fresh)
+            _check_repeated_preparation(prepared[place], again, batch[place], fresh)
         self._check_independence(self._network, picked, batch, prepared, embedded)
         if not self._compared_fresh:  # loading weights takes time
             self._compared_fresh = True
@@ -254,7 +254,7 @@ class OpenExtractor:
     def _check_independence(
         self, network: Network, places: list[int], batch: Sequence[int], prepared: Tensor, embedded: np.ndarray
     ) -> None:
-        """Check that these images of a batch keep their features without the others; removing a row changes no other.
+        """Check that the features of some images stay the same without the rest of the batch.
 
         Raises:
             DataError: a feature changes.
@@ -268,7 +268,7 @@ class OpenExtractor:
             )
 
 
-def _check_prepared_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
+def _check_repeated_preparation(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
     same = prepared.shape == again.shape and prepared.dtype == again.dtype
     if not same or not torch.equal(prepared.nan_to_num(), again.nan_to_num()):
         raise DataError(

@@ -26,7 +26,7 @@ def report_ignored_names(where: str, names: Iterable[str]) -> None:
 
     File names are left out, as they may identify people.
     """
-    if said := describe(names):
+    if said := describe_ignored_files(names):
         progress.print_line(f"{where}: ignored {said}.")
 
 
@@ -36,10 +36,11 @@ def report_ignored_files(dataset: Dataset, splits: Splits) -> None:
     report_ignored_names(f"{dataset.name}:{own}" if own else dataset.name, splits.ignored)
 
 
-def describe(names: Iterable[str]) -> str:
-    """Count files by their kind, those first that may be images.
+def describe_ignored_files(names: Iterable[str]) -> str:
+    """Count files by kind, starting with kinds that may be images.
 
-    >>> describe(["train/a/1.heic", "train/a/2.HEIC", "notes.txt", "train/a/.x", "train/b/12", "valid/a/1.png"])
+    >>> names = ["train/a/1.heic", "train/a/2.HEIC", "notes.txt", "train/a/.x", "train/b/12", "valid/a/1.png"]
+    >>> describe_ignored_files(names)
     '2 .heic files (convert to .jpg or .png), 1 file without an ending (DICOM files must end in .dcm), 1 .txt file, \
 1 hidden file, 1 image in an unused place'
     """

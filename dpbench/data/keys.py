@@ -65,6 +65,6 @@ def _image_keys(images: Records[Any], name: str) -> np.ndarray | None:
 
 
 def _digest_bytes(places: Sequence[object]) -> list[bytes] | None:
-    """Return the SHA-256 of each place, if every place holds the stored bytes themselves; otherwise None."""
+    """Return the SHA-256 of each image's bytes if all places hold the bytes; None if any place is, say, a path."""
     digests = [hashlib.sha256(place).digest() for place in places if isinstance(place, bytes)]
     return digests if len(digests) == len(places) else None

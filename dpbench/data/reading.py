@@ -128,7 +128,7 @@ def _find_package(function: Any) -> str:
 
 
 def _check_reader(read: Callable[[Any], Image]) -> None:
-    """Check that a reader holds no numbers that may have been computed from other images."""
+    """Check that a reader holds no numbers, because they may have been computed from other images."""
     reach = find_reach(read, thorough=False)
     held = reach.read().flat if reach else []
     found = [] if reach else [f"table of more than {MOST_OBJECTS:,} objects"]
@@ -143,7 +143,7 @@ def _check_reader(read: Callable[[Any], Image]) -> None:
 
 
 def _find_computed_type(place: Any) -> str | None:
-    """Return the type of the first value in a record's place that may be computed from other images, or None."""
+    """Return the type of the first value in a place that may be computed from other images; None if there is none."""
     if isinstance(place, DATA_TYPES):
         return type(place).__name__
     if isinstance(place, tuple | list):

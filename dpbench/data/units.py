@@ -82,7 +82,7 @@ def renumber_units(units: np.ndarray | None) -> np.ndarray | None:
 def append_units(
     units: np.ndarray | None, others: np.ndarray | None, size: int, taken: np.ndarray | None
 ) -> np.ndarray | None:
-    """Append the units of `size` more examples; without `others`, each new example is its own unit.
+    """Extend units to `size` more examples; without `others`, each new example is a unit of its own.
 
     Return None if `units` is None.
 
@@ -95,5 +95,5 @@ def append_units(
 
 
 def count_shared_units(of: np.ndarray | None, among: np.ndarray | None) -> int | None:
-    """Count the examples of a split whose unit also has examples in another split; None if either has no units."""
+    """Count the examples in `of` whose unit also has examples in `among`; None if units are unknown in either."""
     return None if of is None or among is None else int(np.isin(of, among).sum())

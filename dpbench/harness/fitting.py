@@ -83,7 +83,7 @@ class Fitted:
 def fit_once(
     given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = make_handle, witness: Witness = NO_WITNESS
 ) -> Fitted:
-    """Bind the learner to its rows and fit it in isolation: the only way from a learner to rows, with `fit_several`.
+    """Bind the learner to its rows and fit it in isolation. Only this and `fit_several` give a learner access to rows.
 
     Covered: everything that the learner is answered has the epsilon that an accountant states for this plan and sigma;
     see `privacy.binding`.
@@ -142,7 +142,7 @@ def _fit_isolated(
 
 @contextmanager
 def _raise_refusals(guards: Sequence[RowGuard]) -> Iterator[None]:
-    """Raise the guards' refusals at the end of the block, even if the learner caught them or failed afterwards."""
+    """Raise the guards' refusals at the end of the block, even if the learner caught them or failed later."""
     try:
         yield
     except DpbenchError:

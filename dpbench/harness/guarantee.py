@@ -81,7 +81,7 @@ def compute_copies_epsilon(privacy: Privacy, copies: int) -> float | None:
 
 
 def compute_unit_epsilon(privacy: Privacy, images: int) -> float | None:
-    """Return the epsilon, for a unit with this many images, of a guarantee stated per image; None if it is infinite."""
+    """Convert a guarantee per image to the epsilon of a unit with this many images; None if it is infinite."""
     if images > 1:
         return compute_copies_epsilon(privacy, images)
     return privacy.epsilon if privacy.plan and math.isfinite(privacy.epsilon) else None

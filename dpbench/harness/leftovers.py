@@ -1,4 +1,4 @@
-"""Detect state that a fit leaves behind in this process, where a later fit could read it.
+"""Detect state that a fit leaves behind in this process for a later fit to read.
 
 A fit that finds noisy answers of an earlier fit has more budget than is stated for it: answers of another seed, of
 another run of a private search, or of another epsilon in the same process.
@@ -21,7 +21,7 @@ _LEFTOVER_ATTRIBUTE = "__left_behind__"
 
 
 class Leftovers:
-    """A snapshot of everything that a learner and its code can reach, to detect changes that a later fit could read.
+    """A snapshot of all that a learner's code can reach, to detect what a fit has left behind.
 
     Covered: all globals of the modules that are the learner's own (`own_modules`), which are imported before, whichever
     code names them, classes, functions, descriptors and caches among them. What the learner reaches, compared as what a
@@ -37,7 +37,7 @@ class Leftovers:
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
         self._own = import_own_modules(type(learner))
-        self._snapshot = Snapshot((learner, type(learner)), left_out=self._own.left_out)
+        self._snapshot = Snapshot((learner, type(learner)), left_out=self._own.is_left_out)
         self._globals = _walk_own_modules(self._own)
         self._before = self._globals.read()
         if not self._before.has_same_referents(self._globals.first):  # of an earlier fit, and no longer complete
@@ -76,8 +76,8 @@ class Leftovers:
 
 @lru_cache(1)
 def _walk_own_modules(own: OwnModules) -> ModuleReach:
-    """Walk the learner's own modules once for many fits; reading the stored walk again takes a fifth of the time."""
-    return ModuleReach(own.whole, own.left_out)
+    """Walk the learner's own modules once for many fits, because re-reading a stored walk takes a fifth of the time."""
+    return ModuleReach(own.whole, own.is_left_out)
 
 
 @contextmanager

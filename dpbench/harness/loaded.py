@@ -143,7 +143,7 @@ def load_run(
 
 def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles, SplitImages]:
     spec, learner = resolved.spec, resolved.parts.learner
-    source = DataSource.of(resolved.parts, seed, spec.split_rule, memo.device)
+    source = DataSource.from_components(resolved.parts, seed, spec.split_rule, memo.device)
     roles, images = memo.examples(source, spec.budget)
     return complete_task(roles, learner, spec.metric), images
 

@@ -23,17 +23,17 @@ class CachedMap:
         self._snapshot = Snapshot(features, generators=False)
 
     def has_changed(self) -> bool:
-        """Return whether a fit has changed the map; a changed map could carry noisy answers to another fit."""
+        """Return whether a fit changed the map. A changed map could pass noisy answers on to the next fit."""
         return self._snapshot.find_change() is not None
 
 
 class MapCache:
-    """A cache of the most recent public maps. Each fit gets exactly the map that it would make on its own."""
+    """A cache of the latest public maps, which returns exactly the map that a fit would compute itself."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[Hashable, CachedMap] = OrderedDict()
 
-    def of(
+    def find_or_make(
         self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator, data: str = ""
     ) -> Transform:
         """Return the map `learner.features`, cached for all fits with equal public data and generator state.

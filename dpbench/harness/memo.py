@@ -1,4 +1,4 @@
-"""Share results between runs, so that a run of a sweep costs little more than the time of its learner.
+"""Share data and maps between runs, so that a sweep spends little time besides fitting.
 
 All of them are functions of public values: each run gets what it would compute on its own, to the last bit.
 """
@@ -32,7 +32,7 @@ MAX_CACHED_EXAMPLES = 4  # sets of roles: each holds a public split and the labe
 
 
 class Memo:
-    """The examples of the most recent data, all privacy statements so far, and the most recent public maps.
+    """The latest examples, all privacy statements so far, and the latest public maps.
 
     A run of its own has a fresh memo; a worker of a sweep keeps one for all its cells. Roles depend on the data alone;
     a statement depends only on plan, budget, accountant and kind of randomness.
@@ -88,4 +88,4 @@ class Memo:
         Rows and samples are not shared. If runs were trained together, as a search trains its settings, they would
         share samples, and the result of a run would depend on the runs beside it.
         """
-        return self._maps.of(learner, task, public, generator, data_key)
+        return self._maps.find_or_make(learner, task, public, generator, data_key)

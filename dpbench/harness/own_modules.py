@@ -32,7 +32,7 @@ _SCRIPTS = frozenset({"__main__", "conftest", "setup"})
 
 @dataclass(frozen=True)
 class OwnModules:
-    """The learner's own modules, as they are before a fit."""
+    """The learner's own modules before a fit, and what was imported then."""
 
     names: frozenset[str]  # of modules, and of packages with all below them
     brought_by: frozenset[str]  # distributions
@@ -40,7 +40,7 @@ class OwnModules:
     known: frozenset[str]  # whatever was imported
     files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
 
-    def left_out(self, module: str) -> bool:
+    def is_left_out(self, module: str) -> bool:
         """Return whether a module is newly imported and belongs to a library or another distribution."""
         return module not in self.known and not _is_in_packages(module, self.names) and self._belongs_to_another(module)
 
@@ -108,7 +108,7 @@ def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _find_distributions(module: str) -> list[Distribution]:
-    """Return the distributions that register a plugin of this module's package, or else all that list the package."""
+    """Return the distributions with a plugin in this module's package; if there are none, all that list the package."""
     package = _find_top_package(module)
     found = {
         point.dist.name: point.dist

@@ -95,7 +95,7 @@ class _PrivateFileGuard:
 
 
 def find_private_files(dataset: Dataset, read: FileAccessLog) -> PrivateFiles:
-    """Return the files and folders of a dataset, given the log of the files that were opened while it loaded."""
+    """Return a dataset's files and folders, given the log of files opened while it loaded."""
     location = sources.find_dataset(dataset)
     places = [str(path.resolve()) for path in location.paths] if location else []
     folders = [*places, str((cache_folder() / "features").resolve())]

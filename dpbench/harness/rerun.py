@@ -83,7 +83,7 @@ def _check_installed(result: Result, plugins: Registry) -> None:
 
 
 def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> None:
-    """Refuse plugins and versions that never existed: noise is derived from them, so a forger could choose it."""
+    """Refuse plugins and versions that never existed: noise depends on them, so a forger could choose it."""
     if origin.plugin != item.plugin:
         raise NotReproducible(f"Plugin {origin.plugin!r} brings {what}; here plugin {item.plugin!r} does.")
     known = sorted({item.version, *(RELEASED_VERSIONS if item.distribution == HARNESS else ())})

@@ -54,7 +54,7 @@ def _fit_seeds(
     spec = prepared.spec
     if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
         journal = None
-    own = None if journal is None else journal.of(make_result_name(spec), prepared.code_identity)
+    own = None if journal is None else journal.open_run(make_result_name(spec), prepared.code_identity)
     kept = {} if own is None else own.seeds()
     before = (
         {seed: value for seed, value in kept.items() if _has_same_groups(value, prepared.test_groups)} if kept else {}
@@ -76,7 +76,7 @@ def _fit_seeds(
 
 
 def _has_same_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> bool:
-    """Return whether an earlier call counted this seed with the same groups as the test split has now."""
+    """Return whether a stored seed was counted with the test split's present groups."""
     if images is None or seed.group_correct is None:
         return images is seed.group_correct
     return find_excess_correct(images, seed.group_correct) is None
@@ -173,7 +173,7 @@ def compare_seeds(prepared: PreparedRun, seeds: Sequence[int]) -> SplitCompariso
 
 @contextmanager
 def _show_progress(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
-    """Show the progress of the fits; a private search shows none, because its pace reveals the number of runs."""
+    """Show the progress of the fits, except in a private search, where it would reveal the number of runs."""
     doing, seeds = f"Fitting {prepared.learner.name}", len(prepared.spec.seeds)
     if not prepared.privacy.repeats:
         with progress.progress_bar(doing, seeds) as advance:

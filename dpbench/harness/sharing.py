@@ -13,7 +13,7 @@ Sharing = Literal["board", "none", "any"]
 
 
 def check_sharing(images: SplitImages, sharing: Sharing) -> None:
-    """Refuse public images that are also private images; for a board, refuse all overlap that boards do not accept.
+    """Refuse public images that are also private; for a board, refuse every overlap that boards do not accept.
 
     Epsilon does not cover what is learned from public data. Images of the test split are read only for a board.
 

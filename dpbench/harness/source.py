@@ -24,7 +24,7 @@ class DataSource:
     distribution: str = ""  # digest that names the data where they are drawn; empty where they are the same for all
 
     @classmethod
-    def of(cls, parts: BuiltComponents, seed: int, rule: SplitRule, device: torch.device) -> Self:
+    def from_components(cls, parts: BuiltComponents, seed: int, rule: SplitRule, device: torch.device) -> Self:
         """Return the data source of a fit with this seed."""
         drawn = draw_data(parts, seed)
         if drawn == parts:

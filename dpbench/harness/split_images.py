@@ -107,7 +107,7 @@ class SplitImages:
 
     @property
     def engines(self) -> dict[str, str]:
-        """The engines that computed the features of each split, as far as they are known and were extracted."""
+        """The engine that computed each split's features, if they were extracted and the engine is known."""
         extractor = self.source.parts.extractor
         found = {name: find_engine(self.splits, name, extractor) for name in ("train", "test", "public")}
         if self.other is not self.splits:
@@ -151,7 +151,7 @@ class SplitImages:
 
     @property
     def shared_units(self) -> dict[str, int]:
-        """The number of images whose unit is also in another split, for pairs of splits that number units alike."""
+        """The number of images whose unit is also in another split, for splits with common unit numbers."""
         units = self.units
         numbered = set(units) if self.other is self.splits else {"private", "test"}
         pairs = {pair: names for pair, names in SPLIT_PAIRS.items() if numbered >= set(names)}

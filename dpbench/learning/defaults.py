@@ -49,8 +49,10 @@ def travel(task: Task, budget: Budget) -> float:
     return min(effective_size(task, budget) / 16, MAX_TRAVEL)
 
 
-def check_training(momentum: float, clip: float, rate: float | None = None, who: str = "a linear head") -> None:
-    """Check the training settings of a head: the user's clip and momentum, then the learning rate if it is given.
+def check_training_settings(
+    momentum: float, clip: float, rate: float | None = None, who: str = "a linear head"
+) -> None:
+    """Check a head's clip and momentum and, if given, its learning rate.
 
     Raises:
         SpecError: a setting is out of range; the message names it and `who` has it.
@@ -69,7 +71,7 @@ def pace(
     way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0,
     who: str = "a linear head",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the learning rate that moves a head by `way` units of the clip, and the number of steps.
+    """Return steps and a learning rate with which gradients of the clip's length move the head by `way`.
 
     Unless `steps` is given, training makes as many passes over the data as `STEP_LIMITS` allows full batches; a sampled
     step counts as the share `sample_rate` of a pass.
@@ -77,7 +79,7 @@ def pace(
     Raises:
         SpecError: no learning rate follows from the clip or momentum of `who`.
     """
-    check_training(momentum, clip, who=who)
+    check_training_settings(momentum, clip, who=who)
     least, most = STEP_LIMITS
     share = sample_rate if 0 < sample_rate <= 1 else 1.0  # any other rate is refused where the plan is read
     steps = steps or round(min(max(way / TRAVEL_PER_STEP, least), most) / share)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpbench.api import Curator, Predict, Release
 from dpbench.errors import SpecError
-from dpbench.learning.defaults import check_training
+from dpbench.learning.defaults import check_training_settings
 from dpbench.learning.optimisers import AdamBC
 from dpbench.privacy.core.exact.elementwise import folded, residuals_
 
@@ -63,7 +63,7 @@ class LinearProbe:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot train a head."""
-        check_training(self.momentum, self.clip, self.learning_rate)
+        check_training_settings(self.momentum, self.clip, self.learning_rate)
 
     def release(self, name: str = "gradient") -> Release:
         """Return the release to plan for `train`."""

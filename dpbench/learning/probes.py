@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, require_setting
-from dpbench.learning.defaults import check_training, pace, travel
+from dpbench.learning.defaults import check_training_settings, pace, travel
 from dpbench.learning.linear import LinearProbe, OptimiserName, Transform
 from dpbench.learning.probabilities import aimed, calibrated
 from dpbench.support.settings import setting
@@ -73,12 +73,12 @@ class ProbeLearner(Learner):
         return self.paced(travel(task, budget), math.prod(task.example_shape))
 
     def paced(self, way: float, features: int = 1) -> dict[str, Any]:
-        """Return the number of steps and the learning rate that move the head by `way` units of the clip.
+        """Return steps and a learning rate with which gradients of the clip's length move the head by `way`.
 
         Adam divides each number by its own size, so its learning rate depends only on the number of `features`.
         """
         who = f"learner {self.name!r}"
-        check_training(self.momentum, self.clip, self.learning_rate, who)
+        check_training_settings(self.momentum, self.clip, self.learning_rate, who)
         found = pace(
             way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip, who=who
         )

@@ -137,7 +137,7 @@ def _load_key() -> bytes:
             _create_key(file)
         kept = file.read_bytes()
     except OSError:
-        return _process_key()
+        return _make_process_key()
     if len(kept) != KEY_BYTES:
         raise DataError(
             f"Expected {KEY_BYTES} bytes in {file}, got {len(kept)}. Delete it: dpbench makes a new key, and arrays "
@@ -164,7 +164,7 @@ def _create_key(file: Path) -> None:
 
 
 @cache
-def _process_key() -> bytes:
+def _make_process_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 

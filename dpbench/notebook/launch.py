@@ -22,7 +22,7 @@ from dpbench.registry.components import component_kind, write_component
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import check_writable_folder
 from dpbench.support.paths import is_installed_package
-from dpbench.sweep.conduct import overview
+from dpbench.sweep.conduct import survey_sweep
 from dpbench.sweep.grid import Cell, sweep_definition
 
 if TYPE_CHECKING:
@@ -165,15 +165,15 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
             "installation. Install dpbench-vision again."
         )
     from dpbench.analysis.figure import draw_figure
-    from dpbench_lab.figures.collect import collect
+    from dpbench_lab.figures.collect import collect_sweep_figure
 
-    return draw_figure(collect(Path(sweep), None if results is None else Path(results), load()))
+    return draw_figure(collect_sweep_figure(Path(sweep), None if results is None else Path(results), load()))
 
 
 def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep: bool) -> Results:
     from dpbench.harness.session import open_session
 
-    before = overview(asked, out, plugins, data=True)
+    before = survey_sweep(asked, out, plugins, data=True)
     check_writable_folder(out)
     cells, session = before.grid.cells, open_session(device, plugins=plugins)
     done = {
@@ -198,7 +198,7 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
                 journal = Journal(out) if _is_identifiable(cell, plugins) and not keep else None
                 result = session.run(cell.spec, keep=partial(keep_one, cell) if keep else None, journal=journal)
                 result.write(out)
-                Journal(out).end(result.file_name)
+                Journal(out).delete(result.file_name)
             filed.append(StoredResult(out / result.file_name, result))
         except DpbenchError as error:
             if len(cells) == 1:

@@ -116,7 +116,7 @@ def _flatten_events(receipt: Receipt) -> list[Term]:
 
 def _judge_epsilon(receipt: Receipt, answered: tuple[Account, ...]) -> Iterator[Mismatch]:
     best = answered[0]
-    if receipt.epsilon >= min(best.least, best.upper - 1e-6):
+    if receipt.epsilon >= min(best.least_claim, best.upper - 1e-6):
         return
     cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
     said = f"{best.accountant} computes {cost} for the events."

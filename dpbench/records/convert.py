@@ -100,7 +100,7 @@ Successors = Mapping[str, str]
 
 
 def _find_successors(folder: Path) -> Successors:
-    """Return the successors of the results of schema 1 below a folder, whose seals are checked."""
+    """Return the evidence digest of each converted result, by the seal of its original, after checking the seals."""
     found: dict[str, str] = {}
     for file in _list_files(folder):
         for name, content in _read_results(folder / file):
@@ -174,7 +174,7 @@ def _encode_json(content: Any) -> bytes:
 
 
 def compare_folders(old: Path, new: Path, successors: Successors) -> None:
-    """Check that a converted folder lacks nothing of the original folder.
+    """Check that nothing in the original folder is missing in the converted folder.
 
     Raises:
         OutputError: names the first file and number that differs.

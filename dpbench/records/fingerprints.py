@@ -43,7 +43,7 @@ class FitPrint(Record):
     labels: str  # a character each: the number of the predicted class, in base 36
 
     @classmethod
-    def of(cls, scores: np.ndarray, examples: int) -> FitPrint:
+    def from_scores(cls, scores: np.ndarray, examples: int) -> FitPrint:
         """Return the fingerprint of scores (n, classes); scores are kept for the first `examples` only."""
         kept = scores[:examples].astype(np.float64)
         unit = float(f"{(np.abs(kept).max() or 1.0) / (INT16_MAX - 1):.6g}")
@@ -101,8 +101,8 @@ class Code(Record):
     plugin: str
 
     @classmethod
-    def stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
-        """Return the code that a result records in `provenance.code`; None if it records none."""
+    def read_stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
+        """Read the code from a result's `provenance.code`; return None if it is not recorded."""
         core, plugin = made.get("dpbench"), made.get(role)
         return cls(dpbench=core, plugin=plugin) if isinstance(core, str) and isinstance(plugin, str) else None
 

@@ -68,7 +68,7 @@ def find_count_error(images: Mapping[str, Mapping[str, str]], classes: int) -> s
 def find_excess_correct(
     images: Mapping[str, Mapping[str, str]], correct: Mapping[str, Mapping[str, str]]
 ) -> str | None:
-    """Return a complaint if a seed's correct predictions contradict the counts of test images, or None."""
+    """Return a complaint if a group is unknown or has more correct predictions than images, or None."""
     for column, value, there, right in _pair_groups(images, correct):
         if len(right) != len(there) or any(hits > count for hits, count in zip(right, there, strict=True)):
             return f"expected at most as many correct predictions as test images in {column} {value!r}"

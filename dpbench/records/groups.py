@@ -32,7 +32,7 @@ class Group:
         return self.value or "not known"
 
     @property
-    def comparable(self) -> bool:
+    def is_comparable(self) -> bool:
         """Whether the group is known and has enough test images to be called the best or the worst."""
         return self.images >= MIN_IMAGES and self.value != UNKNOWN_VALUE
 
@@ -47,7 +47,7 @@ class GroupColumn:
     @property
     def ranked(self) -> tuple[Group, ...]:
         """The comparable groups, worst first; empty if fewer than two groups have enough test images."""
-        found = sorted((group for group in self.groups if group.comparable), key=lambda group: group.accuracy.mean)
+        found = sorted((group for group in self.groups if group.is_comparable), key=lambda group: group.accuracy.mean)
         return tuple(found) if len(found) > 1 else ()
 
     @property
@@ -71,8 +71,8 @@ class GroupPrice:
     most: Group | None  # that loses most, of those that are compared; with its accuracy under privacy
 
     @property
-    def added(self) -> float | None:
-        """The largest loss of a group minus the loss over all test images, a share of 1; None if no group is ranked."""
+    def added_loss(self) -> float | None:
+        """The largest loss of a group minus the overall loss, a share of 1; None if no group can be ranked."""
         return None if self.most is None else self.losses[self.most.value] - self.overall
 
 
@@ -121,7 +121,7 @@ def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> G
 
 
 def find_ceiling(result: Result, others: Iterable[Result]) -> Result | None:
-    """Return the non-private result of the same learner on the same data and groups, or None.
+    """Return the non-private result of the same learner, data and groups, or None.
 
     If there are several, results with the same settings, selection rule and seeds are preferred, in this order. Returns
     None also if the result has no groups or is itself non-private.
@@ -186,10 +186,10 @@ def _format_group(group: Group, column: GroupColumn, score: Callable[[Interval],
 
 
 def format_price(price: GroupPrice) -> str:
-    """Format the price of privacy in a line: for all test images, and for the group that loses most."""
+    """Format the price of privacy in a line: the loss over all test images, and the largest loss of a group."""
     said = f"{100 * price.overall:.2f} points overall"
-    if price.most is None or price.added is None:
+    if price.most is None or price.added_loss is None:
         return said
     lost, images = 100 * price.losses[price.most.value], f"{price.most.images:,} test images"
-    beside = f"{100 * price.added:.2f} more" if price.added >= 0 else f"{-100 * price.added:.2f} less"
+    beside = f"{100 * price.added_loss:.2f} more" if price.added_loss >= 0 else f"{-100 * price.added_loss:.2f} less"
     return f"{said}; most for {price.most.name}: {lost:.2f} points ({images}), {beside} than overall"

@@ -1,4 +1,4 @@
-"""The journal of a run: it stores finished seeds, so that an interrupted run can continue."""
+"""The journal of a run, which stores finished seeds so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Journal:
 
     folder: Path
 
-    def of(self, name: str, identity: str) -> RunJournal:
-        """Return the journal of the run whose result will have this name."""
+    def open_run(self, name: str, identity: str) -> RunJournal:
+        """Return the journal of an unfinished run, given the name of its future result."""
         return RunJournal(self._file(name), identity)
 
-    def end(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         """Delete the journal of a finished run."""
         with suppress(OSError):
             self._file(name).unlink(missing_ok=True)

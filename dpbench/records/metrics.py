@@ -90,7 +90,7 @@ class MetricFacts:
 
     @property
     def scale(self) -> float:
-        """The factor that converts a value to the unit in which it is printed or drawn."""
+        """The factor from a value to the unit in which it is printed or drawn."""
         return 100.0 if self.share else 1.0
 
     @property
@@ -105,7 +105,7 @@ class MetricFacts:
 
     @property
     def word(self) -> str:
-        """The title as it is written within a sentence."""
+        """The title in the form it has within a sentence."""
         return self.title if self.title.isupper() else f"{self.title[0].lower()}{self.title[1:]}"
 
     @property
@@ -194,7 +194,7 @@ def compute_metrics(kept: Evidence) -> dict[str, float | None]:
 
 
 def compute_confusion_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
-    """Return a metric computed from a confusion matrix; accuracy replaces metrics that need scores, such as AUROC."""
+    """Compute a metric from a confusion matrix; metrics that need scores, such as AUROC, become accuracy."""
     compute = METRIC_FACTS[name].compute or accuracy
     value = compute(Evidence(tuple(map(tuple, confusion))))
     assert value is not None  # what a board may rank by needs no probabilities

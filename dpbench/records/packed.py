@@ -189,7 +189,7 @@ def remove_record(file: Path) -> None:
 
 
 def _make_tar(records: Mapping[str, bytes]) -> bytes:
-    """Return a tar archive of names and contents without other metadata: equal records give equal bytes."""
+    """Return a tar archive of these records, without dates or owners, so that equal records give equal bytes."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content in sorted(records.items()):

@@ -116,11 +116,11 @@ class Component(Record):
 
     @property
     def parts(self) -> tuple[Component, ...]:
-        """The joined components of a concat; any other component is its own single part."""
+        """The parts of a concat; any other component is its own only part."""
         return tuple(Component(**part) for part in self.options["of"]) if self.name == CONCAT else (self,)
 
     def with_parts(self, parts: Sequence[Component]) -> Component:
-        """Return a copy of this component with other parts, joined in the same way; the inverse of `parts`."""
+        """Return a copy joined from other parts; the inverse of `parts`."""
         return Component(name=CONCAT, options={"of": parts}) if self.name == CONCAT else parts[0]
 
     @property
@@ -160,7 +160,7 @@ def _normalise_unit(unit: object) -> object:
 
 
 def expand_seeds(seeds: object) -> object:
-    """Expand a number of seeds, such as 5 or "5", to seeds 0 to 4; return a list of seeds, such as "3,7", unchanged."""
+    """Expand a number of seeds (5 or "5") to seeds 0 to 4; leave lists of seeds ("3,7") unchanged."""
     if isinstance(seeds, str) and re.fullmatch(r"-?\d+", seeds.strip()):
         seeds = int(seeds)
     elif isinstance(seeds, str) and re.fullmatch(r"\d+(,\d+)*,?", seeds):
@@ -241,7 +241,7 @@ class Protocol(WrittenRecord):
 
     @property
     def implied(self) -> frozenset[str]:
-        """The keys whose values follow from other keys, such as the public share if there is a public dataset."""
+        """The keys whose values follow from other keys: a public dataset implies the public share."""
         return frozenset({"public_fraction"} if self.public_dataset is not None else ())
 
     @property

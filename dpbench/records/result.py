@@ -270,7 +270,7 @@ class Result(Record):
         ]
 
     def _left_out_remark(self) -> list[str]:
-        """Return a remark on private images that were left out because they equal a public image."""
+        """Return a remark if private images were left out as copies of public images."""
         if not self.task.left_out:
             return []
         return [
@@ -279,7 +279,7 @@ class Result(Record):
         ]
 
     def _units_remark(self) -> list[str]:
-        """Return a remark if people own several images but epsilon is an image's, because their epsilon is larger."""
+        """Return a remark if epsilon protects an image but people own several, so that theirs is larger."""
         units = self.task.units
         if units is None or self.spec.unit or not self.privacy.sigma or not units.remark:
             return []

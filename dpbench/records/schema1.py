@@ -79,7 +79,7 @@ def upgrade_record(content: Any, kind: type) -> Any:
 
 
 def find_loss(content: Content, result: ComputedValues) -> str | None:
-    """Return the first number that changed when a schema 1 result was converted, or None.
+    """Return the first number that a conversion from schema 1 changed, or None.
 
     Counted numbers must be equal to the last digit. Ends of intervals, which a library computes, may differ within the
     tolerance of `records.tolerance`.
@@ -154,7 +154,7 @@ def _upgrade_card(content: Content) -> Content:
 
 
 def _check_seal(content: Content) -> None:
-    """Raise an error if a result lacks a field that all results had, or differs from its seal; a seal is optional."""
+    """Raise an error if a result lacks a required field of its schema, or does not match its seal, if it has one."""
     _require_fields(content, ("digest", "metrics", "spec", "privacy", "seeds", "task"), "")
     stated = content.get("seal")
     if not stated:

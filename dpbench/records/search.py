@@ -21,7 +21,7 @@ UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"}
 
 
 def least_clean_rule(*rules: SelectionRule) -> SelectionRule:
-    """Return the least clean of some selection rules: the rule for settings that came from all of them.
+    """Return the least clean of these rules, which applies to settings found by all of them together.
 
     >>> least_clean_rule("transfer", "private-unaccounted", "default")
     'private-unaccounted'
@@ -121,7 +121,7 @@ class Trial(Record):
 
     @property
     def value(self) -> float | None:
-        """The score by which settings are compared: the protocol's metric, or else accuracy."""
+        """The score that settings are compared by: the protocol's metric or, if it is missing, accuracy."""
         return self.accuracy if self.score is None else self.score
 
 

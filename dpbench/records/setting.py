@@ -77,20 +77,20 @@ class Setting:
         return self.types[0] if plain else str
 
     @property
-    def repeated(self) -> bool:
-        """Whether the flag is repeated: a table takes a flag for each of its keys."""
+    def is_repeated(self) -> bool:
+        """Whether the flag can be given several times: a table takes a flag for each of its keys."""
         return any(get_origin(hint) is dict for hint in self.types)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the field accepts if they are limited; the word for None comes first."""
+        """The words that the field accepts; empty if it accepts others too. The word for None comes first."""
         (hint, *others) = self.types
         words = tuple(map(str, get_args(hint))) if get_origin(hint) is Literal and not others else ()
         return (self.flag.none, *words) if words and self.flag.none else words
 
     @property
     def default(self) -> str:
-        """The default that the help shows; empty if it shows none."""
+        """The default in the help; empty if the help shows none."""
         value = self.field.default
         if self.flag.default or self.flag.none or self.field.is_required() or value is None:
             return self.flag.default or self.flag.none

@@ -70,7 +70,7 @@ class Spec(Protocol):
         return {key: value for key, value in dict(self).items() if key in self.model_fields_set}
 
     def with_default(self, key: str, value: Any, *, given: bool) -> Self:
-        """Return a copy with a value for a key that the user left out; `given` makes it count as set by the user."""
+        """Return a copy with a value for a key that the user left out; with `given`, as if the user had set it."""
         changed = self.model_copy(update={key: value})
         if not given:
             changed.model_fields_set.discard(key)
@@ -122,7 +122,7 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
 
 
 def format_flags(spec: Spec, *, defaults: bool = False, fixed: Container[str] = ()) -> list[str]:
-    """Return the flags of `dpbench run` that request this spec: the inverse of parsing them.
+    """Return the flags of `dpbench run` for this spec; parsing them gives the spec again.
 
     Args:
         spec: as the user requested it, or resolved.
@@ -144,7 +144,7 @@ def format_flags(spec: Spec, *, defaults: bool = False, fixed: Container[str] = 
 
 
 def has_extractor_key(keys: Iterable[str]) -> bool:
-    """Return whether the keys of a file name an extractor or an option of an extractor, such as `extractor.size`."""
+    """Return whether the keys name an extractor, or one of its options such as `extractor.size`."""
     return any(key.partition(".")[0] == "extractor" for key in keys)
 
 

@@ -120,7 +120,7 @@ def default_extractor(registry: Registry, dataset: Component) -> Component:
 
 
 def component_kind(role: str) -> Kind:
-    """Return the kind of component that a role of a spec takes.
+    """Return the kind of component (dataset, extractor or learner) for a role of a spec.
 
     >>> component_kind("public_dataset"), component_kind("extractor.2")
     ('dataset', 'extractor')
@@ -191,7 +191,7 @@ def write_component(part: Any) -> Component:
 
 
 def component_shortener(registry: Registry) -> Callable[[Kind, Component], str]:
-    """Return a function that writes a component with only the options that differ from installed defaults."""
+    """Return a function that writes a component without the options that equal the installed defaults."""
 
     def shorten(kind: Kind, part: Component) -> str:
         known = registry.components[kind].get(part.name)

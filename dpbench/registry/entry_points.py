@@ -208,7 +208,7 @@ def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any
 
 
 def load() -> Registry:
-    """Import all installed plugins, or those in `DPBENCH_PLUGINS` (comma-separated), and collect their components.
+    """Import the installed plugins and collect their components; `DPBENCH_PLUGINS` (comma-separated) limits them.
 
     If several plugins register the same name, dpbench refuses only requests for that name.
 

@@ -43,7 +43,7 @@ def describe_move(error: BaseException) -> str | None:
 
 
 def _missing_module(error: BaseException) -> str:
-    """Return the module that an import did not find, also for `from package import module`; empty for other errors.
+    """Return the module that an import error misses, also in `from package import module`; empty for other errors.
 
     >>> _missing_module(ModuleNotFoundError("No module named 'dpbench.museum'", name="dpbench.museum"))
     'dpbench.museum'

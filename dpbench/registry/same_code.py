@@ -48,7 +48,7 @@ class Fingerprints:
         Raises:
             DataError: a file of fingerprints is not valid.
         """
-        kept = self._of(kind, name)
+        kept = self._read_component(kind, name)
         known = kept.behaviour(settings, stated)
         if known is None or known.not_covered:
             return None
@@ -58,12 +58,12 @@ class Fingerprints:
 
     def same_choices(self, name: str, asked: Mapping[str, Any], stated: Code, here: Code) -> bool | None:
         """Return whether two versions of a learner choose the same settings from the budget; None if unknown."""
-        kept = self._of("learner", name)
+        kept = self._read_component("learner", name)
         if self.take_choices is not None and None in asked.values() and kept.chosen(asked, here) is None:
             self._read["learner", name] = kept = kept.with_choices(asked, self.take_choices(name, asked), here)
         return kept.same_choices(asked, stated, here)
 
-    def _of(self, kind: FingerprintKind, name: str) -> ComponentFingerprints:
+    def _read_component(self, kind: FingerprintKind, name: str) -> ComponentFingerprints:
         if (kind, name) not in self._read:
             self._read[kind, name] = read_fingerprints(self.folder, kind, name)
         return self._read[kind, name]
@@ -71,7 +71,7 @@ class Fingerprints:
 
 @functools.cache
 def stored_fingerprints() -> Fingerprints:
-    """Return the fingerprints that come with dpbench, read once per process; no new fingerprints are taken."""
+    """Return the fingerprints that come with dpbench, read once per process and never extended."""
     return Fingerprints()
 
 
@@ -144,13 +144,13 @@ def installed_code(kind: FingerprintKind, name: str, plugins: Registry) -> Code 
 
 
 def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
-    """Return the settings as the user requested them: None for every setting that was chosen from the budget."""
+    """Return the settings as requested: None for every setting that was chosen from the budget."""
     return {name: None if name in settled else value for name, value in settings.items()}
 
 
 def _compare_component(result: Result, role: str, part: Component, plugins: Registry, known: Fingerprints) -> Sameness:
     kind: FingerprintKind = "learner" if component_kind(role) == "learner" else "extractor"
-    stated, here = Code.stated(stated_code(result), role), installed_code(kind, part.name, plugins)
+    stated, here = Code.read_stated(stated_code(result), role), installed_code(kind, part.name, plugins)
     if stated is None or here is None:
         return "unknown"
     if stated == here:
@@ -179,7 +179,7 @@ def _weakest_sameness(found: list[Sameness]) -> Sameness:
 
 
 def describe_differences(found: Mapping[str, Sameness]) -> Iterator[str]:
-    """Yield a description of each role whose code is not known to be the same."""
+    """Describe each role whose code differs or cannot be compared."""
     for role, value in found.items():
         if value not in SAME_CODE:
             name = "dpbench" if role == DPBENCH else f"the {role}"

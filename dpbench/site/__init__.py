@@ -1,4 +1,4 @@
-"""The leaderboard as a static site: pages that need no server, load nothing from elsewhere and run no stranger's code.
+"""The leaderboard as a static site: no server, no external resources, no third-party scripts.
 
 Layout::
 

@@ -69,7 +69,7 @@ def find_references(kind: Kind, found: Registration) -> tuple[Reference, ...]:
 
 
 def _make_arxiv_reference(kind: Kind, found: Registration, link: str) -> Reference:
-    """Return a reference for a paper of which only the arXiv number is known."""
+    """Return a reference with only the arXiv number, for a paper missing from the catalogue."""
     number = link.removeprefix(prose.ARXIV_ABSTRACTS)
     fields = {"note": f"arXiv:{number}, the paper of {kind} {found.cls.name}", "url": link}
     return Reference(_format_bibtex("misc", f"arxiv-{number}", fields), frozenset(), link)

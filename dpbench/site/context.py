@@ -58,7 +58,7 @@ class Site:
 
 
 def make_slugs(names: Mapping[str, object] | set[str]) -> dict[str, str]:
-    """Return a file name for each name: the name itself if it is valid and not taken, otherwise a digest of it."""
+    """Return a file name for each name: the name itself if it is valid and free, otherwise a digest of it."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(names):

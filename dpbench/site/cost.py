@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import write_percent
-from dpbench.analysis.draw import Line, draw_lines, draw_name_list, new_figure, score_without_interval, to_chart_units
+from dpbench.analysis.draw import (
+    Line,
+    convert_to_chart_units,
+    draw_lines,
+    draw_name_list,
+    new_figure,
+    score_without_interval,
+)
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import name_entry
@@ -35,7 +42,7 @@ class CostCells:
 
 
 def cost_cells(entry: Entry) -> CostCells:
-    """Return the cost cells of an entry; if the cost is unknown, they are empty and state the reason."""
+    """Return an entry's cells for cost; if the cost is unknown, the cells are empty and give the reason."""
     if entry.unmeasured or entry.cpu_seconds is None or not entry.peak_bytes:
         return CostCells("", "", entry.unmeasured or UNRECORDED)
     return CostCells(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
@@ -97,5 +104,5 @@ def _draw_chart(entries: Sequence[Entry], standing: Standing, every: Mapping[str
 
 def _make_entry_mark(entry: Entry, x: float, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
     style = replace(every[entry.learner], hollow=entry.selection != "default")
-    score = score_without_interval(to_chart_units(metric, entry.metrics[metric]).mean)
+    score = score_without_interval(convert_to_chart_units(metric, entry.metrics[metric]).mean)
     return Line(entry.learner, {x: score}, style, stroke="", size=6.5)

@@ -46,7 +46,7 @@ DESCRIPTION = "Writing pages of entries"
 
 @dataclass(frozen=True)
 class EntryBatch:
-    """The entries of one board whose pages one process writes."""
+    """Entries of one board, whose pages one process writes."""
 
     standing: Standing
     rows: tuple[EntryRow, ...]  # of some of its entries

@@ -19,7 +19,7 @@ KEPT_FILES = (".git", "CNAME")
 
 
 def publish_to_folder(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
-    """Replace a folder's files with those of `site`, keep `KEPT_FILES`, add `.nojekyll`; return a line for each change.
+    """Replace a folder's files by those of `site`, except `KEPT_FILES`; return a line per change.
 
     Raises:
         OutputError: the folder holds files that dpbench did not publish, or cannot be written.

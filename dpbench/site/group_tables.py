@@ -95,7 +95,7 @@ def _accuracy_rows(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
 
 
 def _format_added_loss(price: GroupPrice) -> str:
-    return NO_VALUE if price.most is None else f"{price.most.name}: {_format_points(price.added)}"
+    return NO_VALUE if price.most is None else f"{price.most.name}: {_format_points(price.added_loss)}"
 
 
 def _format_points(share: float | None) -> str:

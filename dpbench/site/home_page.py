@@ -53,7 +53,7 @@ class HeatMap:
 
 
 def make_heat_maps(site: Site) -> list[HeatMap]:
-    """Return a map for each of the most common epsilons: the home page's map first, then the others by epsilon."""
+    """Return a heat map for each of the most common epsilons, the home page's first, the others by epsilon."""
     filled = list_filled_boards(site)
     often = Counter(standing.board.epsilon for standing in filled).most_common(MAX_EPSILONS)
     first = max(often, key=lambda found: (found[1], -abs(math.log(found[0]))), default=(None, 0))[0]

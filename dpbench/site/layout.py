@@ -29,7 +29,7 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def check_names(index: Index) -> None:
-    """Check that no name leads out of the site's folder and that no two files share a name.
+    """Check that file names are distinct and stay inside the site's folder.
 
     Raises:
         DataError: a name is unsafe or used twice; the message names the board or the entry.

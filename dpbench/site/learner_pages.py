@@ -77,7 +77,9 @@ def _make_view(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]],
         registered = None
     roles = {row.entry.role for _, row in rows}
     role = "entry" if roles & {"entry", "unranked"} else next(iter(roles), "entry")
-    return LearnerView(name, registered, tuple(rows), view.Axis.of(row.score for _, row in rows), role, distance)
+    return LearnerView(
+        name, registered, tuple(rows), view.Axis.from_scores(row.score for _, row in rows), role, distance
+    )
 
 
 def _read_summary(view: LearnerView) -> Markup:

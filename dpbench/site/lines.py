@@ -6,7 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Line, draw_lines, label_line_ends, new_figure, score_without_interval, to_chart_units
+from dpbench.analysis.draw import (
+    Line,
+    convert_to_chart_units,
+    draw_lines,
+    label_line_ends,
+    new_figure,
+    score_without_interval,
+)
 from dpbench.analysis.formats import write_score
 from dpbench.analysis.grid import GridSeries, ResultGrid, make_numeric_grid
 from dpbench.analysis.palette import REFERENCE, LearnerStyle
@@ -37,7 +44,7 @@ def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str
 def _make_epsilon_chart(
     family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, LearnerStyle]
 ) -> Chart | None:
-    """Return the chart of entries whose selection rule is in `rules`; later rules override earlier ones."""
+    """Return a chart over epsilon of entries with these selection rules; later rules replace earlier ones."""
     grid = make_epsilon_grid(family, rules)
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
@@ -67,7 +74,7 @@ def make_epsilon_grid(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]
 
 
 def make_k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
-    """Return a chart of accuracy against k (dimensions kept), or None if no entries of a learner differ only in k."""
+    """Return a chart of accuracy against k (dimensions kept); None unless entries of a learner differ in k alone."""
     groups: dict[tuple[object, ...], dict[float, EntryRow]] = defaultdict(dict)
     for row in rows:
         k = _parse_positive(row.entry.settings.get("k", ""))
@@ -120,7 +127,7 @@ def _draw_chart(series: Sequence[GridSeries], x: str, metric: Metric, every: Map
 
 
 def _make_line(series: GridSeries, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
-    points = {x: to_chart_units(metric, score) for x, score in series.points.items()}
+    points = {x: convert_to_chart_units(metric, score) for x, score in series.points.items()}
     if not series.reference:
         return Line(series.label, points, every[series.label])
     means = {x: score_without_interval(score.mean) for x, score in points.items()}

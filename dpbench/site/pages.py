@@ -51,7 +51,7 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     yield "audits.html", audits_page(site, shared)
     for page in extras.pages:
         yield from page.files(site, shared)
-    yield "404.html", shared.lost()
+    yield "404.html", shared.render_not_found()
     yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
     yield PREVIEW, render_map_preview(found[0] if found else None)
     yield "assets/site.css", site_stylesheet()

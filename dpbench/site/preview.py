@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Bar, HeatCell, draw_bars, draw_heat_map, new_figure, render_figure, to_chart_units
+from dpbench.analysis.draw import (
+    Bar,
+    HeatCell,
+    convert_to_chart_units,
+    draw_bars,
+    draw_heat_map,
+    new_figure,
+    render_figure,
+)
 from dpbench.analysis.palette import INK, QUIET, LearnerStyle
 from dpbench.board.index import Standing
 from dpbench.board.rows import name_entry
@@ -91,7 +99,7 @@ def _draw_board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure
     axes = figure.add_axes((0.28, 0.14, 0.66, 0.6))
     metric = standing.board.metric
     rows = view.top_entries(standing, MAX_ROWS)
-    draw_bars(axes, (_interval_bar(place, to_chart_units(metric, entry.metrics[metric]), looks[entry.learner])
+    draw_bars(axes, (_interval_bar(place, convert_to_chart_units(metric, entry.metrics[metric]), looks[entry.learner])
                 for place, entry in enumerate(rows)))  # fmt: skip
     for line, style in ((view.find_public_only_result(standing), ":"), (view.find_non_private_result(standing), "--")):
         if line:

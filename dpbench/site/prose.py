@@ -1,4 +1,4 @@
-"""Docstrings as prose: paragraphs, with links to the papers that they cite by arXiv number."""
+"""Docstrings as paragraphs of prose, with links to the arXiv papers that they cite."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def make_dataset_card(index: Index) -> bytes:
         tags=["dpbench", "leaderboard", "differential-privacy"],
         viewer=False,  # nested JSON is no table
     ).to_yaml()
-    parts = [INTRODUCTION, f"{_plain(index.ranking)}\n", *map(_board_table, index.standings)]
+    parts = [INTRODUCTION, f"{_escape_markdown(index.ranking)}\n", *map(_board_table, index.standings)]
     empty = [f"`{standing.board.name}`" for standing in index.standings if not standing.entries]
     if empty:
         parts.append(f"Boards without results yet: {', '.join(empty)}.\n")
@@ -54,10 +54,11 @@ def _board_table(standing: Standing) -> str:
     rest = [] if len(first) == MAX_ENTRIES else entries[len(first) : MAX_ENTRIES]
     rows = [_table_row(entry, board.metric) for entry in (*first, *rest)]
     more = f"\n{len(entries) - MAX_ENTRIES} more in `leaderboard.json`.\n" if len(entries) > MAX_ENTRIES else ""
-    facts = f"`{board.name}`: {_plain(str(board.dataset))}, {_plain(str(board.extractor))}, ε {board.epsilon:g}"
+    dataset, extractor = _escape_markdown(str(board.dataset)), _escape_markdown(str(board.extractor))
+    facts = f"`{board.name}`: {dataset}, {extractor}, ε {board.epsilon:g}"
     columns = ("rank", "learner", f"{board.metric.replace('_', ' ')}, %", "ε", "trust", "CPU, s", "memory")
     head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
-    return f"## {_plain(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
+    return f"## {_escape_markdown(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
 
 
 def _table_row(entry: Entry, metric: str) -> str:
@@ -67,7 +68,7 @@ def _table_row(entry: Entry, metric: str) -> str:
     value = write_percent_score(entry.metrics[metric]) if metric in entry.metrics else ""
     cells = (
         rank,
-        _plain(entry.learner),
+        _escape_markdown(entry.learner),
         value,
         f"{entry.epsilon:.4g}",
         _describe_trust(entry),
@@ -82,10 +83,10 @@ def _describe_trust(entry: Entry) -> str:
     return entry.status if entry.status in {"disputed", "withdrawn"} else describe_trust(entry)
 
 
-def _plain(text: str) -> str:
-    r"""Return text that a renderer of Markdown shows as it is, on one line: names come from strangers.
+def _escape_markdown(text: str) -> str:
+    r"""Escape text for Markdown and put it on one line, because names come from third parties.
 
-    >>> _plain("<b>| [x](y)")
+    >>> _escape_markdown("<b>| [x](y)")
     '\\<b\\>\\| \\[x\\]\\(y\\)'
     """
     shown = "".join(sign if sign.isprintable() else " " for sign in text)

@@ -43,7 +43,7 @@ class Renderer:
     settings: Settings
 
     def page(self, template: str, path: str, here: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
-        """Render a template as the page at `path` of the site, in the section `here`, with its preview image."""
+        """Render a template for the page at `path`; `here` is its section, `preview` its preview image."""
         address = self.settings.address
         shared = {
             "root": "../" * path.count("/"), "here": here, "policy": POLICY, "settings": self.settings,
@@ -53,8 +53,8 @@ class Renderer:
         rendered = self.environment.get_template(f"{template}.html.jinja").render({**shared, **values})
         return rendered.encode("utf-8", "replace")
 
-    def lost(self) -> bytes:
-        """Return the page for addresses that do not exist. It loads nothing, because it may lie at any depth."""
+    def render_not_found(self) -> bytes:
+        """Render the page for missing addresses, self-contained because it can appear at any depth."""
         plain = read_static("404.css").decode()
         digest = base64.b64encode(hashlib.sha256(plain.encode()).digest()).decode()
         home = self.settings.address or "index.html"  # relative links from an unknown depth could leave the site

@@ -120,7 +120,7 @@ def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
 
 
 def _find_fullest_column(grid: ResultGrid[ResultRow]) -> tuple[int, float]:
-    """Return the index and epsilon of the column with the most results; ties go to the epsilon nearest to 1."""
+    """Return the index and epsilon of the column with most results; of equal columns, the one nearest to epsilon 1."""
     found = {}
     for place in range(len(grid.columns)):
         own = [row for line, row in grid.column(place) if not line.reference]
@@ -137,7 +137,7 @@ def _make_chart(key: str, grid: ResultGrid[ResultRow], styles: Mapping[str, Lear
 
 
 def _price_rows(grid: ResultGrid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each learner with the points by which it is below the best non-private result, at each epsilon."""
+    """Yield for each learner its distance from the best non-private result at each epsilon, in points."""
     free = [line for line in grid.lines if line.reference and any(map(_is_non_private, line.present_rows))]
     if not free:
         return

@@ -56,7 +56,7 @@ def lock_build(root: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """A leaderboard, the folder of its site, and what else decides the bytes of the site."""
+    """A leaderboard, the folder of its site, and all other inputs of the build."""
 
     root: Path
     out: Path
@@ -92,7 +92,7 @@ class BuildTarget:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep_build(self, inputs: str | None, said: str) -> None:
+    def remember_build(self, inputs: str | None, said: str) -> None:
         """Remember a build of these inputs and its sentence, unless an input has changed meanwhile."""
         outputs = self._digest_outputs()
         if None in (inputs, outputs) or self.digest_inputs() != inputs:

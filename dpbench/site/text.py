@@ -139,6 +139,7 @@ FILTERS = {
     "percent": format_percent, "points": format_points, "signed": show_signed_points, "spread": write_percent,
     "score": format_score,
     "plain_score": format_plain_score, "seed_score": format_seed_score, "budget": write_epsilon,
-    "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": keep_epsilon_together,
+    "upward": formats.write_upper_bound, "downward": formats.write_lower_bound,
+    "four": round_to_four, "bound": keep_epsilon_together,
     "capital": capitalise_name, "anchor": make_anchor, "shorten": show_string,
 }  # fmt: skip

@@ -47,7 +47,7 @@ def describe_changes(before: Mapping[str, str], after: Mapping[str, str]) -> lis
 
 
 def upload_folder(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
-    """Make a dataset repository hold exactly the files of `folder`; create it if it does not exist.
+    """Make a dataset repository contain exactly the files of `folder`, and create it if necessary.
 
     Return one line for each file that is added, changed or deleted. The hub's client may split many files into several
     commits. After an interruption, uploading again completes them.

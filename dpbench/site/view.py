@@ -41,7 +41,7 @@ class Axis:
         return 100 * share < self.low
 
     @classmethod
-    def of(cls, scores: Iterable[Interval | None]) -> Axis:
+    def from_scores(cls, scores: Iterable[Interval | None]) -> Axis:
         """Return an axis with three to six round ticks that includes the best score and cuts off very low scores.
 
         A score is very low if it is more than twice as far below the median as the best score is above it. Without the
@@ -90,7 +90,7 @@ def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
         rows.insert(sum(_scores_at_least(row, line) for row in first_group), line)
     ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
     left_out = sum(max(len(found) - MAX_ROWS, 0) for found in (ranked, unranked))
-    axis = Axis.of(row.score for row in rows)
+    axis = Axis.from_scores(row.score for row in rows)
     return BoardTable(tuple(rows), tuple(unranked[:MAX_ROWS]), len(ranked), left_out, axis, ruled)
 
 
@@ -99,7 +99,7 @@ def _scores_at_least(row: EntryRow, line: EntryRow) -> bool:
 
 
 def _choose_reference(rows: Sequence[EntryRow]) -> list[EntryRow]:
-    """Return at most one row of several references: the best with default settings, or else the best of all."""
+    """Return the best of several references, preferring default settings, as a list of at most one row."""
     order = sorted(rows, key=lambda row: (row.entry.selection != "default", -(row.score.mean if row.score else -1.0)))
     return [row for row in order if row.score][:1]
 
@@ -117,7 +117,7 @@ def rank_one_entries(standing: Standing, *, labels: bool = False) -> list[Entry]
 
 
 def top_entries(standing: Standing, limit: int) -> list[Entry]:
-    """Return at most `limit` of the best ranked entries of a board, including the best that read public labels."""
+    """Return the best ranked entries, at most `limit`, including the best that read public labels."""
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     if len(ranked) <= limit:
         return ranked
@@ -137,12 +137,12 @@ def find_non_private_result(standing: Standing) -> Entry | None:
 
 
 def find_public_only_result(standing: Standing) -> Entry | None:
-    """Return the result of public labels alone, or None. Default settings take precedence, as in the learning curve."""
+    """Return the result of training on public labels alone, preferably with default settings, or None."""
     return find_reference(standing, "control")
 
 
 def find_chance_score(standing: Standing, metric: str) -> float | None:
-    """Return the score of a uniform guess, or None if it is unknown."""
+    """Return the score of guessing uniformly, or None if it is unknown."""
     return standing.chance if metric in ("accuracy", "balanced_accuracy") and standing.chance else None
 
 
@@ -185,7 +185,7 @@ def uncorrected_rank(entry: Entry) -> int | None:
 
 
 def has_earlier_mechanism(entry: Entry) -> bool:
-    """Return whether a private result was made by earlier code, whose sums and noise differ from those of today."""
+    """Return whether a private result comes from an earlier version, with other sums and other noise."""
     return entry.reads_private and entry.mechanism != MECHANISM
 
 

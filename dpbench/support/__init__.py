@@ -1,1 +1,1 @@
-"""Shared helpers: files, paths, progress, phases, charts, messages. Nothing here knows about privacy or learning."""
+"""Shared helpers for files, paths, progress, charts and messages; none depends on privacy or learning."""

@@ -1,4 +1,4 @@
-"""Compute digests of a component's code, which tell results of edited code from results of installed code."""
+"""Compute digests of components' code, to detect results of other code than the installed code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMPTY_DIGEST = ""
 
 
 def top_package(module: object) -> str:
-    """Return the topmost package of a module, given its name."""
+    """Return the topmost package in a module's name."""
     return str(module).partition(".")[0]
 
 

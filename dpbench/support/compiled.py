@@ -20,7 +20,7 @@ import numba
 from numba.extending import intrinsic
 
 from dpbench.support import progress
-from dpbench.support.own_folders import is_intact, new_entry, open_own_folder
+from dpbench.support.own_folders import create_entry, is_intact, open_own_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -38,13 +38,13 @@ def kernel(function: Function) -> Function:
 
 
 def instructions(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Have numba put in place of a call what a function writes in LLVM's language."""
+    """Make numba replace calls of a function by the LLVM instructions that the function emits."""
     written: Callable[..., Any] = intrinsic(function)
     return written
 
 
 def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], object]) -> None:
-    """Compile kernels for the arguments that `call` calls them with, or read what an earlier process compiled.
+    """Compile kernels for the argument types that `call` uses, or load what an earlier process compiled.
 
     Afterwards they accept no arguments of other types, so that nothing is compiled at a later call.
 
@@ -54,23 +54,23 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
         call: calls each of them once.
     """
     folder, trouble = open_own_folder("kernels", "compiled loops")
-    place = folder and folder / _key(sources)
-    if place and place.exists() and (trouble := _read(kernels, place, call)):
+    place = folder and folder / _kernels_key(sources)
+    if place and place.exists() and (trouble := _load_kernels(kernels, place, call)):
         shutil.rmtree(place, ignore_errors=True)
     if trouble or not (place and place.exists()):
         progress.print_line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
-        _compile(kernels, place, call)
+        _compile_into(kernels, place, call)
     if progress.is_verbose():
         progress.print_line(f"Linear heads are fitted by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
     for each in kernels:
         each.disable_compile()
 
 
-def _read(kernels: Sequence[Any], place: Path, call: Callable[[], object]) -> str:
-    """Return what is wrong with the compiled loops in a folder; nothing if they were read."""
+def _load_kernels(kernels: Sequence[Any], place: Path, call: Callable[[], object]) -> str:
+    """Load compiled kernels from a folder; return the reason if it fails, or an empty text."""
     try:
         if is_intact(place):
-            _keep_in(place, kernels)
+            _enable_cache(place, kernels)
             call()
             return ""
     except Exception:  # numba names no errors for a cache that is damaged
@@ -78,16 +78,16 @@ def _read(kernels: Sequence[Any], place: Path, call: Callable[[], object]) -> st
     return f"The compiled loops in {place} are damaged. "
 
 
-def _compile(kernels: Sequence[Any], place: Path | None, call: Callable[[], object]) -> None:
+def _compile_into(kernels: Sequence[Any], place: Path | None, call: Callable[[], object]) -> None:
     if place is None:
         call()
         return
-    with new_entry(place) as new:
-        _keep_in(new, kernels)
+    with create_entry(place) as new:
+        _enable_cache(new, kernels)
         call()
 
 
-def _keep_in(folder: Path, kernels: Sequence[Any]) -> None:
+def _enable_cache(folder: Path, kernels: Sequence[Any]) -> None:
     settings: Any = numba.config
     before, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)
     try:
@@ -97,8 +97,8 @@ def _keep_in(folder: Path, kernels: Sequence[Any]) -> None:
         settings.CACHE_DIR = before
 
 
-def _key(sources: Path) -> str:
-    """Return a name for what these sources are compiled to on this processor."""
+def _kernels_key(sources: Path) -> str:
+    """Return the cache key of kernels: a digest of their sources, this processor and the compilers' versions."""
     cpu = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
     forced = [os.environ.get(name, "") for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")]
     files = sorted(sources.glob("*.py"))

@@ -93,7 +93,7 @@ def is_required_field(field: dataclasses.Field[Any]) -> bool:
 
 
 def changed_fields(part: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from their default or have no default, by name.
+    """Return the fields of a dataclass that have no default or differ from it, by name.
 
     >>> @dataclasses.dataclass
     ... class Some:
@@ -107,7 +107,7 @@ def changed_fields(part: Any) -> dict[str, Any]:
 
 
 def filled_fields(before: Any, after: Any) -> dict[str, Any]:
-    """Return the fields that are None in `before` and have a value in `after`, an instance of the same class.
+    """Return the fields that were None in `before` and have a value in `after`, an instance of the same class.
 
     >>> @dataclasses.dataclass
     ... class Some:

@@ -1,4 +1,4 @@
-"""Write files atomically, so that they are complete or absent; dpbench writes all its files with this module."""
+"""Write files atomically: complete or not at all. dpbench writes all its files through this module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replace folders, such as a built site, as a whole, so that they are complete or absent."""
+"""Replace a whole folder, such as a built site, atomically."""
 
 from __future__ import annotations
 

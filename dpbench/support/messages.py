@@ -22,7 +22,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") ->
 
 
 def _nearest_name(name: str, known: list[str]) -> str | None:
-    """Return the known name that the user most likely meant: a similar spelling, or a name with that part."""
+    """Return the known name that the user probably meant: one spelt alike, or one that contains the given name."""
     lower = {name.lower(): name for name in known}
     wanted = name.strip().lower()
     if wanted in lower:

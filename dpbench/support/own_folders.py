@@ -21,7 +21,7 @@ DIGESTS = "digests.json"
 
 
 def open_own_folder(name: str, what: str) -> tuple[Path | None, str]:
-    """Return a folder of the cache if it is the user's own; otherwise None and a sentence that says what is wrong.
+    """Return a folder of the cache that only the user can write to; otherwise None and a sentence with the reason.
 
     Args:
         name: the folder's name in the cache.
@@ -43,7 +43,7 @@ def open_own_folder(name: str, what: str) -> tuple[Path | None, str]:
 
 
 def is_intact(entry: Path) -> bool:
-    """Return whether an entry of an own folder holds the files that were noted when it was made, and no others."""
+    """Return whether an entry contains exactly the files that were recorded when it was created."""
     try:
         noted: object = json.loads((entry / DIGESTS).read_bytes())
         return noted == _digest_files(entry)
@@ -52,8 +52,8 @@ def is_intact(entry: Path) -> bool:
 
 
 @contextlib.contextmanager
-def new_entry(entry: Path) -> Iterator[Path]:
-    """Yield an empty folder to write to; afterwards it becomes the entry, unless another process was first."""
+def create_entry(entry: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill, which then becomes the entry, unless another process created it first."""
     with tempfile.TemporaryDirectory(dir=entry.parent, ignore_cleanup_errors=True) as made:
         new = Path(made) / "whole"
         new.mkdir(0o700)

@@ -32,7 +32,7 @@ class _SigintBlockedContext(SpawnContext):
 
 
 def collect_rarely() -> None:
-    """Search for garbage after 100,000 new objects: records leave none, and the search takes a tenth of the time."""
+    """Collect garbage only after 100,000 new objects: records leave none, and collecting took a tenth of the time."""
     gc.set_threshold(100_000)
 
 
@@ -43,7 +43,7 @@ def _start_worker() -> None:
 
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a process pool; its workers are killed if the block is interrupted, and else end after their work.
+    """Yield a process pool; its workers finish their work, or are killed if the block is interrupted.
 
     Workers are spawned, because forked children of a process with threads, such as torch's, may hang. They read and
     write records, so they search for garbage rarely, and return the memory that they free.

@@ -67,7 +67,7 @@ class _LineMeter:
 
 @contextmanager
 def show_status(description: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner while the block runs; yield a function that adds what is being done to its description."""
+    """Show a spinner while the block runs; yield a function that changes its text after the description."""
     shown = progress_console()
     if is_verbose():
         print_line(f"{description}.")
@@ -130,7 +130,7 @@ class TimeEstimate:
         self._said = False
 
     def update(self, units: int, left: int) -> None:
-        """Count `units` more as done, with `left` units to go; the first call is a warm-up and is not timed."""
+        """Count `units` more as done, with `left` to go; the first call includes the warm-up and is not timed."""
         if self._begin is None:
             self._begin = monotonic()
             return

@@ -42,7 +42,7 @@ class Limits:
 
     @property
     def condition(self) -> str:
-        """The range, worded so that it can follow a value in a sentence."""
+        """The range in words that follow a value in a sentence."""
         return f"to be {self}" if self.choices else str(self)
 
     def __str__(self) -> str:
@@ -158,13 +158,13 @@ def _list_limited_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Limits
 
 
 def _find_limits(cls: type, name: str) -> Limits | None:
-    """Return the limits of a field; if a class declares it anew without limits, those of the nearest base class."""
+    """Return the limits of a field: its own, or else those of the nearest base class that declares them."""
     fields = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
     return next((field.metadata[LIMITS] for field in fields if field and LIMITS in field.metadata), None)
 
 
 def _component_kind(cls: type) -> str:
-    """Return the word for a class of components, such as learner: the class right below `Configured`."""
+    """Return the kind of a component in words, such as learner, from its base class right below `Configured`."""
     return next(base.__name__.lower() for base in cls.__mro__ if Configured in base.__bases__)
 
 

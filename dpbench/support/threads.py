@@ -60,22 +60,22 @@ def limit_threads(threads: int) -> Iterator[None]:
 
 
 @lru_cache(1)
-def crew(count: int, process: int) -> ThreadPoolExecutor:
-    """Return so many threads that wait for work; a forked process has none of its parent's and makes its own."""
+def worker_threads(count: int, process: int) -> ThreadPoolExecutor:
+    """Return a pool of `count` threads for this process; forked processes create their own."""
     return ThreadPoolExecutor(count, thread_name_prefix=f"dpbench-{process}")
 
 
-def begin(work: Callable[[], Found], count: int) -> Callable[[], Found]:
-    """Begin with some work in another thread, if there are more than one, and return what waits for its result."""
-    return crew(count - 1, os.getpid()).submit(work).result if count > 1 else work
+def start_in_thread(work: Callable[[], Found], count: int) -> Callable[[], Found]:
+    """Start some work in another thread, if `count` allows one, and return a function that waits for its result."""
+    return worker_threads(count - 1, os.getpid()).submit(work).result if count > 1 else work
 
 
-def together(work: Callable[[], Found], count: int) -> list[Found]:
-    """Call a function in this thread and, at the same time, in others, `count` in all; return what each call returns.
+def run_in_threads(work: Callable[[], Found], count: int) -> list[Found]:
+    """Call a function in `count` threads at once, including the current thread, and return the results.
 
-    The calls share the work among themselves, so a thread that has not begun when this one ends has nothing to do.
+    The calls take work from a common supply, so a thread that has not started when the current one ends is cancelled.
     """
-    others = [crew(count - 1, os.getpid()).submit(work) for _ in range(count - 1)]
+    others = [worker_threads(count - 1, os.getpid()).submit(work) for _ in range(count - 1)]
     try:
         first = work()
     finally:

@@ -92,7 +92,7 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
 
 
 def check_values(value: Any, source: object) -> None:
-    """Check that all text, including keys, is safe on a terminal, and that numbers can be printed.
+    """Check that all texts, including keys, are safe on a terminal and that all numbers can be printed.
 
     Raises:
         DataError: some text is not safe, or some number cannot be printed.
@@ -112,14 +112,14 @@ def check_values(value: Any, source: object) -> None:
             waiting += thing
 
 
-def printable(text: str) -> str:
-    r"""Return a text with a question mark for each character that a terminal must not be shown.
+def make_printable(text: str) -> str:
+    r"""Replace each character that is unsafe on a terminal by a question mark.
 
-    >>> printable("fine, \x1b]0;title\x07")
+    >>> make_printable("fine, \x1b]0;title\x07")
     'fine, ?]0;title?'
     """
     return _UNPRINTABLE.sub("?", text)
 
 
-PrintableText = Annotated[str, AfterValidator(printable)]
+PrintableText = Annotated[str, AfterValidator(make_printable)]
 """Text of a plugin's or a folder's making, kept so that the record can be read back."""

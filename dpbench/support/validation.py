@@ -39,7 +39,7 @@ class WrittenRecord(Record):
 
 
 def refuse_boolean(hint: Any, value: object) -> None:
-    """Refuse a boolean, or a list that holds a boolean, for a type that takes numbers but no booleans.
+    """Refuse booleans, alone or in a list, for a type that takes numbers but no booleans.
 
     >>> refuse_boolean(bool | int, True)
     >>> refuse_boolean(float | None, True)
@@ -84,7 +84,7 @@ _UNION = re.compile(r"str|int|float|bool|\w+\[.*\]")  # which type of a union py
 
 
 def first_misfit(error: ValidationError) -> Misfit:
-    """Return pydantic's most helpful error: an unknown key first, because a misspelt key explains a missing key."""
+    """Return pydantic's most helpful error. Unknown keys come first, because a misspelt key explains a missing one."""
     kinds: dict[str, Literal["unknown", "missing"]] = {
         "extra_forbidden": "unknown", "unexpected_keyword_argument": "unknown", "missing": "missing",
     }  # fmt: skip
@@ -103,7 +103,7 @@ EXPECTED_WORDS: Mapping[str, str] = {
 
 
 def _plain_words(error: str, said: str) -> str:
-    """Translate a complaint of pydantic into the words of users who write files and flags.
+    """Rephrase a pydantic complaint for users who write files and flags.
 
     >>> _plain_words("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
     'expected a whole number'
@@ -134,7 +134,7 @@ def misfit_sentence(
     models: Mapping[str, type[BaseModel]],
     keys: Mapping[str, str] | None = None,
 ) -> str:
-    """Describe in one sentence which key is unknown or missing, or which value does not fit.
+    """Describe in a sentence which key is unknown or missing, or which value is invalid.
 
     Args:
         error: what pydantic raised.

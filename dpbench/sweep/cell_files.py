@@ -24,7 +24,7 @@ from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import record_exists
 from dpbench.records.result import Result
 from dpbench.support.files import check_folder, check_writable_folder, open_append_file, write_json
-from dpbench.support.untrusted import parse_json, printable, read_regular_file
+from dpbench.support.untrusted import make_printable, parse_json, read_regular_file
 from dpbench.sweep.grid import Cell
 
 State = Literal["done", "other code", "other data", "failed", "to do"]
@@ -93,7 +93,7 @@ class SweepFolder:
         except (OSError, DataError, KeyError, TypeError):
             return None
 
-    def keep(self, cell: Cell, result: Result) -> None:
+    def save_result(self, cell: Cell, result: Result) -> None:
         """Write a cell's result and delete its failure; the cell is then done.
 
         Raises:
@@ -115,7 +115,7 @@ class SweepFolder:
             OutputError: the record cannot be written.
         """
         spec = json.loads(cell.spec.model_dump_json())
-        content = {"digest": cell.digest, "cell": str(cell), "spec": spec, "error": printable(error)}
+        content = {"digest": cell.digest, "cell": str(cell), "spec": spec, "error": make_printable(error)}
         write_json(self._failure_file(cell), content)
         self.log(f"failed   {cell.file_name}: {error}  ({cell})")
 

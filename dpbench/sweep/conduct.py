@@ -26,8 +26,8 @@ from dpbench.sweep.resources import Resources
 
 
 @dataclass(frozen=True)
-class Overview:
-    """The cells of a sweep, their states, and the estimated time for the cells that are left."""
+class SweepOverview:
+    """The cells of a sweep with their states, and the estimated time of the unfinished cells."""
 
     grid: SweepGrid
     folder: SweepFolder
@@ -40,7 +40,7 @@ class Overview:
 
 
 @dataclass(frozen=True)
-class Summary:
+class SweepSummary:
     """The outcome of a sweep."""
 
     grid: SweepGrid
@@ -52,14 +52,14 @@ class Summary:
     renewed: tuple[Cell, ...] = ()  # begun again: done before, on other data than are here
 
 
-def overview(
+def survey_sweep(
     definition: Path | Mapping[str, Any],
     out: Path | None = None,
     plugins: Registry | None = None,
     *,
     data: bool = False,
-) -> Overview:
-    """Return every cell of a sweep and its state, without running any cell.
+) -> SweepOverview:
+    """Return the cells of a sweep and their states without running any.
 
     Args:
         definition: a sweep file, or a mapping with its keys; see `sweep.grid`.
@@ -83,13 +83,13 @@ def sweep(
     retry_failed: bool = False,
     refresh: bool = False,
     plugins: Registry | None = None,
-) -> Summary:
+) -> SweepSummary:
     """Run every cell of a sweep that is not done; write each result to its own file as soon as it arrives.
 
     Cells with a result in the folder are skipped, unless the data have changed since, or with `refresh` the code (of a
     plugin, of dpbench's core or of the cell's mechanism). Failed cells are skipped unless `retry_failed` is set. A
     sweep that was stopped, or even killed, continues when it is called again, and ends with the same numbers. For the
-    arguments, see `overview`.
+    arguments, see `survey_sweep`.
 
     Raises:
         SpecError: the definition or the resources are invalid; no cell is run.
@@ -113,14 +113,16 @@ def sweep(
         folder.log(f"end      {grid.name}: {ran} cells done, {len(failed)} failed")
     changed = () if refresh else tuple(before.cells("other code"))
     done, renewed = len(before.cells("done")) + len(changed), tuple(before.cells("other data"))
-    return Summary(grid, folder, ran, done, failed, changed, renewed)
+    return SweepSummary(grid, folder, ran, done, failed, changed, renewed)
 
 
 def _sweep_folder(out: Path | None, grid: SweepGrid) -> SweepFolder:
     return SweepFolder(out or Path("dpbench-results") / grid.name)
 
 
-def _survey_cells(grid: SweepGrid, folder: SweepFolder, plugins: Registry, data: _CurrentDigests | None) -> Overview:
+def _survey_cells(
+    grid: SweepGrid, folder: SweepFolder, plugins: Registry, data: _CurrentDigests | None
+) -> SweepOverview:
     states: list[State] = []
     prints = Fingerprints()  # takes none: nothing is fitted to tell a state
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
@@ -133,7 +135,7 @@ def _survey_cells(grid: SweepGrid, folder: SweepFolder, plugins: Registry, data:
     left = [cell.spec.learner.name for cell, state in zip(grid.cells, states, strict=True) if state in TO_RUN]
     known = [means[name] for name in left if name in means]
     # Learners without a result are assumed to be as slow as those with one.
-    return Overview(grid, folder, tuple(states), sum(known) / len(known) * len(left) if known else None)
+    return SweepOverview(grid, folder, tuple(states), sum(known) / len(known) * len(left) if known else None)
 
 
 class _CurrentDigests:
@@ -157,7 +159,7 @@ class _CurrentDigests:
 
 
 def _current_digest(dataset: Dataset, seed: int) -> str | None:
-    """Return a dataset's digest; None if it is drawn for each seed, missing, damaged, or not downloaded yet."""
+    """Return a dataset's digest; None if it is drawn anew for each seed, or cannot be read here."""
     try:
         source = sources.describe_source(dataset)
         away = source is not None and source.hub and sources.find_dataset(dataset) is None
@@ -188,7 +190,7 @@ def _cell_state(
     return "other code" if folder.failure(cell) is None else "failed"
 
 
-def _run_cells(left: Sequence[Cell], before: Overview, resources: Resources, plugins: Registry) -> int:
+def _run_cells(left: Sequence[Cell], before: SweepOverview, resources: Resources, plugins: Registry) -> int:
     """Run cells and save their results; return the number of cells that succeeded."""
     from dpbench.sweep.start import make_executor  # imports torch
 
@@ -201,7 +203,7 @@ def _run_cells(left: Sequence[Cell], before: Overview, resources: Resources, plu
                 folder.record_failure(outcome.cell, outcome.error)
                 count.failed += 1
             else:
-                folder.keep(outcome.cell, outcome.result)
+                folder.save_result(outcome.cell, outcome.result)
                 count.done += 1
     return count.done
 

@@ -17,7 +17,7 @@ from distributed import Client, WorkerPlugin, as_completed, get_worker
 from distributed.scheduler import KilledWorker
 
 from dpbench.errors import DpbenchError
-from dpbench.sweep.executor import Outcome
+from dpbench.sweep.executor import CellOutcome
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.worker import Worker
 
@@ -35,17 +35,17 @@ class CellWorkerPlugin(WorkerPlugin):
         self._lock = threading.Lock()
         self._worker: Worker | None = None
 
-    def work(self, spec: str, device: str, threads: int) -> str:
-        """Run a cell; the worker runs one cell at a time, even if it has several threads."""
+    def run_cell(self, spec: str, device: str, threads: int) -> str:
+        """Run a cell, one at a time even if Dask gives the worker several threads."""
         with self._lock:
             self._worker = self._worker or Worker(device, threads)
-            return self._worker.work(spec)
+            return self._worker.run_cell(spec)
 
 
 def run_cell_on_worker(spec: str, device: str, threads: int) -> str:
     """Run a cell on the Dask worker that executes this call."""
     plugin: Any = get_worker().plugins[CellWorkerPlugin.name]
-    return str(plugin.work(spec, device, threads))
+    return str(plugin.run_cell(spec, device, threads))
 
 
 @dataclass
@@ -66,7 +66,7 @@ class DaskCluster:
         with connect_client(self.scheduler) as client:
             self.workers = len(client.nthreads())
 
-    def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
+    def run(self, cells: Sequence[Cell]) -> Generator[CellOutcome]:
         """Run cells and yield the outcome of each cell as it arrives.
 
         Raises:
@@ -79,7 +79,7 @@ class DaskCluster:
 
 def stream_outcomes(
     client: Any, cells: Sequence[Cell], device: str, threads: int, on_poll: Callable[[], None] = lambda: None
-) -> Generator[Outcome]:
+) -> Generator[CellOutcome]:
     """Run cells and yield the outcome of each cell as it arrives; call `on_poll` regularly while cells are left.
 
     Raises:
@@ -98,9 +98,9 @@ def stream_outcomes(
             time.sleep(POLL)
 
 
-def _future_outcome(future: Any, cell: Cell, address: str) -> Outcome:
+def _future_outcome(future: Any, cell: Cell, address: str) -> CellOutcome:
     if future.status == "finished":
-        return Outcome.of(cell, future.result())
+        return CellOutcome.from_answer(cell, future.result())
     if future.status != "error":
         raise DpbenchError(
             f"The Dask scheduler {address} is gone. Finished cells are kept; to continue, start the scheduler again "
@@ -108,8 +108,8 @@ def _future_outcome(future: Any, cell: Cell, address: str) -> Outcome:
         )
     error = future.exception()
     if isinstance(error, KilledWorker):
-        return Outcome.from_killed_workers(cell)
-    return Outcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
+        return CellOutcome.from_killed_workers(cell)
+    return CellOutcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
 
 
 def connect_client(address: Any) -> Any:

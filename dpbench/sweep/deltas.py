@@ -22,7 +22,7 @@ from dpbench.sweep.grid import Cell, SweepGrid
 
 
 def settle_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> SweepGrid:
-    """Return the grid with a number for delta in every cell whose data can be opened here.
+    """Return the grid with delta as a number in each cell, if the cell's data can be opened.
 
     `fetch` says whether data may be fetched from the hub.
     """

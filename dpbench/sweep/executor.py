@@ -18,7 +18,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellOutcome:
     """The outcome of a cell: its result, or the error that made it fail."""
 
     cell: Cell
@@ -26,8 +26,8 @@ class Outcome:
     error: str = ""
 
     @classmethod
-    def of(cls, cell: Cell, answer: str) -> Outcome:
-        """Parse the answer of `Worker.work`; a result of another spec is an error."""
+    def from_answer(cls, cell: Cell, answer: str) -> CellOutcome:
+        """Parse the answer of `Worker.run_cell`; a result of another spec becomes an error."""
         content = json.loads(answer)
         if "error" in content:
             return cls(cell, error=content["error"])
@@ -46,7 +46,7 @@ class Outcome:
         return cls(cell, result)
 
     @classmethod
-    def from_killed_workers(cls, cell: Cell) -> Outcome:
+    def from_killed_workers(cls, cell: Cell) -> CellOutcome:
         """Return the outcome of a cell during which too many workers died."""
         return cls(cell, error=f"{MAX_TRIES} worker processes died running it: killed, out of memory or out of time.")
 
@@ -58,7 +58,7 @@ class Executor(Protocol):
     def workers(self) -> int:
         """The number of cells that run at the same time, as far as it is known."""
 
-    def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
+    def run(self, cells: Sequence[Cell]) -> Generator[CellOutcome]:
         """Run cells and yield the outcome of each cell as it arrives; closing the iterator stops all workers.
 
         Raises:

@@ -147,7 +147,7 @@ def _parse_file(content: Mapping[str, Any], origin: str) -> SweepFile:
 def _fill_extractors(
     fixed: dict[str, Any], shared: Mapping[str, Any], products: list[dict[str, list[Any]]], origin: str
 ) -> tuple[dict[str, Any], list[dict[str, list[Any]]]]:
-    """Add the default extractor to each product that names no extractor; to the fixed keys if no product does."""
+    """Add the default extractor to each product without one or, if no product names any, to the fixed keys."""
     silent = [not has_extractor_key([*fixed, *shared, *own]) for own in products]
     if all(silent):
         return fill_extractor(fixed, origin), products

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dpbench.errors import DpbenchError
 from dpbench.sweep.cell_files import SweepFolder
-from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
+from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, CellOutcome
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.worker import READY
 
@@ -41,7 +41,7 @@ class LocalPool:
     gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them; empty: all workers see what this process sees
     folder: SweepFolder
 
-    def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
+    def run(self, cells: Sequence[Cell]) -> Generator[CellOutcome]:
         """Run cells and yield the outcome of each cell as it arrives; closing the iterator stops all workers.
 
         Raises:
@@ -74,7 +74,7 @@ class LocalPool:
                 for attempt in range(MAX_TRIES):
                     worker = worker or self._start_worker(index, shared)
                     try:
-                        shared.outcomes.put(Outcome.of(cell, worker.ask(cell.request)))
+                        shared.outcomes.put(CellOutcome.from_answer(cell, worker.ask(cell.request)))
                         break
                     except WorkerDied:
                         if shared.ended:
@@ -85,7 +85,7 @@ class LocalPool:
                             f"killed   a worker running {cell.file_name}, try {attempt + 1} of {MAX_TRIES}  ({cell})"
                         )
                 else:
-                    shared.outcomes.put(Outcome.from_killed_workers(cell))
+                    shared.outcomes.put(CellOutcome.from_killed_workers(cell))
         except queue.Empty:
             return
         except BaseException as error:  # any error at all: the sweep must not wait for an outcome that never comes
@@ -161,13 +161,13 @@ class _SharedState:
     """The state that all threads share; each thread feeds one worker."""
 
     cells: queue.SimpleQueue[Cell] = field(default_factory=queue.SimpleQueue)
-    outcomes: queue.SimpleQueue[Outcome | BaseException] = field(default_factory=queue.SimpleQueue)
+    outcomes: queue.SimpleQueue[CellOutcome | BaseException] = field(default_factory=queue.SimpleQueue)
     ended: bool = False
     _workers: list[_WorkerProcess] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, worker: _WorkerProcess) -> None:
-        """Add a worker, to be stopped with the others; stop it at once if the others have been stopped."""
+        """Register a worker to be stopped with the others, or stop it at once if they have already been stopped."""
         with self._lock:
             self._workers.append(worker)
             if self.ended:

@@ -31,7 +31,7 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.support.messages import duration
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, CellWorkerPlugin, connect_client, stream_outcomes
-from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
+from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, CellOutcome
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.resources import Slurm
 
@@ -97,7 +97,7 @@ class SlurmJobs:
                 "node of a Slurm cluster, or choose --executor local or dask."
             )
 
-    def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
+    def run(self, cells: Sequence[Cell]) -> Generator[CellOutcome]:
         """Run cells and yield the outcome of each cell as it arrives; closing the iterator cancels all jobs.
 
         Raises:

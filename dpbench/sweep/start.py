@@ -63,7 +63,7 @@ def _worker_counts(resources: Resources, gpus: int) -> tuple[int, int]:
 
 
 def _visible_gpus(device: str) -> tuple[str, ...]:
-    """Return the GPUs to divide among workers, as CUDA_VISIBLE_DEVICES names them; empty for cells on the CPU."""
+    """Return the GPUs to share among workers, named as in CUDA_VISIBLE_DEVICES; empty for cells on the CPU."""
     if find_device(device).type != "cuda":
         return ()
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]

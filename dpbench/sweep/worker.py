@@ -1,8 +1,8 @@
 """Run cells in a worker process that keeps data between cells, so that a cell takes little longer than its fit.
 
 The local pool starts the worker as `python -m dpbench.sweep.worker DEVICE THREADS`. Each line on standard input is a
-spec as JSON; each line on standard output is the answer of `Worker.work` to a spec. Standard input ends when the parent
-is gone, for whatever reason; the worker then exits at once, even in the middle of a cell.
+spec as JSON; each line on standard output is the answer of `Worker.run_cell` to a spec. Standard input ends when the
+parent is gone, for whatever reason; the worker then exits at once, even in the middle of a cell.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Worker:
         """The session, with the installed plugins and the data that cells share."""
         return self._open()
 
-    def work(self, spec: str) -> str:
-        """Run a cell: take its spec as JSON and return {"result": ...} or {"error": ...} as JSON."""
+    def run_cell(self, spec: str) -> str:
+        """Run a cell, given its spec as JSON, and return {"result": ...} or {"error": ...} as JSON."""
         try:
             result = self.session.run(Spec.model_validate_json(spec))
         except DpbenchError as error:
@@ -63,7 +63,7 @@ def main(device: str, threads: int) -> None:
     worker = Worker(device, threads, registry.load())
     print(READY, file=answers, flush=True)
     while True:
-        print(worker.work(requests.get()), file=answers, flush=True)
+        print(worker.run_cell(requests.get()), file=answers, flush=True)
 
 
 def _read_requests(requests: queue.SimpleQueue[str]) -> None:

@@ -11,7 +11,7 @@ from dpbench_lab.reproduce import page as reproduce
 
 
 def _museum_page() -> str:
-    return matrix.write_page(record.read()).replace("\n### ", "\n## ")
+    return matrix.write_page(record.read_museum_record()).replace("\n### ", "\n## ")
 
 
 EXTRAS = Extras(

@@ -18,13 +18,13 @@ from dpbench.analysis.draw import (
     Bar,
     HeatCell,
     Line,
+    convert_to_chart_units,
     draw_bars,
     draw_heat_map,
     draw_lines,
     new_figure,
     render_figure,
     score_without_interval,
-    to_chart_units,
 )
 from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import collect_figure_data
@@ -106,9 +106,9 @@ def test_a_band_is_one_area_and_an_unmarked_line_has_no_mark() -> None:
 
 def test_shares_are_drawn_in_percent_and_losses_as_they_are() -> None:
     score = Interval(mean=0.5, low=0.25, high=None)
-    assert to_chart_units("accuracy", score) == Interval(mean=50, low=25, high=None)
-    assert to_chart_units("error", score).mean == 50
-    assert to_chart_units("nll", score) == score
+    assert convert_to_chart_units("accuracy", score) == Interval(mean=50, low=25, high=None)
+    assert convert_to_chart_units("error", score).mean == 50
+    assert convert_to_chart_units("nll", score) == score
 
 
 def test_bars_and_intervals_stand_in_their_rows() -> None:

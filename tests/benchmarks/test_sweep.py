@@ -37,7 +37,7 @@ def _timed(out: Path, workers: int) -> tuple[float, float]:
     with closing(pool.run(cells)) as outcomes:
         for place, outcome in enumerate(outcomes):
             assert outcome.result is not None, outcome.error
-            folder.keep(outcome.cell, outcome.result)
+            folder.save_result(outcome.cell, outcome.result)
             if place + 1 == WARM:
                 begin = time.perf_counter()
             elif place + 1 > WARM:

@@ -173,13 +173,13 @@ def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_pat
 
     assert call("run", *QUICK, "--out", tmp_path) == 0
     seed, journal = result_in(tmp_path).seeds[0], Journal(tmp_path)
-    journal.of("a.json", "this").keep(seed)
-    journal.of("a.json", "other").keep(seed.model_copy(update={"seed": 1}))
+    journal.open_run("a.json", "this").keep(seed)
+    journal.open_run("a.json", "other").keep(seed.model_copy(update={"seed": 1}))
     file = tmp_path / "unfinished" / "a.jsonl"
     file.write_text(file.read_text(encoding="utf-8") + '{"identity": "this", "se', encoding="utf-8")
-    assert journal.of("a.json", "this").seeds() == {0: seed}
-    journal.end("a.json")
-    assert not file.parent.exists() and journal.of("a.json", "this").seeds() == {}
+    assert journal.open_run("a.json", "this").seeds() == {0: seed}
+    journal.delete("a.json")
+    assert not file.parent.exists() and journal.open_run("a.json", "this").seeds() == {}
 
 
 # 6. Long work speaks; errors come first

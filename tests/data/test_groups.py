@@ -274,7 +274,7 @@ def test_what_privacy_costs_a_group_is_held_against_what_it_costs_all(result: Re
     assert sex.losses == {value: by_value[0][value] - by_value[1][value] for value in ("female", "male", "")}
     overall = ceiling.metrics["accuracy"].mean - result.metrics["accuracy"].mean
     assert sex.most is not None and sex.most.value == max(("female", "male"), key=lambda group: sex.losses[group])
-    assert sex.added == pytest.approx(sex.losses[sex.most.value] - overall)
+    assert sex.added_loss == pytest.approx(sex.losses[sex.most.value] - overall)
     assert 120 * (sum(sex.losses.values())) - sex.losses[""] == pytest.approx(359 * overall)  # 120, 120 and 119 images
 
 

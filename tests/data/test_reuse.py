@@ -96,9 +96,9 @@ def with_another_public_share(photos: Path) -> None:
 
 
 def by_advise(photos: Path) -> None:
-    from dpbench_lab.advise.folder import open_public
+    from dpbench_lab.advise.folder import open_public_part
 
-    open_public(photos, SplitRule(0.25, 1.0, None, 0), Pixels(), CPU)
+    open_public_part(photos, SplitRule(0.25, 1.0, None, 0), Pixels(), CPU)
 
 
 def with_other_labels(photos: Path) -> None:

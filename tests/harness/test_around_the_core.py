@@ -140,7 +140,7 @@ def test_nothing_is_kept_of_a_private_search_under_way(tmp_path: Path) -> None:
 
 def test_a_journal_that_was_cut_off_or_damaged_costs_no_other_seed(tmp_path: Path) -> None:
     result = session().run(make_spec({"learner": "class-means", "seeds": 2}, "a test"))
-    journal = Journal(tmp_path).of("a.json", "an identity")
+    journal = Journal(tmp_path).open_run("a.json", "an identity")
     journal.file.parent.mkdir()
     journal.file.write_bytes(b'{"identity": "an iden\xff')
     for seed in result.seeds:

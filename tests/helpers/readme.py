@@ -96,7 +96,7 @@ def public_table() -> str:
     """Return accuracy against the amount of public data, from the results of `pillar-table-2b`."""
     from dpbench_lab.figures import literature
 
-    series = literature.read().series["pillar-table-2b-supervised"]
+    series = literature.read_literature().series["pillar-table-2b-supervised"]
     printed = {(point.at["dataset"], point.at["public_fraction"]): f"{point.percent:.2f}" for point in series.points}
     lines = ["| dataset | public images | measured | published |", "|---|---|---|---|"]
     for result in sorted(
@@ -116,7 +116,7 @@ def without_data_table() -> str:
     for result in _results("dp-randp-table-4"):
         extractor = result.spec.extractor.name
         found.setdefault(result.spec.epsilon, {})[extractor] = format_score(result.metrics["accuracy"])
-    series = literature.read().series
+    series = literature.read_literature().series
     theirs = {point.at["epsilon"]: f"{point.percent:.2f}" for point in series["dp-randp-table-4"].points}
     others = {
         point.at["epsilon"]: f"{point.percent:.2f}"

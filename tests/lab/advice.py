@@ -43,7 +43,7 @@ class Assessment:
 def assess(boards: Sequence[BoardRecord], basis: Basis) -> list[Assessment]:
     """Return how each dataset is predicted from the others; intervals too know nothing of it."""
     whole = Forecaster(boards, basis)
-    return [_assess(whole.without(dataset), dataset, whole.of(dataset)) for dataset in whole.datasets]
+    return [_assess(whole.leave_out(dataset), dataset, whole.list_boards(dataset)) for dataset in whole.datasets]
 
 
 def _assess(others: Forecaster, dataset: str, boards: Sequence[BoardRecord]) -> Assessment:

@@ -171,7 +171,7 @@ def test_a_data_set_has_no_part_in_its_own_prediction() -> None:
         for record in whole
     ]
     asked = Question(1294, 10, 1.0, 0.8)
-    left = [Forecaster(boards, "rehearsal").without("digits").predict(asked, "thrift") for boards in (whole, changed)]
+    left = [Forecaster(boards, "rehearsal").leave_out("digits").predict(asked, "thrift") for boards in (whole, changed)]
     assert left[0] == left[1]
     assert Forecaster(whole, "rehearsal").predict(asked, "thrift") != Forecaster(changed, "rehearsal").predict(
         asked, "thrift"

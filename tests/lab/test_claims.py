@@ -24,7 +24,7 @@ from dpbench_lab.claims.page import PAGE
 from dpbench_lab.claims.verdict import (
     RECORD,
     Verdict,
-    digest,
+    digest_claim,
     judge,
     judge_all,
     list_assumptions,
@@ -106,7 +106,7 @@ def test_recorded_remarks_are_those_that_claims_have() -> None:
 
 def test_the_recorded_verdicts_are_those_of_the_claims_as_they_stand() -> None:
     recorded = [(verdict.paper, verdict.claim, verdict.digest) for verdict in read_verdicts(CATALOGUE)]
-    assert recorded == [(paper.key, claim.id, digest(claim)) for paper, claim in CLAIMS]
+    assert recorded == [(paper.key, claim.id, digest_claim(claim)) for paper, claim in CLAIMS]
 
 
 def one_by_one(papers: Sequence[Paper]) -> list[Verdict]:

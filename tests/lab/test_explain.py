@@ -18,7 +18,7 @@ from torch import Tensor
 from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
-from dpbench_lab.explain.chart import figure, stairs
+from dpbench_lab.explain.chart import figure, list_stairs
 from dpbench_lab.explain.command import _show
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Signal
 from dpbench_lab.explain.ladder import _max_dimensions, explain_learners
@@ -45,7 +45,7 @@ def test_private_run_lifts_and_rest_add_up_to_the_ceiling(explained: Explanation
         assert math.isclose(
             learner.private.mean + math.fsum(steps) + learner.rest.mean, explained.score.mean, abs_tol=1e-12
         )
-        (*_, (last, _, top)) = stairs(learner)
+        (*_, (last, _, top)) = list_stairs(learner)
         assert (last, round(top, 9)) == ("rest", round(100 * explained.score.mean, 9))
 
 

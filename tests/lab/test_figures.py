@@ -27,7 +27,7 @@ from dpbench.registry.components import resolve
 from dpbench.sweep import ready_made_sweeps
 from dpbench.sweep.grid import SweepGrid, read_grid
 from dpbench_lab.figures import literature
-from dpbench_lab.figures.collect import collect
+from dpbench_lab.figures.collect import collect_sweep_figure
 from dpbench_lab.reproduce.catalogue import read_studies
 from dpbench_lab.reproduce.page import figure_with_results
 from tests.helpers import readme
@@ -85,7 +85,7 @@ def kept(grid: SweepGrid, example: Result, folder: Path, means: Mapping[Any, flo
 def collected(sweep: Path, example: Result, plugins: Registry, tmp_path: Path) -> FigureData:
     kept(read_grid(sweep, plugins), example, tmp_path / "results", MEANS)
     example.write(tmp_path / "results")  # a stranger's
-    return collect(sweep, tmp_path / "results", plugins)
+    return collect_sweep_figure(sweep, tmp_path / "results", plugins)
 
 
 def points(axes: Axes, label: str) -> dict[float, float]:
@@ -116,7 +116,7 @@ def test_a_ready_sweep_on_cifar10_keeps_no_more_dimensions_than_there_are_public
 
 
 def test_the_papers_figures_are_all_of_a_known_paper_at_known_keys_and_compared_somewhere() -> None:
-    found = literature.read()
+    found = literature.read_literature()
     assert set(found.series) == {key for study in read_studies() for key in (*study.published, *study.other_features)}
     assert {series.paper for series in found.series.values()} == set(found.papers)
     axes = {axis for series in found.series.values() for point in series.points for axis in point.at}
@@ -140,7 +140,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
 def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
     if not any(Result.read(file).privacy.repeatable for file in list_records(readme.FIGURE)):
         pytest.skip("the committed results are by the code before, whose defaults were others")
-    found = collect(Path("pillar-figure-4"), readme.FIGURE, plugins)
+    found = collect_sweep_figure(Path("pillar-figure-4"), readme.FIGURE, plugins)
     assert (len(found.measured), found.missing, set(found.seeds)) == (27, 0, {3})
     (axes,) = draw_figure(found).axes
     assert points(axes, "published")[40] == 81.21
@@ -148,7 +148,7 @@ def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
 
 def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_included(plugins: Registry) -> None:
     folder = readme.FIGURES / "theory-blocks"
-    plotted = collect(Path("theory-blocks"), folder, plugins)
+    plotted = collect_sweep_figure(Path("theory-blocks"), folder, plugins)
     shown = figure_with_results("theory-blocks", [Result.read(file) for file in list_records(folder)])
     assert shown.fitted == plotted.fitted is not None
     assert (shown.measured, shown.bound) == (plotted.measured, plotted.bound)
@@ -203,7 +203,7 @@ def test_a_panel_shows_its_own_cells_and_figures_and_says_where_there_are_none(
     file = tmp_path / "panels.toml"
     file.write_text(SWEEP.replace('lines = "epsilon"', 'panels = ["epsilon"]').replace("[0.1, inf]", "[0.1, inf, 3]"))
     kept(read_grid(file, plugins), example, tmp_path, MEANS)
-    first, second, third = draw_figure(collect(file, tmp_path, plugins)).axes
+    first, second, third = draw_figure(collect_sweep_figure(file, tmp_path, plugins)).axes
     assert [axes.get_title() for axes in (first, second, third)] == ["ε = 0.1", "ε = ∞", "ε = 3"]
     assert set(points(second, "measured").values()) == {70, 80}
     assert (points(first, "published")[40], points(second, "published")) == (81.21, {})
@@ -223,7 +223,7 @@ def test_the_same_results_give_the_same_bytes_and_an_svg_keeps_its_words(collect
 
 def test_without_any_result_the_command_is_named(sweep: Path, plugins: Registry, tmp_path: Path) -> None:
     with pytest.raises(DataMissing) as refused:
-        collect(sweep, tmp_path / "none", plugins)
+        collect_sweep_figure(sweep, tmp_path / "none", plugins)
     assert str(refused.value) == (
         f"None of the 6 cells of tiny has a result in {tmp_path / 'none'}. "
         f"Run them first: dpbench sweep {sweep} --out {tmp_path / 'none'}"
@@ -234,7 +234,7 @@ def test_a_result_without_the_metric_is_named(sweep: Path, example: Result, plug
     sweep.write_text(SWEEP.replace('x = "learner.k"', 'x = "learner.k"\nmetric = "auroc"').replace("published", "#"))
     kept(read_grid(sweep, plugins), example, tmp_path, MEANS)
     with pytest.raises(DataError, match=r"Expected auroc in every result, got none in pillar-digits-\w+\.json"):
-        collect(sweep, tmp_path, plugins)
+        collect_sweep_figure(sweep, tmp_path, plugins)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_bad_plot_table_is_refused_by_name(
 ) -> None:
     sweep.write_text(SWEEP.replace(old, new))
     with pytest.raises(SpecError) as refused:
-        collect(sweep, tmp_path, plugins)
+        collect_sweep_figure(sweep, tmp_path, plugins)
     assert said in str(refused.value)
 
 
@@ -271,7 +271,7 @@ def test_a_scale_refuses_what_it_cannot_show_and_a_sweep_without_plot_is_refused
     file = tmp_path / "plain.toml"
     file.write_text(SWEEP.partition("[plot]")[0])
     with pytest.raises(SpecError, match=r"Expected a table \[plot\] in"):
-        collect(file, tmp_path, plugins)
+        collect_sweep_figure(file, tmp_path, plugins)
 
 
 def test_the_cells_do_not_depend_on_the_plot(sweep: Path, plugins: Registry) -> None:
@@ -324,7 +324,7 @@ def _with_bound(plugins: Registry, example: Result, tmp_path: Path, text: str = 
     file.write_text(text)
     means = {(0.1, 10): 0.8, (0.1, 40): 0.9, (0.2, 10): 0.85, (0.2, 40): 1.0}
     kept(read_grid(file, plugins), example, tmp_path / "results", means)
-    return collect(file, tmp_path / "results", plugins)
+    return collect_sweep_figure(file, tmp_path / "results", plugins)
 
 
 def test_a_bound_goes_through_the_point_that_is_named_times_one_constant(

@@ -60,7 +60,7 @@ def test_what_the_papers_report_is_in_the_catalogue_once() -> None:
 
 def test_every_published_series_is_compared_and_every_sweep_exists() -> None:
     named = {series for study in read_studies() for series in (*study.published, *study.other_features)}
-    assert named == set(literature.read().series)
+    assert named == set(literature.read_literature().series)
     assert {study.sweep for study in read_studies() if study.sweep} <= set(ready_made_sweeps.list_sweep_names())
 
 
@@ -135,7 +135,7 @@ def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0
 def test_a_rate_that_errors_follow_within_a_factor_of_two_holds_and_no_error_meets_one_that_cannot_be_seen() -> None:
     found = _beside({10: 0.1, 20: 0.09, 40: 0.014, 100_000: 0.0})
     assert found.verdict == "holds"
-    assert found.compared == 4
+    assert found.compared_count == 4
     assert found.rated is not None
     assert found.rated.constant == pytest.approx(1)
     assert found.rated.highest.factor == pytest.approx(1.8)
@@ -151,7 +151,7 @@ def test_an_error_above_twice_the_rate_beyond_its_interval_does_not_hold_unless_
     assert _beside({10: 0.1, 20: 0.12}).verdict == "does not hold"
     assert _beside({10: 0.1, 20: 0.12}, half=0.03).verdict == "holds"
     outside = _beside({10: 0.1, 20: 0.12}, outside=[{"dataset.m": 20}])
-    assert (outside.verdict, outside.compared) == ("holds", 1)
+    assert (outside.verdict, outside.compared_count) == ("holds", 1)
     assert "Not compared, because outside the theorem's conditions: dataset.m 20." in comparison_remarks(outside)
 
 

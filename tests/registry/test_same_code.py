@@ -193,7 +193,7 @@ def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: 
     monkeypatch.setattr(taking, "take_fingerprint", counted)
     plugins, result = load(), committed("class-means")
     known = taking.open_fingerprints(plugins)
-    known._of("learner", "class-means")
+    known._read_component("learner", "class-means")
     known._read["learner", "class-means"] = without(known._read["learner", "class-means"], here("class-means"))
     for _ in range(2):
         found = compare_code(result, plugins, known, same_data=True)
@@ -219,9 +219,9 @@ def test_every_committed_result_has_a_fingerprint_of_the_code_that_made_it() -> 
     for file in list_records(ROOT / "results"):
         result = Result.model_validate_json(read_record(file))
         results += 1
-        stated = Code.stated(result.provenance["code"], "learner")
+        stated = Code.read_stated(result.provenance["code"], "learner")
         assert stated is not None
-        kept = known._of("learner", result.spec.learner.name)
+        kept = known._read_component("learner", result.spec.learner.name)
         if kept.behaviour(result.settings, stated) is None:
             missing.append(file.name)
     assert results > 1000 and missing == []

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from dpbench.analysis.columns import write_percent
-from dpbench.analysis.formats import round_down, round_up, write_percent_bound
+from dpbench.analysis.formats import write_lower_bound, write_percent_bound, write_upper_bound
 from dpbench.analysis.palette import assign_learner_styles
 from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
@@ -158,8 +158,8 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
             assert write_percent(entry.metrics["accuracy"]) in page
-            assert round_up(entry.epsilon) in page
-            assert f"{round_down(entry.independent.lower)}–{round_up(entry.independent.upper)}" in page
+            assert write_upper_bound(entry.epsilon) in page
+            assert f"{write_lower_bound(entry.independent.lower)}–{write_upper_bound(entry.independent.upper)}" in page
 
 
 def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: list[Result], tmp_path: Path) -> None:
@@ -483,13 +483,13 @@ def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Resu
 
 def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
     scores = [Interval(mean=mean, low=mean - 0.01, high=mean + 0.01) for mean in (0.80, 0.79, 0.78, 0.77, 0.3)]
-    axis = view.Axis.of(scores)
+    axis = view.Axis.from_scores(scores)
     assert axis.is_below(0.3)
     assert not any(axis.is_below(score.mean) for score in scores[:4])
     places = [float(axis.coordinate(score.mean)) for score in scores]
     assert places == sorted(places, reverse=True)
     assert 3 <= len(axis.ticks) <= 6
-    assert view.Axis.of([]).ticks
+    assert view.Axis.from_scores([]).ticks
 
 
 # It travels.

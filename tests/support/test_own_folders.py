@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.support.own_folders import is_intact, new_entry, open_own_folder
+from dpbench.support.own_folders import create_entry, is_intact, open_own_folder
 
 
 @pytest.fixture
 def entry(fresh_cache: Path) -> Path:
     folder, trouble = open_own_folder("things", "many things")
     assert folder == fresh_cache / "things" and trouble == ""
-    with new_entry(folder / "entry") as new:
+    with create_entry(folder / "entry") as new:
         (new / "part").mkdir()
         (new / "part" / "file").write_bytes(b"content")
     return folder / "entry"
@@ -32,14 +32,14 @@ def test_an_entry_without_a_list_of_its_digests_is_not_intact(entry: Path, damag
 
 
 def test_a_second_process_leaves_the_entry_of_the_first(entry: Path) -> None:
-    with new_entry(entry) as new:
+    with create_entry(entry) as new:
         (new / "file").write_bytes(b"later")
     assert is_intact(entry) and not (entry / "file").exists()
     assert [each.name for each in entry.parent.iterdir()] == ["entry"]
 
 
 def test_a_write_that_fails_leaves_nothing(entry: Path) -> None:
-    with pytest.raises(OSError, match="full"), new_entry(entry.with_name("second")):
+    with pytest.raises(OSError, match="full"), create_entry(entry.with_name("second")):
         raise OSError("full")
     assert [each.name for each in entry.parent.iterdir()] == ["entry"]
 

@@ -135,10 +135,10 @@ def test_work_is_done_by_this_thread_and_others_and_ends_with_them() -> None:
         meeting.wait(10)
         return threading.current_thread().name
 
-    mine, other = threads.together(work, 2)
+    mine, other = threads.run_in_threads(work, 2)
     assert mine == threading.current_thread().name
     assert other.startswith("dpbench-")
-    assert threads.together(lambda: 1, 1) == [1]
+    assert threads.run_in_threads(lambda: 1, 1) == [1]
 
 
 def test_what_fails_in_this_thread_waits_for_the_others() -> None:
@@ -152,16 +152,16 @@ def test_what_fails_in_this_thread_waits_for_the_others() -> None:
         done.append("other")
 
     with pytest.raises(ValueError, match="mine"):
-        threads.together(work, 2)
+        threads.run_in_threads(work, 2)
     assert done == ["other"]
 
 
 def test_a_forked_process_has_threads_of_its_own() -> None:
-    assert threads.begin(lambda: 3, 2)() == threads.begin(lambda: 3, 1)() == 3
+    assert threads.start_in_thread(lambda: 3, 2)() == threads.start_in_thread(lambda: 3, 1)() == 3
     code = (
         "import multiprocessing\n"
         "from dpbench.support import threads\n"
-        "def work(_=None): return threads.begin(lambda: 3, 2)()\n"
+        "def work(_=None): return threads.start_in_thread(lambda: 3, 2)()\n"
         "print(work(), multiprocessing.get_context('fork').Pool(1).map(work, [0]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

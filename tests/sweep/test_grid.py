@@ -18,9 +18,9 @@ from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
 from dpbench.support.messages import duration
 from dpbench.sweep.cell_files import SweepFolder
-from dpbench.sweep.conduct import overview, sweep
+from dpbench.sweep.conduct import survey_sweep, sweep
 from dpbench.sweep.display import CellCounter
-from dpbench.sweep.executor import Executor, Outcome
+from dpbench.sweep.executor import CellOutcome, Executor
 from dpbench.sweep.grid import Cell, SweepGrid, read_grid
 from dpbench.sweep.local import LocalPool
 from dpbench.sweep.resources import Resources
@@ -142,7 +142,7 @@ SEARCH = {"rule": "public-validation", "space": {"steps": [2, 3]}, "folds": 2}
 
 def test_an_answer_of_another_version_is_the_error_of_its_cell(plugins: Registry) -> None:
     (cell,) = grid_of(plugins, fixed=FIXED, grid={"learner": ["jl:k=5,steps=3"]}).cells
-    outcome = Outcome.of(cell, '{"result": {"of_a_later_version": 1}}')
+    outcome = CellOutcome.from_answer(cell, '{"result": {"of_a_later_version": 1}}')
     assert outcome.result is None and "The worker's result does not fit" in outcome.error
 
 
@@ -153,7 +153,7 @@ def test_a_remembering_worker_gives_what_a_run_gives(plugins: Registry, more: di
     (cell,) = grid_of(plugins, fixed={**FIXED, **more}, grid={"learner": [learner]}).cells
     alone, worker = session(plugins).run(cell.spec), Worker("cpu", torch.get_num_threads(), plugins)
     for _ in range(2):
-        outcome = Outcome.of(cell, worker.work(cell.spec.model_dump_json()))
+        outcome = CellOutcome.from_answer(cell, worker.run_cell(cell.spec.model_dump_json()))
         result = outcome.result
         assert result is not None, outcome.error
         assert result.file_name == cell.file_name
@@ -167,7 +167,7 @@ def test_a_remembering_worker_refuses_what_a_run_refuses(plugins: Registry) -> N
     worker = Worker("cpu", 1, plugins)
     for delta, refused in ((1e-5, False), (0.01, True)):
         spec = make_spec({"learner": "jl:k=5,steps=1", "seeds": 1, "delta": delta}, "the test")
-        content = json.loads(worker.work(spec.model_dump_json()))
+        content = json.loads(worker.run_cell(spec.model_dump_json()))
         assert ("Expected delta=0.01 in (0, 1/n)" in content.get("error", "")) == refused
 
 
@@ -176,26 +176,26 @@ class Idle(Executor):
 
     workers = 1
 
-    def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
+    def run(self, cells: Sequence[Cell]) -> Generator[CellOutcome]:
         """Yield nothing."""
         yield from ()
 
 
 def finished(plugins: Registry, folder: SweepFolder, cells: tuple[Cell, ...]) -> Result:
     result = session(plugins).run(cells[0].spec)
-    folder.keep(cells[0], result)
+    folder.save_result(cells[0], result)
     return result
 
 
 def test_an_overview_tells_done_from_failed_from_to_do_and_estimates(plugins: Registry, tmp_path: Path) -> None:
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"], "split_seed": [0, 1, 2, 3]}}
-    before = overview(definition, tmp_path, plugins)
+    before = survey_sweep(definition, tmp_path, plugins)
     assert (before.states, before.seconds) == (("to do",) * 4, None)
     cells, folder = before.grid.cells, before.folder
     result = finished(plugins, folder, cells)
     folder.record_failure(cells[1], "It rained.")
     (tmp_path / cells[2].file_name).write_text("{")
-    after = overview(definition, tmp_path, plugins)
+    after = survey_sweep(definition, tmp_path, plugins)
     assert after.states == ("done", "failed", "to do", "to do")
     assert after.seconds == pytest.approx(2 * sum(result.seconds.values()))
     assert folder.failure(cells[1]) == "It rained."
@@ -228,9 +228,9 @@ def test_a_failed_refresh_is_a_failure_beside_the_older_result(
     cells, folder = grid_of(plugins, grid=definition["grid"]).cells, SweepFolder(tmp_path)
     finished(plugins, folder, cells)
     monkeypatch.setattr("dpbench.registry.same_code.code_digest", lambda _: "0" * 16)
-    assert overview(definition, tmp_path, plugins).states == ("other code",)
+    assert survey_sweep(definition, tmp_path, plugins).states == ("other code",)
     folder.record_failure(cells[0], "It rained.")
-    assert overview(definition, tmp_path, plugins).states == ("failed",)
+    assert survey_sweep(definition, tmp_path, plugins).states == ("failed",)
     summary = sweep(definition, tmp_path, plugins=plugins)
     assert (summary.ran, summary.skipped, summary.changed) == (0, 0, ()) and len(summary.failed) == 1
 
@@ -244,7 +244,7 @@ def test_a_result_that_was_edited_is_run_again(plugins: Registry, tmp_path: Path
     content["seeds"][0]["predictions"] = "0" * 64
     file.write_text(json.dumps(content))
     assert folder.result(cells[0]) is None
-    assert overview(definition, tmp_path, plugins).states == ("to do",)
+    assert survey_sweep(definition, tmp_path, plugins).states == ("to do",)
     assert "changed after the file was written" in folder.log_file.read_text()
 
 

@@ -29,7 +29,7 @@ def spec(**options: float | str) -> Spec:
 
 
 def worked(worker: Worker, spec: Spec) -> Result:
-    return Result.model_validate(json.loads(worker.work(spec.model_dump_json()))["result"])
+    return Result.model_validate(json.loads(worker.run_cell(spec.model_dump_json()))["result"])
 
 
 CELLS = [spec(), spec(learning_rate=1.0), spec(clip=0.1, steps=30), spec(k=7), spec(sample_rate=0.1, init="uniform")]

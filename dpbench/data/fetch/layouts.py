@@ -96,7 +96,7 @@ def unpack_files(files: Sequence[Path], wanted: Sequence[Download], staging: Pat
 
 
 def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> None:
-    """Check that an import will not overwrite the data that its links lead to.
+    """Check that an import does not overwrite files that its own links point to.
 
     Raises:
         DataError: the origin of a link is its target, lies in it or holds it, or was put there by an earlier import.
@@ -115,7 +115,7 @@ def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> N
 
 
 def copy_links(folder: Path) -> None:
-    """Replace links by copies; permissions are not copied, so that read-only files can be moved and removed."""
+    """Replace links by copies with default permissions, so that copies of read-only files can be moved and removed."""
     for child in sorted(folder.iterdir()):
         if child.is_symlink():
             origin = child.readlink()
@@ -137,7 +137,7 @@ def _copy_tree(origin: Path, place: Path) -> None:
 Move = tuple[Path, Path]
 
 
-def plan(
+def plan_moves(
     staging: Path, folder: Path, mine: Collection[str], others: Collection[str]
 ) -> tuple[list[Move], tuple[str, ...]]:
     """Plan the moves from `staging` into `folder`; return the moves and the files that dpbench will own there.
@@ -153,7 +153,7 @@ def plan(
 
     def walk(staged: Path, place: str) -> None:
         target = folder / place
-        if _is_free(target, place, mine):
+        if _will_be_free(target, place, mine):
             moves.append((staged, target))
             paths.extend(_list_files(staged, place))
         elif _is_folder(staged) and _is_folder(target):
@@ -182,7 +182,7 @@ def apply_moves(moves: Sequence[Move]) -> None:
 
 
 def delete_files(folder: Path, paths: Collection[str]) -> None:
-    """Delete files below `folder`, and the folders that become empty; never delete a folder that holds anything."""
+    """Delete files below `folder` and the folders that become empty."""
     emptied: set[Path] = set()
     for path in paths:
         target = folder / path
@@ -198,7 +198,7 @@ def delete_files(folder: Path, paths: Collection[str]) -> None:
 
 
 def _list_files(path: Path, place: str) -> Iterator[str]:
-    """Yield the files, links and empty folders below a path, with `place` for the path itself."""
+    """Yield the files, links and empty folders below a path; names start with `place`, the name of the path itself."""
     children = sorted(path.iterdir()) if _is_folder(path) else []
     for child in children:
         yield from _list_files(child, f"{place}/{child.name}" if place else child.name)
@@ -206,10 +206,10 @@ def _list_files(path: Path, place: str) -> Iterator[str]:
         yield place
 
 
-def _is_free(target: Path, place: str, mine: Collection[str]) -> bool:
-    """Return whether a path will hold only empty folders, or nothing, once the files in `mine` are deleted."""
+def _will_be_free(target: Path, place: str, mine: Collection[str]) -> bool:
+    """Return whether nothing but empty folders will be left at a path after deleting the files in `mine`."""
     if _is_folder(target):
-        return all(_is_free(child, f"{place}/{child.name}", mine) for child in target.iterdir())
+        return all(_will_be_free(child, f"{place}/{child.name}", mine) for child in target.iterdir())
     return place in mine or not os.path.lexists(target)
 
 

@@ -213,7 +213,7 @@ def _check_and_move(dataset: Dataset, folder: Path, staging: Path, origin: str, 
     with FileLock(folder / ".dpbench" / "lock"):
         earlier, others = read_store_record(dataset, folder), _list_other_datasets_files(dataset, folder)
         before = set(earlier.paths if earlier else ())
-        moves, paths = layouts.plan(staging, folder, before - others, others)
+        moves, paths = layouts.plan_moves(staging, folder, before - others, others)
         kept = StoreRecord(paths=tuple(sorted(paths)), origin=origin, digest=digest)
         under_way = kept.model_copy(update={"paths": tuple(sorted({*before, *paths}))})
         _write_record(dataset, folder, under_way)  # so that what a killed run leaves behind is known

@@ -34,7 +34,7 @@ OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", "gtsrb-tr
 
 
 def render_head_table(index: Index) -> str:
-    """Return one line a board of epsilon 1 that has results: who is first, and what no privacy would give."""
+    """Return a Markdown table with a line for each board at epsilon 1: its winners and the non-private score."""
     lines = [
         "| board | rank 1 | best private score | rank 1 with public labels | `non-private` |",
         "|---|---|---|---|---|",
@@ -42,16 +42,16 @@ def render_head_table(index: Index) -> str:
     for standing in _list_filled_standings(index):
         if standing.board.epsilon != 1:
             continue
-        first, _, ceiling = _list_first_and_references(standing)
+        first, _, ceiling = _list_leaders_and_references(standing)
         scores = [_format_best(standing, found) for found in (first, ceiling)]
-        with_labels = _format_first_with_labels(standing)
+        with_labels = _format_label_leaders(standing)
         cells = [standing.board.title, _format_learners(first), scores[0], with_labels, scores[1]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def render_boards_table(index: Index) -> str:
-    """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
+    """Return a Markdown table with a line per board: the winners, public labels alone, and the non-private score."""
     lines = [
         "| board | entries | seeds | smallest gap | rank 1 | best private score "
         "| best on how many of 1,000 random halves | worth in public labels | rank 1 with public labels "
@@ -59,14 +59,14 @@ def render_boards_table(index: Index) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for standing in _list_filled_standings(index):
-        first, *_ = found = _list_first_and_references(standing)
+        first, *_ = found = _list_leaders_and_references(standing)
         scores = [_format_best(standing, entries) for entries in found]
         gap = f"{100 * standing.gap.low:.1f} to {100 * standing.gap.high:.1f}" if standing.gap else ""
         count = str(len(_entries_with_role(standing, "entry")))
         cells = [standing.board.title, count, SEEDS[standing.scored], gap, _format_learners(first)]
         halves = f"{standing.stability.first:,}" if standing.stability else ""
         worth = str(first[0].worth or "") if first else ""
-        cells += [scores[0], halves, worth, _format_first_with_labels(standing), *scores[1:]]
+        cells += [scores[0], halves, worth, _format_label_leaders(standing), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -89,7 +89,7 @@ def render_verified_table(index: Index) -> str:
 
 
 def render_distances_table(index: Index) -> str:
-    """Return how far each learner at its defaults is behind the best entry, over all boards."""
+    """Return a table of the distance of each learner, with default settings, from the best entry over all boards."""
     found, whole = list_overall_results(index), count_data_sets(index)
     lines = [
         "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
@@ -102,16 +102,16 @@ def render_distances_table(index: Index) -> str:
     return "\n".join(lines)
 
 
-def _list_first_and_references(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
-    """Return who is on rank 1 without public labels, who reads these alone, and the ceiling."""
+def _list_leaders_and_references(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    """Return the rank-1 entries without public labels, the entries on public labels alone, and the ceiling."""
     first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and not entry.reads_labels]
     alone = _entries_with_role(standing, "control")
     alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
     return first, alone, _entries_with_role(standing, "ceiling")
 
 
-def _format_first_with_labels(standing: Standing) -> str:
-    """Return who reads public labels and is on rank 1 of all entries, with the best of their scores."""
+def _format_label_leaders(standing: Standing) -> str:
+    """Format the rank-1 entries that read public labels, with the best score; empty if there are none."""
     first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
     return f"{_format_learners(first)}: {_format_best(standing, first)}" if first else ""
 
@@ -135,12 +135,12 @@ def render_ladder_table(index: Index, family: str) -> str:
             found.setdefault(_line_label(row.entry), {})[standing.board.epsilon] = row
     grid = make_numeric_grid("", None, "ε", found)
     best = [best_score("accuracy", [grid.score(row) for _, row in grid.column(place)]) for place in range(len(grid.x))]
-    lines = sorted(grid.lines, key=lambda line: _line_order(grid, line, best))
+    lines = sorted(grid.lines, key=lambda line: _line_sort_key(grid, line, best))
     return render_grid(replace(grid, lines=tuple(lines)), ("learner",), lambda row: _format_accuracies(row.facts))
 
 
 def render_lead_table(index: Index) -> str:
-    """Return what `thrift` at its defaults is ahead of PILLAR, default and tuned, and behind whoever is best."""
+    """Return a table of the lead of `thrift` over PILLAR (default and tuned), and its gap to the best entry."""
     lines = [
         "| data | mean lead over `pillar`, default | mean lead over `pillar`, tuned "
         "| largest gap to the best | boards at rank 1 |",
@@ -176,8 +176,8 @@ def _list_family(index: Index, family: str) -> list[Standing]:
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
-def _line_order(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
-    """Return where a line stands: references last, then by how far it is behind the best, over the epsilons it has."""
+def _line_sort_key(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
+    """Return the sort key of a line: entries before references, then the mean distance from the best."""
     pairs = [(row, top) for row, top in zip(line.rows, best, strict=True) if row]
     gaps = [100 * distance_behind(grid.row_metric(row), grid.score(row), top) for row, top in pairs]
     return line.present_rows[0].entry.role != "entry", sum(gaps) / len(gaps)
@@ -200,7 +200,7 @@ def _score_in_points(entry: Entry, metric: Metric) -> float:
 
 
 def _entries_by_learner(standing: Standing, rule: str) -> dict[str, Entry]:
-    """Return the entries of one rule of selection by learner; the ceiling stands among the defaults."""
+    """Return the entries with one selection rule, by learner; the ceiling counts as default."""
     return {entry.learner: entry for entry in standing.entries if entry.selection == rule}
 
 
@@ -209,7 +209,7 @@ def _list_filled_standings(index: Index) -> list[Standing]:
 
 
 def _format_best(standing: Standing, entries: list[Entry]) -> str:
-    """Return the first one's score by the board's metric, which is accuracy where nothing is said."""
+    """Format the score of the first entry, naming the board's metric unless it is accuracy."""
     metric = standing.board.metric
     said = "" if metric == "accuracy" else f" ({metric.removesuffix('_accuracy').replace('_', ' ')})"
     return format_score(entries[0].metrics[metric]) + said if entries else ""

@@ -49,7 +49,7 @@ def render_distance_table(standings: Iterable[Standing]) -> str:
 
 
 def expected_chance_distance(standing: Standing, row: EntryRow) -> float:
-    """Return how far chance alone would put an entry behind the best of its group, in points.
+    """Return the expected distance of an entry from the best of its group if all were equally good, in points.
 
     Higher means are lowered to the entry's own mean; then means are drawn at random with each entry's error over seeds.
     The best of many equal entries is ahead of any single entry, so the distance is above 0.

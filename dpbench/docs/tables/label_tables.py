@@ -34,7 +34,7 @@ def render_score_table(results: Sequence[Result], metric: Metric) -> str:
 
 
 def render_gain_table(results: Sequence[Result]) -> str:
-    """Return a table of the points of accuracy by which `public-prior` beats both `public-only` and `thrift`."""
+    """Return a table of the points by which `public-prior` beats the better of `public-only` and `thrift`."""
     steps = sorted({result.spec.epsilon for result in results})
     lines = []
     for data, rows in groupby(_group_rows(results), key=lambda row: row[0][0]):

@@ -13,7 +13,7 @@ from dpbench.records.result import Result
 
 
 def render_compute_table(stored: Iterable[Result]) -> str:
-    """Return the processor hours that all results on boards took together, each result once."""
+    """Return a table of the processor hours spent on all results on boards, counting each result once."""
     results = {result.digest: result for result in stored}
     hours: dict[str, float] = {}
     for result in results.values():
@@ -39,7 +39,7 @@ def render_dimensions_table(results: Iterable[Result]) -> str:
 
 
 def render_extractors_table(results: Iterable[Result]) -> str:
-    """Return what networks, pixels and precision are worth, from the results of `extractors`."""
+    """Return a table of how networks, pixels and precision change accuracy, from the results of `extractors`."""
     found: dict[str, dict[tuple[str, float], str]] = {}
     for result in results:
         name = re.sub(r",?(precision=float32|size=None|views=one)", "", str(result.spec.extractor))
@@ -67,7 +67,7 @@ def render_scores_table(results: Iterable[Result], metric: Metric) -> str:
 
 
 def render_tail_table(results: Iterable[Result]) -> str:
-    """Return how many examples an error of 10% takes by the tail's energy, from the results of `theory-pillar-tail`."""
+    """Return a table of the examples needed for an error of 10%, by tail energy, from `theory-pillar-tail`."""
     errors: dict[tuple[float, int], list[tuple[int, float]]] = {}
     for result in results:
         data, k = result.spec.dataset.options, int(result.spec.learner.options["k"])
@@ -83,7 +83,7 @@ def render_tail_table(results: Iterable[Result]) -> str:
 
 
 def _interpolate_size(measured: list[tuple[int, float]], wanted: float) -> float:
-    """Return the n at which the error comes down to `wanted`, on the line between two cells in a log-log plot."""
+    """Return the n at which the error falls to `wanted`, interpolated between two cells on logarithmic axes."""
     for (n, above), (more, below) in pairwise(measured):
         if above > wanted >= below:
             return float(n * (more / n) ** (math.log(above / wanted) / math.log(above / below)))

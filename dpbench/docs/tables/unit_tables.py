@@ -18,7 +18,7 @@ ResultsByEpsilon = Mapping[float, Mapping[str, Result]]
 
 @dataclass(frozen=True)
 class UnitComparison:
-    """Runs on one dataset: some whose epsilon protects an image, others whose epsilon protects a unit."""
+    """Runs on one dataset: some state epsilon per image, the others per unit."""
 
     title: str
     word: str
@@ -72,7 +72,7 @@ def render_unit_epsilons(results: Sequence[Result]) -> str:
 
 
 def render_price_table(results: Sequence[Result]) -> str:
-    """Return a table of points lost by protecting a unit in place of an image: mean and range over learners."""
+    """Return a table of points lost by protecting units instead of images: mean and range over learners."""
     found = collect_comparisons(results)
     steps = _list_image_epsilons(found)
     rows = [
@@ -87,7 +87,7 @@ def render_price_table(results: Sequence[Result]) -> str:
 
 
 def render_promise_table(results: Sequence[Result]) -> str:
-    """Return a table of mean scores of image runs, beside unit runs that protect units at least as well."""
+    """Return a table of mean scores of runs per image, beside runs per unit with at least the same protection."""
     rows = []
     for data in collect_comparisons(results):
         for step in sorted(data.images):

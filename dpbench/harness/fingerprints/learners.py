@@ -102,7 +102,7 @@ def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPri
     fitted = fit_once(
         FitInput(settled, who, fixed.private, fixed.task, public, plan, _calibrate_sigma(plan, budget), randomness)
     )
-    return FitPrint.of(predict_isolated(fitted, fixed.test), MAX_KEPT_SCORES)
+    return FitPrint.from_scores(predict_isolated(fitted, fixed.test), MAX_KEPT_SCORES)
 
 
 def _describe_call(learner: Learner, doing: str) -> str:

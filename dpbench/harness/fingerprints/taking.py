@@ -43,7 +43,7 @@ def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, An
 
 
 def take_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
-    """Return the learner's choices for the settings that `asked` leaves open, or the error if it is refused."""
+    """Return the values that the learner chooses for the settings left open in `asked`, or its error."""
     try:
         return choose_open_settings(plugins.build("learner", name, asked), plugins)
     except DpbenchError as error:
@@ -99,4 +99,4 @@ def make_fixed_images(mode: str) -> list[Image.Image]:
 
 def _summarise_features(features: np.ndarray) -> FitPrint:
     signs = 2 * np.random.default_rng(5).integers(0, 2, (features.shape[1], SUMS)) - 1
-    return FitPrint.of(features @ signs / features.shape[1] ** 0.5, len(features))
+    return FitPrint.from_scores(features @ signs / features.shape[1] ** 0.5, len(features))

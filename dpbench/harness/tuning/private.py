@@ -39,7 +39,7 @@ def find_repeats(search: ResolvedSearch | None) -> Repeats | None:
 
 
 def record_private_selection(learner: Learner, roles: Roles, search: ResolvedSearch) -> Selection:
-    """Return the record of a private search; nothing in it reveals the number of runs."""
+    """Return the record of a private search, which does not reveal the number of runs."""
     make_folds(roles, learner, search)  # refuses where there are too few labels
     return Selection(
         rule=search.rule, space=search.space, possible=spaces.count_settings(search.space), tried=None, draw="random",

@@ -59,7 +59,7 @@ class StackedNoise:
 
 @dataclass(frozen=True)
 class Stack:
-    """The curators of several fits over the same rows, asked together; `binding.bind` made each of them.
+    """Curators of several fits over the same rows, made by `binding.bind` and asked together.
 
     All fits see the Poisson samples that the first curator draws; each has its own sigma, clip, noise stream and
     ledger.

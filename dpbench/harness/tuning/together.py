@@ -36,7 +36,7 @@ class MappedRows:
         self.maps = MapCache()
         self._latest: tuple[Hashable, Stack] | None = None
 
-    def of(self, learner: ProbeLearner, stack: Stack, features: Transform) -> Stack:
+    def map_stack(self, learner: ProbeLearner, stack: Stack, features: Transform) -> Stack:
         """Return the stack over the rows mapped by `features`, this learner's map."""
         if self._latest is None or self._latest[0] != learner.map_key:
             self._latest = None  # before the next is made: both might not fit
@@ -45,7 +45,7 @@ class MappedRows:
 
 
 class PublicMap:
-    """A public map that maps the public rows only once, for all settings that refine or calibrate with them."""
+    """A public map that maps the public rows once for all settings that refine or calibrate on them."""
 
     def __init__(self, features: Transform, x: Tensor) -> None:
         self._features, self._x = features, x
@@ -79,8 +79,8 @@ def fit_together(
     If `mapped` is given, it must belong to this public split and to the rows of this stack.
     """
     first, mapped = learners[0], mapped or MappedRows()
-    features = mapped.maps.of(first, stack.task, public, generator)
-    heads = _train_heads([learner.probe for learner in learners], mapped.of(first, stack, features), generator)
+    features = mapped.maps.find_or_make(first, stack.task, public, generator)
+    heads = _train_heads([learner.probe for learner in learners], mapped.map_stack(first, stack, features), generator)
     pairs, shown = zip(learners, heads, strict=True), PublicMap(features, public.x)
     return [
         learner.finish(_make_predictor(learner.probe, head, shown), shown, stack.task, public, sigma)

@@ -70,7 +70,7 @@ def apply_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec
 def record_transfer(
     earlier: SettingsRecord, here: SelectionRule, spec: Spec, digests: Mapping[str, str], images: HashLookup
 ) -> Selection:
-    """Return the selection record of settings taken from a file; it is never cleaner than how they were found.
+    """Return the selection record of settings taken from a file, never cleaner than the search that found them.
 
     ============================================ ================================= ============================
     the file is about                            rule on record, at the cleanest   private records touched
@@ -125,7 +125,7 @@ def find_least_clean_rule(earlier: SettingsRecord) -> SelectionRule:
 def _find_transfer_rule(
     earlier: SettingsRecord, spec: Spec, digests: Mapping[str, str], images: HashLookup
 ) -> SelectionRule:
-    """Return the selection rule that applies to using the settings on this spec's data, however they were found."""
+    """Return the selection rule of using an earlier file's settings on this data, whatever found them there."""
     public, there = (earlier, earlier.digests) if isinstance(earlier, Tuning) else (earlier.task, earlier.task.digests)
     if digests["private"] in there.values():
         if _have_equal_fields(earlier.spec, spec, set(Spec.model_fields) - _IRRELEVANT_FIELDS):

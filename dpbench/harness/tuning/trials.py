@@ -95,7 +95,7 @@ class Bench:
         )  # fmt: skip
 
     def score_defaults(self) -> Trial:
-        """Score the learner as it is on the validation data of the search, for comparison with the chosen setting."""
+        """Score the learner's current settings on the search's validation data, to compare with the chosen ones."""
         setting = {name: getattr(self.learner, name) for name in self.search.space}
         return self.trials([setting])[0]
 
@@ -159,7 +159,7 @@ class Bench:
         return [self._count_confusion(fitted, fold) for fitted in fits]
 
     def _make_fit_input(self, plan: TrialPlan, fold: Fold, number: int) -> FitInput:
-        """Return the inputs of a trial's fit; sums times the fold's weight have the noise of the real run.
+        """Return the inputs of a trial's fit, scaled by the fold's weight so that the noise is that of the real run.
 
         The setting has a plan: a refused setting is never fitted.
         """
@@ -202,7 +202,7 @@ def _group_trials(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
 
 
 def simulate_rows(curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> Curator:
-    """Return a curator that counts each row `weight` times; its sums and noise then have the size of the real run.
+    """Wrap a curator so that each row counts `weight` times and sums have the size and noise of the real run.
 
     The learner sees its real task, sigma and plan. Nothing private is behind it. A choice is made by the stand-ins'
     own losses: a share of sigma makes eps0 as much larger as totals are smaller.

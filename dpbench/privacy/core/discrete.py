@@ -91,7 +91,7 @@ def discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
 
 
 def check_cost(numbers: int, steps: int, release: str, *, quiet: bool = False) -> None:
-    """Report how long it will take to draw the exact noise of a release, if that is more than ten minutes.
+    """Warn if drawing a release's exact noise will take more than ten minutes.
 
     Raises:
         SpecError: it would take longer than a day.

@@ -21,7 +21,7 @@ from dpbench.privacy.core.closed import is_closed
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
-from dpbench.privacy.core.exact.sums import BLOCK, IntegerSum, outer_limits, outer_sum, outer_sum_of_no_rows
+from dpbench.privacy.core.exact.sums import BLOCK, IntegerSum, empty_outer_sum, outer_limits, outer_sum
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.core.plan import Task
 from dpbench.privacy.core.rows import PrivateRows
@@ -100,7 +100,7 @@ class HeadGradient(OwnRowFunction):
     def sum_sample_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
     ) -> IntegerSum | None:
-        """Return the clipped sum of a sample of mapped rows on a processor, without copying a row; else None."""
+        """Return the clipped sum of a sample of mapped rows without copying rows; None unless rows are on a CPU."""
         if not (isinstance(rows.held, QuantisedRows) and self._is_compiled(rows.held)):
             return None
         return self._sum_rows(rows.held, rows.y, sample, rows.places(sample), clip, shares)
@@ -111,7 +111,7 @@ class HeadGradient(OwnRowFunction):
     def _sum_rows(
         self, rows: QuantisedRows, y: Tensor, sample: np.ndarray, places: np.ndarray, clip: float, shares: Tensor | None
     ) -> IntegerSum:
-        """Return the `outer_sum` of the residuals of rows[places], labelled y[sample], from one compiled loop."""
+        """Sum the residuals of rows[places] with labels y[sample], as `outer_sum` does, in one compiled loop."""
         from dpbench.privacy.core.exact import kernels
 
         rows.check_unchanged()
@@ -125,7 +125,7 @@ class HeadGradient(OwnRowFunction):
         def add(counter: np.ndarray, to: np.ndarray) -> None:
             kernels.sum_gradients(counter, q, scale, length, labels, sample, places, given, *packed, limits, to)
 
-        total = products.total(add, (classes, features + self.bias), 2 * classes * len(sample))
+        total = products.sum_over_threads(add, (classes, features + self.bias), 2 * classes * len(sample))
         return IntegerSum(torch.from_numpy(total), self.sum_of_empty_chunk(features, clip).grid)
 
     def check(self, task: Task) -> None:
@@ -142,7 +142,7 @@ class HeadGradient(OwnRowFunction):
         """Return the sum of an empty chunk; its grid depends on the divisor."""
         outputs, device = len(self.head), self.head.device
         if self.divisor is None:
-            return outer_sum_of_no_rows(outputs, features, self.bias, clip, device)
+            return empty_outer_sum(outputs, features, self.bias, clip, device)
         nobody = quantise(torch.zeros(0, features, device=device))
         return Scaled(RankOne(torch.zeros(0, outputs, device=device), nobody, self.bias), self.divisor).integers(clip)
 
@@ -151,7 +151,7 @@ class HeadGradient(OwnRowFunction):
 
 
 def find_own_function(rows: object) -> OwnRowFunction | None:
-    """Return the row function if dpbench itself defines its class, else None; a plugin's subclass does not count."""
+    """Return the row function if dpbench defines its class, otherwise None; plugins' subclasses do not count."""
     return rows if isinstance(rows, OwnRowFunction) and is_closed(type(rows)) else None
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class LedgerCurator:
-    """The private rows of a fit and all that may touch them; made by `binding.bind`, which states the guarantee.
+    """The private rows of a fit with its ledger, sigma and draws; `binding.bind` makes it and states the guarantee.
 
     Covered: no release answers more questions than planned, and each of them is answered as its mechanism's module
     argues. So all answers together have the (epsilon, delta) that the accountant states for the plan and sigma, under
@@ -86,7 +86,7 @@ class LedgerCurator:
 
 
 class Question(ABC):
-    """A question about private rows, one class per mechanism; its module argues how far one row can change the answer.
+    """A question about private rows, one class per mechanism; its module argues the sensitivity.
 
     The constructor refuses what makes no sense for any curator; it reads nothing. `LedgerCurator.answer` spends and
     checks.
@@ -100,7 +100,7 @@ class Question(ABC):
     @property
     @abstractmethod
     def releases(self) -> tuple[str, ...]:
-        """The releases of which the question spends one step each, in order; messages name the last release."""
+        """The releases that the question spends one step of, in order; messages name the last one."""
 
     def check(self, curator: LedgerCurator) -> None:  # noqa: B027  # most have nothing to refuse
         """Refuse a question that this curator cannot answer, before anything is spent.
@@ -115,7 +115,7 @@ class Question(ABC):
 
     @property
     def row_function(self) -> RowFn | None:
-        """The row function, of contributions or tensors; None if the question is about more than single rows."""
+        """The row function, returning contributions or tensors; None if the question reads more than single rows."""
         return None
 
     @property
@@ -129,15 +129,15 @@ class Question(ABC):
         return ()
 
     def candidates(self, curator: LedgerCurator) -> int | None:
-        """Return the number of candidates among which the answer is chosen; None if the answer is numbers."""
+        """Return the number of candidates to choose among; None if the answer is numbers."""
         return None
 
     def adapt_to_stand_ins(self, weight: float) -> Question:
-        """Return the question to ask over public rows, each of which stands for `weight` private rows."""
+        """Return the question to ask over public stand-ins, each of which replaces `weight` private rows."""
         return self
 
     def weigh(self, answer: Any, weight: float) -> Any:
-        """Scale an answer over stand-ins, which stand for `weight` private rows each, to all private rows."""
+        """Scale an answer over stand-ins up to all private rows; each stand-in replaces `weight` of them."""
         return answer
 
 

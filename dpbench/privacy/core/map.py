@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.core.exact.quantised import quantise
-from dpbench.privacy.core.exact.sums import misfit_error
+from dpbench.privacy.core.exact.sums import chunk_mismatch_error
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.rows import PrivateRows, RowGatherer
@@ -50,7 +50,7 @@ class Map(Question):
             for (block,) in guard.map_rows(self.transform, chunks):
                 kept = block.dense().to(rows.held.device, torch.float32)
                 if [kept.shape[1:]] != shapes:
-                    raise misfit_error()
+                    raise chunk_mismatch_error()
                 gathering.add(quantise(kept))
         held = gathering.rows()
         task = dataclasses.replace(curator.task, example_shape=tuple(held.shape[1:]))

@@ -31,7 +31,7 @@ def add_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> Tensor:
 
 
 def draw_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> np.ndarray | None:
-    """Draw the noise of a sum in whole steps of its grid, int64; None if all stds are 0. It reads the grid alone.
+    """Draw the noise of a sum in whole grid steps, int64, reading only its grid; None if every std is 0.
 
     Raises:
         SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.

@@ -200,7 +200,7 @@ def check_budget(budget: Budget, task: Task) -> None:
 
     Raises:
         SpecError: epsilon not positive, or delta outside (0, 1/n) and above `LARGEST_DELTA`: at 1/n, publishing a
-            random row would be allowed. Papers have used such a delta, and callers say what it is worth.
+            random row would be allowed. Papers have used such a delta, so callers warn instead of refusing it here.
     """
     if not budget.epsilon > 0:
         raise SpecError(f"Expected epsilon={budget.epsilon} > 0. Use epsilon=inf for a run without privacy.")

@@ -1,4 +1,4 @@
-"""The randomness of fits: each question of each fit has its own draws, and no draw is used twice.
+"""The randomness of fits: every question of every fit has its own draws, and none is used twice.
 
 `research` derives every draw from what the fit is (its `identity`: the spec as settled, plan and sigma, the digests of
 the data, versions), a seed that results publish, the release, the step and the purpose. So a run repeats to the last
@@ -57,7 +57,7 @@ class Draws(ABC):
 
     @abstractmethod
     def check_cost(self, numbers: int, steps: int) -> None:
-        """Before the first step, report a high cost of this many noise values per step; refuse an excessive one."""
+        """Before the first step, warn that drawing so many numbers a step is slow; refuse if it is far too slow."""
 
     @abstractmethod
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
@@ -95,7 +95,7 @@ class Randomness:
 
     @classmethod
     def of(cls, kind: Kind, seed: int, identity: str, run: int | None = None) -> Randomness:
-        """Return the randomness of one fit; if a seed stands for several runs, the randomness of run number `run`."""
+        """Return the randomness of the fit of a seed, or of run number `run` if the seed makes several runs."""
         if kind == "secure":
             return cls.secure(seed, quiet=run is not None)
         if run is None:
@@ -228,7 +228,7 @@ def secure_sample(size: int, rate: float) -> np.ndarray:
 
 
 class _DigestSeed(np.random.bit_generator.ISeedSequence):
-    """Seeds a generator with a digest itself: a `SeedSequence` would cost five times as much at each step."""
+    """Seeds a generator directly with a digest, at a fifth of the cost of a `SeedSequence` per step."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest

@@ -1,4 +1,4 @@
-"""Private rows as the harness holds them: never copied whole, read one sample at a time."""
+"""Private rows in the harness: never copied as a whole, and read one sample at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK_BYTES = 12 * 2**20
 
 
 class RowGatherer:
-    """Gathers rows that arrive in parts into arrays of their final size, so that no row is held twice."""
+    """Gathers rows that arrive in parts into arrays of their final size, without a second copy."""
 
     def __init__(self, count: int) -> None:
         self._count, self.filled = count, 0
@@ -41,7 +41,7 @@ class RowGatherer:
 
 
 def wipe(*held: Tensor | QuantisedRows) -> None:
-    """Overwrite rows, labels or seeds, so that nothing of them is left in these tensors."""
+    """Overwrite rows, labels or seeds, so that these tensors keep nothing of them."""
     for tensor in held:
         for part in tensor.parts if isinstance(tensor, QuantisedRows) else (tensor,):
             part.fill_(torch.nan if part.is_floating_point() else 0)
@@ -155,7 +155,7 @@ class PrivateRows:
     def chunks(
         self, sample: np.ndarray, base: int | None, limit: int | None, device: torch.device
     ) -> Generator[Chunk, None, None]:
-        """Yield the sampled rows in chunks of at most `limit`, at least one chunk, all in one buffer.
+        """Yield the sampled rows, at most `limit` per chunk, in one reused buffer; an empty sample gives a chunk.
 
         Row seeds come from `base`; None, for a function that reads none, makes them all 0.
 
@@ -183,7 +183,7 @@ class PrivateRows:
         return self.held.parts if isinstance(self.held, QuantisedRows) else (self.held,)
 
     def places(self, sample: np.ndarray) -> np.ndarray:
-        """Return the positions of a sample's rows in the array that holds them."""
+        """Return the array positions of the rows in a sample."""
         found: np.ndarray = sample if self._holds_all_rows else self.index.numpy()[sample]
         return found
 

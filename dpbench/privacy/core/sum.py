@@ -43,7 +43,7 @@ from dpbench.privacy.core.noise import add_drawn_noise, draw_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
-from dpbench.support.threads import begin
+from dpbench.support.threads import start_in_thread
 
 CLIPS = (1e-9, 1e9)  # inside, `elementwise.TINY` and float32 factors are far from their limits
 MANY = 2**15  # numbers whose noise another thread draws while this one sums
@@ -94,7 +94,7 @@ class Sum(Question):
         if curator.ledger.spent[self.release] == 1 and any(stds):
             draws.check_cost(sum(summed.total.numel() for summed in nothing), step.steps)
         spare = own and nothing[0].total.numel() >= MANY
-        noises = begin(
+        noises = start_in_thread(
             lambda: [draw_noise(*each, draws) for each in zip(nothing, stds, strict=True)],
             torch.get_num_threads() if spare else 1,
         )
@@ -183,7 +183,7 @@ def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
 
 
 def count_rows_at_once(rows: PrivateRows, scores: int) -> int:
-    """Return the number of rows per chunk, if each makes `scores` numbers: at least two, to compare them."""
+    """Return the rows per chunk if each needs `scores` numbers; at least two, so that rows can be compared."""
     return min(rows.count_rows_per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
 
 

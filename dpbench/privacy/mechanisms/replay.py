@@ -1,4 +1,4 @@
-"""Tools for replaying a question over other rows, with which an audit tests each mechanism, and their findings."""
+"""Replay questions over other rows, by which an audit tests each mechanism, and describe what was found."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class Neighbours:
         """Whether rows are vectors, which cost little."""
         return len(self.held.example_shape) == 1
 
-    def base(self, most: int) -> PrivateRows:
-        """Draw some of the rows that are held."""
+    def draw_base(self, most: int) -> PrivateRows:
+        """Draw at most `most` of the private rows, from which neighbours are made."""
         return draw_rows(self.held, most, self.generator)
 
     def make_odd_rows(self, base: PrivateRows) -> PrivateRows:
         """Return unusual rows that private data could nevertheless hold."""
         return make_adversarial_rows(base, self.task.classes, self.generator, self.features)
 
-    def key(self) -> int:
+    def draw_key(self) -> int:
         """Draw the key from which one replay derives its randomness."""
         return int(self.generator.integers(2**31))
 
 
 @dataclass
 class RowInfluence:
-    """How far rows moved answers, relative to the largest move that the mechanism's claim allows one row."""
+    """How far single rows moved answers, relative to what the mechanism claims to be possible."""
 
     tried: int = 0
     largest: float = 0.0
@@ -65,7 +65,7 @@ class RowInfluence:
 
 @dataclass(frozen=True)
 class ReleasedSum:
-    """The noisy blocks of one sum that an answer reveals, and the largest move of each block by one row."""
+    """The noisy blocks of a sum in an answer, and how far one row can move each block."""
 
     answers: tuple[Tensor, ...]  # none where the sum only decides what is answered
     bounds: tuple[float, ...]
@@ -134,7 +134,7 @@ def _number_units(rows: PrivateRows) -> np.ndarray:
 
 
 def make_adversarial_rows(base: PrivateRows, classes: int, generator: np.random.Generator, many: bool) -> PrivateRows:
-    """Return unusual rows that data may hold: extreme sizes, numbers that are not finite, copies under all labels.
+    """Return adversarial rows: extreme sizes, numbers that are not finite, and copies under all labels.
 
     If the base rows have units, these rows are grouped into units of several rows too.
     """
@@ -160,7 +160,7 @@ def make_adversarial_rows(base: PrivateRows, classes: int, generator: np.random.
 
 
 def _leading_direction(rows: Tensor) -> Tensor:
-    """Return the direction in which rows vary most, by power iteration."""
+    """Return the direction of largest variance of the rows, by power iteration."""
     rows = rows.double()
     rows = rows / rows.abs().max().clamp(min=1e-300)
     found = rows.abs().sum(0) + 1e-12

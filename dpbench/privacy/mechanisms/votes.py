@@ -102,7 +102,7 @@ class TeacherVotes(Question):
         return (self.release,) if self.confident is None else (self.confident, self.release)
 
     def check(self, curator: LedgerCurator) -> None:
-        """Refuse an impossible number of shards, and mapped rows, whose rounding may depend on their position."""
+        """Refuse impossible numbers of shards, and mapped rows, because their rounding may depend on their position."""
         if curator.mapped:
             raise SpecError(
                 "Expected votes over unmapped rows, got a curator whose rows are mapped. A map may round a row by its "
@@ -152,7 +152,7 @@ class TeacherVotes(Question):
         return self.queries, self.shards, self.confident, self.threshold
 
     def adapt_to_stand_ins(self, weight: float) -> TeacherVotes:
-        """Return the question with fewer teachers, by the factor `weight`, over shards of their real size."""
+        """Return the question with `weight` times fewer teachers, so that shards keep their real size."""
         return replace(self, shards=max(1, round(self.shards / weight)), threshold=self.threshold / weight)
 
     def weigh(self, answer: Any, weight: float) -> Any:
@@ -189,7 +189,7 @@ class ShardAssignment:
 
 
 def deal_rows(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
-    """Deal rows to shards by a keyed hash (BLAKE2b) of their bytes, and units whole.
+    """Deal rows to shards by a keyed hash (BLAKE2b) of their bytes, keeping units together.
 
     The shard of a unit is a function of its own rows alone, so that one more unit changes one teacher's shard.
     """
@@ -237,7 +237,7 @@ def largest_count_sensitivity(queries: int) -> float:
 
 
 def check_labels(labels: object, queries: int) -> Tensor:
-    """Check a teacher's labels, and return them, (m,) int64.
+    """Check a teacher's labels and return them as int64 (m,).
 
     Raises:
         SpecError: they are not one whole number per query.
@@ -250,8 +250,8 @@ def check_labels(labels: object, queries: int) -> Tensor:
 
 def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
     """Let teachers vote over the base rows, with and without some odd rows, each inserted in the middle."""
-    base = near.base(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
-    odd, moved, key = near.make_odd_rows(base), RowInfluence(), near.key()
+    base = near.draw_base(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
+    odd, moved, key = near.make_odd_rows(base), RowInfluence(), near.draw_key()
     without = _replay_counts(question, near, base, key)
     for place in near.generator.permutation(odd.count)[:MOST_REMOVED]:
         among = _replay_counts(question, near, insert_rows(base, take_row(odd, int(place))), key)
@@ -264,7 +264,7 @@ def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
 
 
 def released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
-    """Return the released counts; no answer reveals how far the largest counts were from the threshold."""
+    """Return the released counts; the distance of the largest count from the threshold stays hidden."""
     answered = answer[~answer.isnan().any(1)]
     largest = (ReleasedSum((), (largest_count_sensitivity(len(answer)),)),) if question.confident is not None else ()
     return (*largest, ReleasedSum((answered,), (counts_sensitivity(len(answered)),)))

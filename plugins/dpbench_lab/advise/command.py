@@ -62,7 +62,7 @@ def advise(
     from dpbench.support.device import find_device
     from dpbench_lab.advise.advice import advise as made
     from dpbench_lab.advise.advice import check_wish
-    from dpbench_lab.advise.folder import open_public
+    from dpbench_lab.advise.folder import open_public_part
 
     check_wish(accuracy)
     plugins = load()
@@ -70,7 +70,7 @@ def advise(
     named = "extractor" in spec.model_fields_set
     chosen = build(plugins, "extractor", spec.extractor if named else default_extractor(plugins, own))
     rule, device = SplitRule(spec.public_fraction, 1.0, None, spec.split_seed), find_device(given.place.device)
-    part = open_public(folder.expanduser(), rule, chosen, device, named=named)
+    part = open_public_part(folder.expanduser(), rule, chosen, device, named=named)
     if labels and len(part.y) < MIN_LABELS:
         raise SpecError(
             f"Expected at least {MIN_LABELS} labelled public images to rehearse on, got {len(part.y)}. Raise "

@@ -47,7 +47,7 @@ class PublicPart:
         return Task(shape, len(self.classes), self.private, device, public=len(self.x), same_source=True)
 
 
-def open_public(
+def open_public_part(
     folder: Path, rule: SplitRule, extractor: Extractor | Concat, device: torch.device, *, named: bool = True
 ) -> PublicPart:
     """Open the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
@@ -83,7 +83,7 @@ def open_public(
 
 
 def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]]:
-    """List the training images by class and path, their labels (n,) int64, and the classes; no image is opened.
+    """Return the training images by class and path, labels (n,) int64 and classes, without opening any image.
 
     The number of files that are not images is reported on standard error.
 
@@ -138,7 +138,7 @@ def compute_keys(files: list[Path]) -> list[bytes]:
 
 
 def _list_names(folder: Path, below: str, above: frozenset[str]) -> Iterator[str]:
-    """Yield the names of all files below a folder, walked as `imagefolder` does; of hidden folders only their own.
+    """Yield the names of all files below a folder, as `imagefolder` walks it; hidden folders are named but not entered.
 
     Links are followed unless they lead back to a parent folder; no file is looked at.
     """

@@ -38,7 +38,7 @@ _SMALLEST = 0.005  # accuracies are kept this far from 0 and 1, where logits end
 
 
 class BoardRecord(Record):
-    """A board as experience: public numbers of its data, its rehearsal, and the learners' scores at their defaults."""
+    """A past board: public numbers of its data, its rehearsal, and learners' scores with default settings."""
 
     board: str
     dataset: str
@@ -91,10 +91,10 @@ class Forecaster:
 
     def center(self, asked: Question, learner: str) -> float:
         """Return the expected accuracy of a learner, as a logit."""
-        known = [record for record in self._usable if learner in record.accuracy]
+        known = [record for record in self._usable_boards if learner in record.accuracy]
         counts = Counter(record.dataset for record in known)
         weights = np.array([self._similarity(record, asked) / counts[record.dataset] for record in known])
-        scores = np.array([_logit(record.accuracy[learner]) - self._start(record) for record in known])
+        scores = np.array([_logit(record.accuracy[learner]) - self._start_logit(record) for record in known])
         start = 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(asked))
         return start + float(np.average(scores, weights=weights))
 
@@ -109,31 +109,31 @@ class Forecaster:
         reached = np.cumsum(np.array(weights)[order]) / sum(weights)
         return float(np.array(errors)[order][np.searchsorted(reached, INTERVAL_LEVEL)])
 
-    def without(self, dataset: str) -> Forecaster:
-        """Return a forecaster from the boards of all other datasets."""
+    def leave_out(self, dataset: str) -> Forecaster:
+        """Return a forecaster without the boards of a dataset."""
         return Forecaster([board for board in self.boards if board.dataset != dataset], self.basis)
 
-    def of(self, dataset: str) -> list[BoardRecord]:
-        """Return the boards of a dataset that have what this basis needs."""
-        return [record for record in self._usable if record.dataset == dataset]
+    def list_boards(self, dataset: str) -> list[BoardRecord]:
+        """Return the dataset's boards that this basis can use."""
+        return [record for record in self._usable_boards if record.dataset == dataset]
 
     @property
     def datasets(self) -> list[str]:
         """The datasets, sorted."""
-        return sorted({record.dataset for record in self._usable})
+        return sorted({record.dataset for record in self._usable_boards})
 
     def _leave_datasets_out(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
         for dataset in self.datasets:
-            others, boards = self.without(dataset), self.of(dataset)
+            others, boards = self.leave_out(dataset), self.list_boards(dataset)
             for board in boards:
                 for learner in sorted(board.accuracy):
                     yield learner, board, others.center(public_facts(board), learner), 1 / len(boards)
 
     @cached_property
-    def _usable(self) -> list[BoardRecord]:
+    def _usable_boards(self) -> list[BoardRecord]:
         return [board for board in self.boards if self.basis == "numbers" or board.rehearsal is not None]
 
-    def _start(self, record: BoardRecord) -> float:
+    def _start_logit(self, record: BoardRecord) -> float:
         return 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(public_facts(record)))
 
     def _similarity(self, record: BoardRecord, asked: Question) -> float:

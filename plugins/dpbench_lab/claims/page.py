@@ -121,7 +121,7 @@ def _board_accuracies(
 
 
 def _best_by_epsilon(family: Sequence[Standing]) -> dict[float, float]:
-    """Return by epsilon the best ranked accuracy in percent without public labels, for each board that has one."""
+    """Return the best ranked accuracy without public labels at each epsilon that has one, in percent."""
     found = {}
     for standing in family:
         scores = [entry.metrics.get("accuracy") for entry in standing.entries if entry.rank and not entry.reads_labels]

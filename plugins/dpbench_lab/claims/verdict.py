@@ -66,7 +66,7 @@ def judge(paper: Paper, claim: Claim) -> Verdict:
         judgement = _judge_epsilons(claim, found) if found else judgement
         missing = () if found else (UNANSWERED,)
     return Verdict(
-        paper=paper.key, claim=claim.id, digest=digest(claim), stated=float(claim.epsilon), pld=found.get("pld"),
+        paper=paper.key, claim=claim.id, digest=digest_claim(claim), stated=float(claim.epsilon), pld=found.get("pld"),
         rdp=found.get("rdp"), judgement=judgement, missing=missing, remarks=list_assumptions(claim),
     )  # fmt: skip
 
@@ -75,9 +75,9 @@ def judge_all(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> list[Ve
     """Return the verdict of every claim, paper by paper; a known verdict with the same digest is reused."""
     kept = {(verdict.paper, verdict.claim, verdict.digest): verdict for verdict in known}
     pairs = [(paper, claim) for paper in papers for claim in paper.claims]
-    fresh = [pair for pair in pairs if (pair[0].key, pair[1].id, digest(pair[1])) not in kept]
+    fresh = [pair for pair in pairs if (pair[0].key, pair[1].id, digest_claim(pair[1])) not in kept]
     made = iter(_judge_many(fresh))
-    return [kept.get((paper.key, claim.id, digest(claim))) or next(made) for paper, claim in pairs]
+    return [kept.get((paper.key, claim.id, digest_claim(claim))) or next(made) for paper, claim in pairs]
 
 
 def _judge_many(pairs: Sequence[tuple[Paper, Claim]]) -> list[Verdict]:
@@ -89,13 +89,13 @@ def _judge_many(pairs: Sequence[tuple[Paper, Claim]]) -> list[Verdict]:
         return list(pool.map(judge, papers, claims, chunksize=2))
 
 
-def digest(claim: Claim) -> str:
+def digest_claim(claim: Claim) -> str:
     """Return the SHA-256 of a claim."""
     return canonical_digest(claim.model_dump(mode="json"))
 
 
 def missing_numbers(claim: Claim) -> tuple[str, ...]:
-    """Return the numbers that epsilon follows from and that cannot be looked up."""
+    """Return the numbers that epsilon depends on and that the paper does not give."""
     if claim.accountant == "pate":
         return ("the teachers' votes, which a data-dependent epsilon follows from",)
     if claim.adjacency == "replace-one":

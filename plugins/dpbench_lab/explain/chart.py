@@ -27,7 +27,7 @@ def write_plot(explanation: Explanation, file: Path) -> None:
     write_chart(file, lambda: figure(explanation))
 
 
-def stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
+def list_stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
     """Yield each stage that is lifted with the scores before and after, in percent; last the rest up to the ceiling."""
     at = 100 * explanation.private.mean
     for lift in explanation.ladder:
@@ -43,9 +43,9 @@ def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     axes = drawn.subplots()
     if titled:
         drawn.suptitle(_title(explanation), parse_math=False)
-    low = min(min(before, after) for learner in learners for _, before, after in stairs(learner))
+    low = min(min(before, after) for learner in learners for _, before, after in list_stairs(learner))
     ceiling = 100 * explanation.score.mean
-    high = max(ceiling, *(max(before, after) for learner in learners for _, before, after in stairs(learner)))
+    high = max(ceiling, *(max(before, after) for learner in learners for _, before, after in list_stairs(learner)))
     left = low - 0.25 * (high - low) - 1
     draw_bars(axes, (bar for row, learner in enumerate(learners) for bar in _row(row, learner, left)))
     axes.axvline(ceiling, color=INK, linestyle="--", linewidth=1)
@@ -69,7 +69,7 @@ def _row(row: int, explanation: LearnerExplanation, left: float) -> Iterator[Bar
     private = 100 * explanation.private.mean
     yield Bar(row, left, private, LINE)
     yield Bar(row, private, private, LINE, text=f"{private:.1f}", before=True)
-    found = list(stairs(explanation))
+    found = list(list_stairs(explanation))
     height = 0.8 / len(found)
     for place, (name, before, after) in enumerate(found):
         middle = row - 0.4 + (place + 0.5) * height
@@ -80,7 +80,7 @@ def _legend(axes: Axes, explanation: Explanation) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    used = {name for learner in explanation.learners for name, _, _ in stairs(learner)}
+    used = {name for learner in explanation.learners for name, _, _ in list_stairs(learner)}
     handles: list[Patch | Line2D] = [Patch(color=LINE, label="private")]
     handles += [Patch(color=colour, label=name) for name, colour in STAGE_COLOURS.items() if name in used]
     ceiling = f"{explanation.ceiling.name} {100 * explanation.score.mean:.1f}"

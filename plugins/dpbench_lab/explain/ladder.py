@@ -182,7 +182,7 @@ def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], sa
 
 
 def _interval(values: Sequence[float]) -> Interval:
-    """Return mean and interval; equal scores of all seeds give no interval, as they say nothing of chance."""
+    """Return the mean and its interval, without interval if all seeds agree, because that says nothing about chance."""
     return mean_interval(values if len(set(values)) > 1 else values[:1])
 
 
@@ -208,7 +208,7 @@ def _lift_stage(stage: Stage, learner: Learner, kept: Protection, base: Prepared
 
 
 def _max_dimensions(base: PreparedRun) -> int:
-    """Return the most dimensions that a public projection can have; of activations, those after the pooling."""
+    """Return the largest dimension of a public projection; for activations, the dimension after pooling."""
     task = base.roles.task
     features = int(np.prod(task.example_shape))
     if task.tail is not None:
@@ -219,7 +219,7 @@ def _max_dimensions(base: PreparedRun) -> int:
 
 @dataclass(frozen=True)
 class LiftedFits:
-    """Makes lifted fits on the private run's data, plan and sigma, with a curator made in the only way there is."""
+    """Fits the private run's data, plan and sigma with some protections lifted, through the usual curator."""
 
     base: PreparedRun
 

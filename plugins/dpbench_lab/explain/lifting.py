@@ -137,7 +137,7 @@ def measure_signals(
 
 
 def _sum_unclipped(curator: Curator, question: Sum) -> list[Tensor]:
-    """Return the sums without clipping, times their factors; rows of similar norms are summed on their own grid."""
+    """Return the unclipped sums, scaled by the mean clipping factor; rows are summed on grids for ranges of norms."""
     clips, bounds = question.clips, [RATIO**power for power in range(NORM_RANGES)]
 
     def ranges(chunk: Chunk) -> Blocks:
@@ -192,7 +192,7 @@ def _draw_normal(like: Tensor, noise: torch.Generator) -> Tensor:
 
 
 def sums_only_error(release: str) -> SpecError:
-    """Return the error for a release that asks for something other than sums."""
+    """Return the error for a release that is asked for anything but sums."""
     return SpecError(
         f"Expected release {release!r} to ask for sums: explain cannot measure the cost of noise in choices or votes. "
         "Compare runs at several epsilons, as in --epsilon 0.1,1,8,inf."

@@ -11,7 +11,7 @@ from dpbench.errors import DataError, MalformedFile
 from dpbench.records.metrics import TITLES
 from dpbench.site.context import Site
 from dpbench.site.picture import Chart, render_inline_svg
-from dpbench_lab.explain.chart import figure, stairs
+from dpbench_lab.explain.chart import figure, list_stairs
 from dpbench_lab.explain.explanation import Explanation
 
 EXPLANATIONS = "explanations"
@@ -54,7 +54,7 @@ def _learner_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
             rows = tuple(
                 (each.learner.name, write_epsilon(each.epsilon), stage, f"{after - before:+.2f}")
                 for each in mine
-                for stage, before, after in stairs(each)
+                for stage, before, after in list_stairs(each)
             )
             drawn = render_inline_svg(
                 functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers."

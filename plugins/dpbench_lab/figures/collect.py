@@ -15,11 +15,11 @@ from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
 from dpbench.sweep import ready_made_sweeps
-from dpbench.sweep.conduct import overview
+from dpbench.sweep.conduct import survey_sweep
 from dpbench_lab.figures import literature
 
 
-def collect(named: Path, results: Path | None = None, plugins: Registry | None = None) -> FigureData:
+def collect_sweep_figure(named: Path, results: Path | None = None, plugins: Registry | None = None) -> FigureData:
     """Return the results of a sweep with their positions; files of other sweeps in the folder are ignored.
 
     Args:
@@ -33,7 +33,7 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
         DataError: a result lacks the metric.
     """
     file = ready_made_sweeps.find_sweep_file(named)
-    found = overview(file, results, plugins or registry.load())
+    found = survey_sweep(file, results, plugins or registry.load())
     grid, plot = found.grid, found.grid.plot
     if plot is None:
         raise SpecError(f'Expected a table [plot] in {file}: how results are drawn, like x = "epsilon".')
@@ -45,12 +45,12 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
             f"None of the {len(grid.cells)} cells of {grid.name} has a result in {found.folder.path}. "
             f"Run them first: dpbench sweep {named}{out}"
         )
-    places = [Place(cell.values, cell.numbers, kept.get(cell.digest)) for cell in grid.cells]
+    places = [PlotCell(cell.values, cell.numbers, kept.get(cell.digest)) for cell in grid.cells]
     return assemble_figure(grid.name, plot, places, series)
 
 
 @dataclass(frozen=True)
-class Place:
+class PlotCell:
     """A cell of a plot, from a sweep file or from a result's own spec."""
 
     values: Mapping[str, Any]  # axis -> value
@@ -58,21 +58,21 @@ class Place:
     result: Result | None
 
 
-def assemble_figure(name: str, plot: Plot, places: Sequence[Place], series: Sequence[FigureSeries]) -> FigureData:
+def assemble_figure(name: str, plot: Plot, places: Sequence[PlotCell], series: Sequence[FigureSeries]) -> FigureData:
     """Return the figure of these cells, each at its position, in their order.
 
     Raises:
         DataError: a result lacks the metric.
     """
     placed = [(locate_cell(plot, place.values, place.numbers), place) for place in places]
-    measured = {at: metric(place.result, plot.metric) for at, place in placed if place.result}
+    measured = {at: metric_interval(place.result, plot.metric) for at, place in placed if place.result}
     seeds = tuple(len(place.result.seeds) for place in places if place.result)
     bound, fitted = _fit_bound(plot, placed, measured)
     return FigureData(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
 
 
 def _fit_bound(
-    plot: Plot, placed: Sequence[tuple[Position, Place]], measured: Mapping[Position, Interval]
+    plot: Plot, placed: Sequence[tuple[Position, PlotCell]], measured: Mapping[Position, Interval]
 ) -> tuple[dict[Position, float], Position | None]:
     """Return a theorem's rate, fitted through one measured point, and that point."""
     if plot.bound is None:
@@ -85,7 +85,7 @@ def _fit_bound(
     return {at: constant * rate for at, rate in rates.items()}, fitted
 
 
-def metric(result: Result, name: str) -> Interval:
+def metric_interval(result: Result, name: str) -> Interval:
     """Return a metric of a result; "error" is 1 less accuracy.
 
     Raises:

@@ -21,7 +21,7 @@ class Literature(Record):
     series: dict[str, FigureSeries]  # accuracies on test splits; the paper of each is a key of `papers`
 
 
-def read() -> Literature:
+def read_literature() -> Literature:
     """Return the published results that come with dpbench."""
     return Literature.model_validate_json(FILE.read_bytes())
 
@@ -32,7 +32,7 @@ def choose_series(plot: Plot, origin: str) -> Sequence[FigureSeries]:
     Raises:
         SpecError: a series does not exist, or the plot does not show accuracy, which all of them report.
     """
-    series = read().series
+    series = read_literature().series
     for key in plot.published:
         if key not in series:
             raise SpecError(unknown_name("published series", key, series, f"[plot] of {origin}"))

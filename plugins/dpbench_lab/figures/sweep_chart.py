@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpbench.analysis.figure import write_figure
 from dpbench.registry import Registry
-from dpbench_lab.figures.collect import collect
+from dpbench_lab.figures.collect import collect_sweep_figure
 
 
 def write_sweep_chart(sweep: Path, results: Path | None, files: Sequence[Path], plugins: Registry) -> str:
@@ -17,7 +17,7 @@ def write_sweep_chart(sweep: Path, results: Path | None, files: Sequence[Path], 
         SpecError: the sweep file is invalid, or has no `[plot]`.
         DataMissing: no cell has a result; names the command that runs them.
     """
-    collected = collect(sweep, results, plugins)
+    collected = collect_sweep_figure(sweep, results, plugins)
     for file in files:
         write_figure(collected, file)
         print(f"Wrote {file}")

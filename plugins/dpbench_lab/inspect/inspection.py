@@ -22,7 +22,7 @@ from dpbench_lab.inspect.margins import collect_by_class, measure_margins
 from dpbench_lab.inspect.prediction import predict
 from dpbench_lab.inspect.report import Guarantee, Inspection, InspectionRequest
 from dpbench_lab.inspect.separability import measure_separability
-from dpbench_lab.inspect.spectrum import components, summarise_spectrum, unit_rows
+from dpbench_lab.inspect.spectrum import compute_components, summarise_spectrum, unit_rows
 
 
 def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
@@ -42,7 +42,7 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
         x, y, note = _rows(roles, parts, asked)
     with phases("spectrum"), progress.show_status("Decomposing the covariance"):
         asked = report.spell_out_request(asked, resolved.spec, min(x.shape))
-        pca = components(x, centre=True)
+        pca = compute_components(x, centre=True)
         spectrum = summarise_spectrum(pca.values, asked.k)
     separated = found = predicted = None
     if y is not None:
@@ -62,7 +62,7 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
 
 
 def _rows(roles: Roles, parts: BuiltComponents, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
-    """Return the rows (n, d) float64 at length 1, labels (n,) if they are of the dataset's classes, and a note."""
+    """Return unit rows (n, d) float64; labels (n,), or None if their classes differ from the dataset's; and a note."""
     dataset, other = parts.dataset, parts.public_dataset
     features, labels, note = roles.public.x, roles.public.y, ""
     if asked.rows == "private":

@@ -1,4 +1,4 @@
-"""Linear support vector machines as both papers train them: scikit-learn's `LinearSVC`."""
+"""Linear support vector machines by scikit-learn's `LinearSVC`, trained as in the papers that define the measures."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 from dpbench.support import progress
 from dpbench_lab.inspect import machines
 from dpbench_lab.inspect.report import InspectionRequest, Pair, Range, Separability
-from dpbench_lab.inspect.spectrum import components
+from dpbench_lab.inspect.spectrum import compute_components
 
 
 def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: InspectionRequest) -> Separability:
@@ -28,15 +28,15 @@ def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], ask
 
     If there are more than `asked.pairs` pairs, that many are sampled with the seed `asked.split_seed`.
     """
-    drawn, possible = pairs(np.unique(y).tolist(), asked.pairs, asked.split_seed)
-    shared = components(x, centre=False).vectors  # (d, r)
+    drawn, possible = choose_pairs(np.unique(y).tolist(), asked.pairs, asked.split_seed)
+    shared = compute_components(x, centre=False).vectors  # (d, r)
     found = []
     with progress.progress_bar("Separating class pairs", len(drawn)) as advance:
         for first, second in drawn:
             rows = x[(y == first) | (y == second)]
             signs = np.where(y[(y == first) | (y == second)] == first, 1, -1)
             normal = machines.fit_normal(rows, signs, asked.svm_c)  # (d,)
-            own = components(rows, centre=False).vectors
+            own = compute_components(rows, centre=False).vectors
             distances = signs * (rows @ normal)
             found.append(
                 Pair(
@@ -61,10 +61,10 @@ def separability_of_normal(normal: np.ndarray, vectors: np.ndarray, k: Sequence[
     return tuple(float(1 - within[min(dimension, len(within)) - 1]) for dimension in k)
 
 
-def pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int, int]], int]:
+def choose_pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int, int]], int]:
     """Return all pairs, or a random sample of `most` of them, in order; and how many exist.
 
-    >>> pairs([0, 1, 2], 50, 0)
+    >>> choose_pairs([0, 1, 2], 50, 0)
     ([(0, 1), (0, 2), (1, 2)], 3)
     """
     every = list(itertools.combinations(classes, 2))

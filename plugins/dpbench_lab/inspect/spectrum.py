@@ -32,7 +32,7 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
     return x / np.where(lengths > 0, lengths, 1)
 
 
-def components(x: np.ndarray, centre: bool) -> Components:
+def compute_components(x: np.ndarray, centre: bool) -> Components:
     """Return the components of the rows (n, d) float64, from their covariance or Gram matrix, whichever is smaller.
 
     `centre` subtracts the mean first, as in PCA. Without it, they are the components of the second moment E[x xᵀ], as

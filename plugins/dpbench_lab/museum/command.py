@@ -34,7 +34,7 @@ def _list(as_json: bool) -> None:
         print(record.FILE.read_text(encoding="utf-8"), end="")
         return
     table = Table(Column("exhibit", no_wrap=True), Column("ε, claimed → actual", no_wrap=True), "caught by", box=None)
-    for exhibit in record.read():
+    for exhibit in record.read_museum_record():
         table.add_row(exhibit.name, exhibit.epsilon, ", ".join(exhibit.stopped))
     console = Console()
     console.print(table, highlight=False)

@@ -38,12 +38,12 @@ class Exhibit(ABC):
 
     @property
     def name(self) -> str:
-        """The name of what is shown, as a person types it."""
+        """The exhibit's name on the command line, from the name of its class or function."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_", "-", self.shown.__name__).lower()
 
     @property
     def summary(self) -> str:
-        """The bug, in one paragraph."""
+        """The bug in one paragraph."""
         return self._paragraphs[0]
 
     @property

@@ -25,7 +25,7 @@ def record_visit(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
     )  # fmt: skip
 
 
-def write(records: Iterable[ExhibitRecord]) -> None:
+def write_museum_record(records: Iterable[ExhibitRecord]) -> None:
     """Write the records and the page."""
     kept = tuple(records)
     lines = [json.loads(exhibit.model_dump_json()) for exhibit in kept]

@@ -14,7 +14,7 @@ from dpbench.site.context import Site
 from dpbench.site.extras import ExtraPages
 from dpbench.site.layout import PageSection
 from dpbench.site.render import Renderer
-from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read
+from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read_museum_record
 from dpbench_lab.museum.tour import EXHIBITS
 
 GUARDED: Mapping[Guard, tuple[str, str]] = {
@@ -102,7 +102,7 @@ class Story:
 
 def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the museum's page: each exhibit with its code, by the guard that stops it."""
-    records = read()
+    records = read_museum_record()
     guards = [guard for guard in GUARDS if any(guard in record.stopped + record.passed for record in records)]
     code = {exhibit.name: exhibit.code for exhibit in EXHIBITS}
     stories = [
@@ -133,7 +133,7 @@ def _nouns(guards: Sequence[Guard]) -> str:
 
 def museum_sentence() -> Markup:
     """Return the sentence on the museum for the first page of the site."""
-    records = read()
+    records = read_museum_record()
     stopped = sum(bool(record.stopped) for record in records)
     known = f"The harness stops {stopped} of the {len(records)} known privacy bugs"
     return Markup('{} in the <a href="museum.html">museum</a>.').format(known)

@@ -36,7 +36,7 @@ class ExhibitRecord(Record):
         return "" if self.claimed is None or self.true is None else f"{_short(self.claimed)} → {_short(self.true)}"
 
 
-def read() -> tuple[ExhibitRecord, ...]:
+def read_museum_record() -> tuple[ExhibitRecord, ...]:
     """Return the committed records."""
     return TypeAdapter(tuple[ExhibitRecord, ...]).validate_json(FILE.read_bytes())
 

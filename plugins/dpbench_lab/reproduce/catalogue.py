@@ -18,7 +18,7 @@ At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
 
 
 class OrderClaim(Record):
-    """A statement of a paper or its theorem that some results lie above others, where it prints no numbers."""
+    """An order of results that a paper or its theorem states without numbers."""
 
     says: str
     higher: At

@@ -127,19 +127,23 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     console = Console()
     console.print(table, highlight=False)
     absent = f"No results were compared: {root} does not exist"
-    source = f"Verdicts use the results in {root}" if root.is_dir() else absent
-    console.print(f"{source}. To run one: dpbench reproduce NAME", soft_wrap=True)
+    name_number_source = f"Verdicts use the results in {root}" if root.is_dir() else absent
+    console.print(f"{name_number_source}. To run one: dpbench reproduce NAME", soft_wrap=True)
 
 
 def _show(comparison: Comparison) -> None:
-    from dpbench_lab.reproduce.document import comparison_remarks, comparison_rows, source
+    from dpbench_lab.reproduce.document import comparison_remarks, comparison_rows, name_number_source
 
     console, study = Console(), comparison.study
     console.print(f"{study.paper}, {study.place}. {study.shows}", markup=False, highlight=False, soft_wrap=True)
     rows = comparison_rows(comparison)
     if rows:
         table = Table(
-            "where", Column(source(study), justify="right"), Column("here", justify="right"), "difference", box=None
+            "where",
+            Column(name_number_source(study), justify="right"),
+            Column("here", justify="right"),
+            "difference",
+            box=None,
         )
         for row in rows:
             table.add_row(*row)

@@ -30,11 +30,11 @@ def study_folder(root: Path, study: Study) -> Path:
 
 def comparison_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     """Return the rows of a comparison as texts: position, the paper's number, ours, the difference."""
-    return [*map(_row, comparison.rows), *map(_order, comparison.orders), *_rate_rows(comparison)]
+    return [*map(_number_row, comparison.rows), *map(_order_row, comparison.orders), *_rate_rows(comparison)]
 
 
-def source(study: Study) -> str:
-    """Return the origin of the numbers that ours are compared with."""
+def name_number_source(study: Study) -> str:
+    """Return the word for the source of the compared numbers."""
     return "theorem" if study.rate else "paper"
 
 
@@ -42,15 +42,16 @@ def comparison_remarks(comparison: Comparison) -> list[str]:
     """Return the remarks below a comparison's table."""
     study, verdict = comparison.study, comparison.verdict
     because = study.because if verdict in {"does not hold", "holds in order only"} else study.nothing
-    because = study.finding if study.finding and comparison.compared else because
+    because = study.finding if study.finding and comparison.compared_count else because
     said = [f"Verdict: {verdict}." + (f" {because}" if because else "")]
-    if study.differs and comparison.compared:
+    if study.differs and comparison.compared_count:
         said.append(f"Differences: {study.differs}")
-    if study.outside and comparison.compared:
-        said.append(f"Not compared, because outside the theorem's conditions: {'; '.join(map(_where, study.outside))}.")
+    if study.outside and comparison.compared_count:
+        outside = "; ".join(map(_write_axis_values, study.outside))
+        said.append(f"Not compared, because outside the theorem's conditions: {outside}.")
     if study.missing:
         said.append(f"Missing: {study.missing}")
-    if not comparison.today:
+    if not comparison.is_current:
         said.append("Measured by an earlier version of dpbench. Run it again.")
     return said
 
@@ -96,34 +97,38 @@ def write_page(comparisons: Iterable[Comparison]) -> str:
         ]
         shown = [row for row in comparison_rows(comparison) if row[2]]
         if shown:
-            lines += ["", f"| cell | {source(comparison.study)} | measured | difference |", "|---|---|---|---|"]
+            lines += [
+                "",
+                f"| cell | {name_number_source(comparison.study)} | measured | difference |",
+                "|---|---|---|---|",
+            ]
             lines += [f"| {' | '.join(row)} |" for row in shown]
         lines += [part for remark in comparison_remarks(comparison) for part in ("", remark)]
     return "\n".join(lines) + "\n"
 
 
 def count_compared(comparison: Comparison) -> str:
-    """Return the measured part of a study, like "3 of 8"; empty if the paper states nothing to compare with."""
+    """Write how much of a study was measured, like "3 of 8"; empty if the paper has nothing to compare."""
     if comparison.rated:
-        return f"{comparison.compared} cells"
+        return f"{comparison.compared_count} cells"
     total = len(comparison.rows) + len(comparison.orders)
-    return f"{comparison.compared} of {total}" if total else ""
+    return f"{comparison.compared_count} of {total}" if total else ""
 
 
-def _row(row: NumberComparison) -> tuple[str, str, str, str]:
+def _number_row(row: NumberComparison) -> tuple[str, str, str, str]:
     theirs = f"{'above ' if row.point.above else ''}{row.point.percent:.2f}"
     difference = "" if row.difference is None else f"{row.difference:+.2f}"
-    return _where(row.point.at), theirs, _percent(row.ours), difference
+    return _write_axis_values(row.point.at), theirs, _percent(row.ours), difference
 
 
-def _order(found: OrderComparison) -> tuple[str, str, str, str]:
+def _order_row(found: OrderComparison) -> tuple[str, str, str, str]:
     if found.higher is None or found.lower is None:
         return found.order.says, "stated", "", ""
     ends = [
         _percent(measurement) if measurement.tested else f"{measurement.interval.mean:.3f}"
         for measurement in (found.higher, found.lower)
     ]
-    if found.doubtful:
+    if found.is_doubtful:
         return found.order.says, "stated", f"{ends[0]} and {ends[1]}: too close to tell", ""
     return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
 
@@ -134,12 +139,17 @@ def _rate_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     if rated is None:
         return []
     told = {"the highest": rated.highest, "the lowest": rated.lowest}
-    ring = _against("fitted", rated.fitted, f"constant {rated.constant:.2g}")
-    return [ring, *(_against(name, value, f"times {value.factor:.2g}") for name, value in told.items())]
+    ring = _rate_row("fitted", rated.fitted, f"constant {rated.constant:.2g}")
+    return [ring, *(_rate_row(name, value, f"times {value.factor:.2g}") for name, value in told.items())]
 
 
-def _against(name: str, comparison: RateComparison, said: str) -> tuple[str, str, str, str]:
-    return f"{name}: {_where(comparison.rate.at)}", f"{100 * comparison.curve:.2f}", _percent(comparison.measured), said
+def _rate_row(name: str, comparison: RateComparison, said: str) -> tuple[str, str, str, str]:
+    return (
+        f"{name}: {_write_axis_values(comparison.rate.at)}",
+        f"{100 * comparison.curve:.2f}",
+        _percent(comparison.measured),
+        said,
+    )
 
 
 def _percent(ours: Measurement | None) -> str:
@@ -150,5 +160,5 @@ def _percent(ours: Measurement | None) -> str:
     return f"{100 * interval.mean:.2f}{spread}"
 
 
-def _where(at: Mapping[str, Any]) -> str:
+def _write_axis_values(at: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis} {write_axis_value(value)}" for axis, value in at.items())

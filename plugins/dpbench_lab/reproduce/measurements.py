@@ -15,9 +15,9 @@ from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.sweep import ready_made_sweeps
-from dpbench.sweep.conduct import overview
+from dpbench.sweep.conduct import survey_sweep
 from dpbench.sweep.grid import Cell
-from dpbench_lab.figures.collect import metric
+from dpbench_lab.figures.collect import metric_interval
 from dpbench_lab.inspect.report import Inspection
 from dpbench_lab.reproduce.catalogue import Study
 
@@ -61,15 +61,15 @@ def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Mea
 
 
 def _sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
-    found = overview(ready_made_sweeps.find_sweep_file(Path(sweep)), folder, plugins)
+    found = survey_sweep(ready_made_sweeps.find_sweep_file(Path(sweep)), folder, plugins)
     kept = []
     for cell in found.grid.cells:
         result = found.folder.result(cell)
         if result:
             rate = _rate(found.grid.plot, cell, result)
-            score = metric(result, "error" if rate else "accuracy")
+            score = metric_interval(result, "error" if rate else "accuracy")
             varied = {axis: value for axis, value in cell.values.items() if "." in axis}  # options of components
-            at, today = varied | axes(cell.spec), result.privacy.repeatable
+            at, today = varied | read_axis_values(cell.spec), result.privacy.repeatable
             kept.append(Measurement(at, score, today, rate, result.task.test))
     return kept
 
@@ -81,8 +81,8 @@ def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
     return Rate(cell.values, rate, is_fitted_cell(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
 
 
-def axes(spec: Spec) -> dict[str, Any]:
-    """Return the values that a spec has on the axes that papers report against."""
+def read_axis_values(spec: Spec) -> dict[str, Any]:
+    """Return a spec's values on the axes that papers report."""
     fixed = spec.model_dump(mode="json", include=set(FIXED))
     plain = {
         axis: value["name"] if isinstance(value, Mapping) else value

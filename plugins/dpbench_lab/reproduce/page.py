@@ -23,7 +23,7 @@ from dpbench.site.picture import Chart, render_inline_svg
 from dpbench.site.render import Renderer
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
-from dpbench_lab.figures.collect import Place, assemble_figure
+from dpbench_lab.figures.collect import PlotCell, assemble_figure
 from dpbench_lab.reproduce.document import (
     compare_studies,
     comparison_remarks,
@@ -31,7 +31,7 @@ from dpbench_lab.reproduce.document import (
     count_compared,
     study_folder,
 )
-from dpbench_lab.reproduce.measurements import Measurement, axes
+from dpbench_lab.reproduce.measurements import Measurement, read_axis_values
 from dpbench_lab.reproduce.verdict import Comparison, compare
 
 
@@ -65,11 +65,13 @@ def _figure_view(site: Site, comparison: Comparison) -> FigureView:
         results = [Result.read(file) for file in list_records(folder)]
         figure = figure_with_results(study.sweep, results)
         chart = _chart(figure) if figure.measured else None
-        if not comparison.compared:  # of other defaults than those of today, or by the code before
+        if not comparison.compared_count:  # of other defaults than those of today, or by the code before
             comparison = compare(
                 study,
                 [
-                    Measurement(axes(result.spec), result.metrics["accuracy"], False, tested=result.task.test)
+                    Measurement(
+                        read_axis_values(result.spec), result.metrics["accuracy"], False, tested=result.task.test
+                    )
                     for result in results
                 ],
             )
@@ -83,7 +85,7 @@ def figure_with_results(name: str, results: Sequence[Result]) -> FigureData:
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
     places = [
-        Place({axis: _axis_value(result, axis) for axis in axes}, collect_numbers(result.spec.model_dump()), result)
+        PlotCell({axis: _axis_value(result, axis) for axis in axes}, collect_numbers(result.spec.model_dump()), result)
         for result in kept
     ]  # fmt: skip
     places.sort(key=lambda place: _order_key(locate_cell(plot, place.values, place.numbers)))

@@ -22,7 +22,7 @@ FACTOR = 2.0
 
 @dataclass(frozen=True)
 class RateComparison:
-    """The error of a cell beside the rate times its constant."""
+    """The error of a cell beside the theorem's curve."""
 
     measured: Measurement
     rate: Rate
@@ -34,13 +34,13 @@ class RateComparison:
         return self.measured.interval.mean / self.curve if self.curve else 1.0
 
     @property
-    def exceeds(self) -> bool:
+    def is_clearly_above(self) -> bool:
         """Whether the error lies clearly above the curve."""
         interval = self.measured.interval
         return (interval.mean if interval.low is None else interval.low) > FACTOR * max(self.curve, self.rate.unseen)
 
     @property
-    def short(self) -> bool:
+    def is_clearly_below(self) -> bool:
         """Whether the error lies clearly below the curve."""
         interval = self.measured.interval
         return (
@@ -57,35 +57,35 @@ class RateReport:
 
     @property
     def fitted(self) -> RateComparison:
-        """The cell through which the curve goes."""
+        """The cell to which the constant is fitted."""
         return next(cell for cell in self.cells if cell.rate.fitted)
 
     @property
     def highest(self) -> RateComparison:
         """The cell that lies farthest above the curve, or least below."""
-        return max(self._told, key=lambda point: point.factor)
+        return max(self._visible_cells, key=lambda point: point.factor)
 
     @property
     def lowest(self) -> RateComparison:
-        """The cell that lies farthest below the curve; of several without an error, that of the highest rate."""
-        return min(self._told, key=lambda point: (point.factor, -point.curve))
+        """The cell farthest below the curve; among cells without errors, the one with the highest rate."""
+        return min(self._visible_cells, key=lambda point: (point.factor, -point.curve))
 
     @property
     def verdict(self) -> Literal["holds", "holds up to a constant", "does not hold"]:
         """The verdict by the module's rule."""
-        if any(cell.exceeds for cell in self.cells):
+        if any(cell.is_clearly_above for cell in self.cells):
             return "does not hold"
         near = 1 / FACTOR <= self.constant <= FACTOR
-        return "holds" if near and not any(cell.short for cell in self.cells) else "holds up to a constant"
+        return "holds" if near and not any(cell.is_clearly_below for cell in self.cells) else "holds up to a constant"
 
     @property
-    def _told(self) -> Sequence[RateComparison]:
+    def _visible_cells(self) -> Sequence[RateComparison]:
         return [cell for cell in self.cells if cell.curve > cell.rate.unseen]
 
 
 def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
-    """Compare measurements with the study's rate; None without the cell at which the constant is fitted."""
-    found = [(our, our.rate) for our in ours if our.rate and not _outside(study, our.rate)]
+    """Compare measurements with the study's rate; None if the cell that fixes the constant is missing."""
+    found = [(our, our.rate) for our in ours if our.rate and not _is_outside_study(study, our.rate)]
     constant = next(
         (measurement.interval.mean / rate.value for measurement, rate in found if rate.fitted and rate.value), None
     )
@@ -96,7 +96,7 @@ def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport |
     )
 
 
-def _outside(study: Study, rate: Rate) -> bool:
+def _is_outside_study(study: Study, rate: Rate) -> bool:
     return any(
         all(write_axis_value(rate.at.get(axis)) == write_axis_value(value) for axis, value in at.items())
         for at in study.outside

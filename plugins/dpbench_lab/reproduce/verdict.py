@@ -44,7 +44,7 @@ class NumberComparison:
         return None if self.ours is None else 100 * self.ours.interval.mean - self.point.percent
 
     @property
-    def near(self) -> bool:
+    def agrees(self) -> bool:
         """Whether our number agrees with the paper's."""
         if self.difference is None:
             return False
@@ -53,7 +53,7 @@ class NumberComparison:
 
 @dataclass(frozen=True)
 class OrderComparison:
-    """An order that the paper states, and whether our results have it; None if it was not measured."""
+    """An order that the paper states, beside our two results; None for a result that was not measured."""
 
     order: OrderClaim
     higher: Measurement | None
@@ -61,17 +61,17 @@ class OrderComparison:
 
     @property
     def holds(self) -> bool | None:
-        """Whether our results have the same order, further apart than chance explains."""
+        """Whether our results are in the paper's order by more than chance explains."""
         return None if self.difference is None else self.difference > self._margin
 
     @property
-    def doubtful(self) -> bool:
+    def is_doubtful(self) -> bool:
         """Whether chance alone could explain the difference between our results."""
         return self.difference is not None and abs(self.difference) <= self._margin
 
     @property
     def difference(self) -> float | None:
-        """Our result for what the paper says is higher, minus the other result."""
+        """Our result for the higher side of the paper's order, minus our result for the lower side."""
         if self.higher is None or self.lower is None:
             return None
         return self.higher.interval.mean - self.lower.interval.mean
@@ -92,13 +92,13 @@ class Comparison:
     verdict: Verdict
 
     @property
-    def compared(self) -> int:
-        """The number of the paper's numbers and orders, and of cells beside a theorem's rate, that were measured."""
+    def compared_count(self) -> int:
+        """The number of measured comparisons: the paper's numbers and orders, and cells beside a theorem's rate."""
         stated = sum(row.ours is not None for row in self.rows) + sum(order.holds is not None for order in self.orders)
         return stated + (len(self.rated.cells) if self.rated else 0)
 
     @property
-    def today(self) -> bool:
+    def is_current(self) -> bool:
         """Whether all measurements are by the current code."""
         found = [row.ours for row in self.rows] + [end for order in self.orders for end in (order.higher, order.lower)]
         found += [cell.measured for cell in self.rated.cells] if self.rated else []
@@ -107,7 +107,7 @@ class Comparison:
 
 def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
     """Compare a study with our measurements, and give the verdict."""
-    series = literature.read().series
+    series = literature.read_literature().series
     points = [point for name in study.published for point in series[name].points]
     axes = {axis for point in points for axis in point.at}
     rows = [NumberComparison(point, _best_measurement(_matches(point.at, axes, ours))) for point in points]
@@ -148,9 +148,9 @@ def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[Or
         return "nothing to measure" if study.nothing else "not run"
     if not all(stated):
         return "does not hold"
-    if all(row.near for row in met):
+    if all(row.agrees for row in met):
         return "holds"
-    return "holds in order only" if _in_order(met) or (stated and not _ordered_pairs(met)) else "does not hold"
+    return "holds in order only" if _has_paper_order(met) or (stated and not _ordered_pairs(met)) else "does not hold"
 
 
 def _ordered_pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:
@@ -159,13 +159,13 @@ def _ordered_pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberCompari
     return [(high, low) for high, low in ordered if high.point.percent - low.point.percent > APART]
 
 
-def _in_order(rows: Sequence[NumberComparison]) -> bool:
+def _has_paper_order(rows: Sequence[NumberComparison]) -> bool:
     pairs = _ordered_pairs(rows)
-    confirmed = sum(_clearly_above(high, low) for high, low in pairs)
-    return bool(pairs) and not any(_clearly_above(low, high) for high, low in pairs) and 2 * confirmed >= len(pairs)
+    confirmed = sum(_is_clearly_above(high, low) for high, low in pairs)
+    return bool(pairs) and not any(_is_clearly_above(low, high) for high, low in pairs) and 2 * confirmed >= len(pairs)
 
 
-def _clearly_above(high: NumberComparison, low: NumberComparison) -> bool:
+def _is_clearly_above(high: NumberComparison, low: NumberComparison) -> bool:
     above, below = (_interval(row) for row in (high, low))
     return above[0] > below[1]
 

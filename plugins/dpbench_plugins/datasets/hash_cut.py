@@ -10,9 +10,9 @@ def hash_number(content: bytes) -> int:
     return int.from_bytes(hashlib.sha256(content).digest())
 
 
-def in_test_split(content: bytes) -> bool:
+def is_in_test_split(content: bytes) -> bool:
     """Return whether these bytes belong to the test split: their `hash_number` is divisible by five.
 
-    What else a dataset holds has no part in it, so a copy with fewer images cuts the rest as the whole does.
+    The answer depends on these bytes alone, so a subset of a dataset is split in the same way as the whole.
     """
     return hash_number(content) % 5 == 0

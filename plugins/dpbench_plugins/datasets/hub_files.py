@@ -30,7 +30,7 @@ PROCESSING = "a row of the published Parquet files, decoded on its own"
 
 @dataclass(frozen=True)
 class OpenRepository:
-    """The rows of a repository, and a digest of the data that they were read from."""
+    """The rows of a repository, and a digest of the data behind them."""
 
     train: Any
     test: Any  # None where the repository has only one split, which is `train` then
@@ -67,7 +67,7 @@ def open_repository(
 
 
 def _find_shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, list[Path]]:
-    """Return the files of both splits from the folder below `root` that has them, preferring the folder `config`.
+    """Return the files of both splits below `root`, preferably from the folder named `config`.
 
     Without such a folder, one that has one of the two splits and no other will do.
     """

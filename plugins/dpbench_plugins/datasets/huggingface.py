@@ -13,7 +13,7 @@ from typing import Any
 from dpbench import Dataset, Source, SpecError, Splits, hookimpl, setting
 from dpbench_plugins.datasets.cifar10 import CIFAR10, Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.hash_cut import in_test_split
+from dpbench_plugins.datasets.hash_cut import is_in_test_split
 from dpbench_plugins.datasets.hub_files import PAGE, open_repository, open_split
 
 BATCH = 1_000  # rows whose images are hashed at once
@@ -123,7 +123,7 @@ def _cut_by_hash(rows: Any, image: str) -> tuple[Any, Any]:
 
     stored = rows.cast_column(image, datasets.Image(decode=False))
     tested = [
-        in_test_split(stored["bytes"] or Path(stored["path"]).read_bytes())
+        is_in_test_split(stored["bytes"] or Path(stored["path"]).read_bytes())
         for batch in stored.select_columns(image).iter(batch_size=BATCH)
         for stored in batch[image]
     ]

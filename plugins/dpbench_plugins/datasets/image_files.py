@@ -75,7 +75,7 @@ def digest_parts(*parts: bytes) -> str:
 
 
 def fingerprint(paths: Sequence[Path], root: Path) -> bytes:
-    """Identify thousands of image files by every name and size, and the bytes of 256 of them.
+    """Identify thousands of image files by all names and sizes, and by the bytes of 256 files.
 
     Those are evenly spaced in the given order. A change elsewhere that keeps the file size goes unnoticed.
 

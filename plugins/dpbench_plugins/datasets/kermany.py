@@ -93,10 +93,10 @@ class Pneumonia(Dataset):
         listed = list_images(path, LAYOUT)
         _check_counts(listed, path, self.accepted)
         files = add_checksums(listed)
-        return add_units(open_splits(files, KINDS, None, digest(files), ADVICE), files, "patient", _patient)
+        return add_units(open_splits(files, KINDS, None, digest(files), ADVICE), files, "patient", _find_patient)
 
 
-def _patient(file: ImageFile) -> str | None:
+def _find_patient(file: ImageFile) -> str | None:
     found = PATIENT.fullmatch(file.file)
     return next(filter(None, found.groups())) if found else None
 

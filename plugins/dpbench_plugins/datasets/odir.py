@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.hash_cut import in_test_split
+from dpbench_plugins.datasets.hash_cut import is_in_test_split
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
@@ -115,7 +115,7 @@ class Odir(Dataset):
 
         def place(file: ImageFile) -> ImageFile:
             line = lines[file.file]
-            return file._replace(kind=line.kind, split="test" if in_test_split(line.person.encode()) else "train")
+            return file._replace(kind=line.kind, split="test" if is_in_test_split(line.person.encode()) else "train")
 
         files = sorted(map(place, add_checksums(listed)))
         told = "\n".join(f"{name} {line.person} {line.sex} {line.age}" for name, line in sorted(lines.items()))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl, setting
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import (
-    candidates,
+    candidate_paths,
     digest,
     first_file,
     load_exactly,
@@ -66,11 +66,11 @@ class Backbone(Photographs):
 
     def present(self) -> bool:
         """Return whether the file is on this machine."""
-        return first_file(candidates(self.path)) is not None
+        return first_file(candidate_paths(self.path)) is not None
 
     @cached_property
     def _file(self) -> Path:
-        paths = candidates(self.path)
+        paths = candidate_paths(self.path)
         if file := first_file(paths):
             return file
         looked = ", ".join(map(str, paths))

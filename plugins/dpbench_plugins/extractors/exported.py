@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class PooledFeatures(nn.Module):
-    """The backbone's features (c, d) of images (c, 3, h, w), averaged with those of their mirror images if asked to."""
+    """The backbone's features (c, d) of images (c, 3, h, w), if requested averaged with those of mirror images."""
 
     def __init__(self, backbone: nn.Module, *, mirror: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks without batch statistics: stored means and deviations become part of the convolutions before them.
+"""Fold batch normalisation in evaluation mode into the convolutions before it.
 
 It registers nothing. A network in evaluation mode gives the same numbers, up to rounding; what is left are torch's own
 convolutions with a bias, activations that write to nothing, and pooling, none of which can look at a batch.
@@ -59,7 +59,7 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
 
 
 def _convert_to_plain(convolution: Any, seen: tuple[int, ...]) -> nn.Module:
-    """Convert a convolution to torch's own class; padding in TensorFlow's way becomes a constant padding before it."""
+    """Convert a convolution to torch's class, with TensorFlow's padding as a constant padding before it."""
     from torch import nn
 
     plain = nn.Conv2d(

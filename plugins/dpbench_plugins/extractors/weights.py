@@ -41,8 +41,8 @@ def find_in_hub_cache(repository: str, name: str) -> Path:
     return folder / "snapshots" / (main.read_text(encoding="utf-8").strip() if main.is_file() else "main") / name
 
 
-def candidates(path: str) -> list[Path]:
-    """Return the paths where a file may be: as given or, if relative, also below each folder of `DPBENCH_DATA`."""
+def candidate_paths(path: str) -> list[Path]:
+    """Return the paths where a file may be: as given and, if relative, below each data folder."""
     named = Path(path).expanduser()
     return list(dict.fromkeys([named, *(folder / named for folder in data_folders())]))
 
@@ -78,11 +78,11 @@ def read_state(file: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # about formats refused below
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # the readers raise many kinds
-        raise _unreadable(file, error) from error
+        raise _unreadable_error(file, error) from error
     return _tensors(content, file)
 
 
-def _unreadable(file: Path, error: Exception) -> DataError:
+def _unreadable_error(file: Path, error: Exception) -> DataError:
     foreign = re.search(r"GLOBAL (\S+)", str(error))
     if foreign:
         return DataError(
@@ -141,7 +141,7 @@ def _abbreviate(keys: Sequence[str]) -> str:
 
 
 def remove_head(network: torch.nn.Module) -> bool:
-    """Replace the last linear layer of a torchvision classifier by the identity; return False if none is recognised."""
+    """Replace a torchvision classifier's last linear layer by the identity; return whether one was found."""
     import torch
 
     for name in ("fc", "classifier", "heads", "head"):

@@ -49,7 +49,7 @@ class Coordinates:
         if graph == 0:
             return lambda x: components(x) * k**0.5
         rows = public[torch.randperm(len(public), generator=generator)[:ROWS].to(public.device)]
-        near = neighbourhood(spectral, rows, k, generator)
+        near = make_neighbourhood_map(spectral, rows, k, generator)
         first, second = (k * (1 - graph)) ** 0.5, (k * graph) ** 0.5
         return lambda x: torch.cat([components(x) * first, near(x) * second], 1)
 
@@ -81,7 +81,7 @@ def shrink_bias(head: Tensor, noise: float) -> Tensor:
     return torch.cat([head[:, :-1], max(0.0, 1 - explained) * bias.unsqueeze(1)], 1)
 
 
-def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.Generator) -> Transform:
+def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator: torch.Generator) -> Transform:
     """Return the map (c, *shape) -> (c, k or fewer) to coordinates in the graph of these public rows.
 
     Rows have unit norm or are zero. Neighbours are found by cosine similarity in min(200, m / 4) half-whitened
@@ -93,7 +93,7 @@ def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.G
     directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.centre), spectral.examples - 1)
     place = spectral.soften(directions, 0.5)
     places = place(public)  # (m, directions)
-    coordinates = diffusion(build_graph(places, count), min(k, directions), generator).T.contiguous()
+    coordinates = diffusion_coordinates(build_graph(places, count), min(k, directions), generator).T.contiguous()
 
     def near(rows: Tensor) -> Tensor:
         cosines = exact_linear(place(rows), places)  # (c, m)
@@ -104,7 +104,7 @@ def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.G
 
 
 def build_graph(places: Tensor, count: int) -> Tensor:
-    """Return symmetric weights (m, m) that connect unit rows to their `count` nearest rows: cosines cubed."""
+    """Return symmetric weights (m, m) between unit rows and their `count` nearest rows: the cubes of their cosines."""
     import torch
 
     cosines = (places @ places.T).fill_diagonal_(-1)
@@ -113,7 +113,7 @@ def build_graph(places: Tensor, count: int) -> Tensor:
     return graph + graph.T
 
 
-def diffusion(graph: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def diffusion_coordinates(graph: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Return coordinates (m, count): a basis of a graph's leading non-constant eigenvectors, diffused three times.
 
     The basis comes from subspace iteration that starts at random vectors. Single eigenvectors are not computed: a graph

@@ -165,7 +165,7 @@ def logits(head: Tensor, features: Tensor) -> Tensor:
 
 
 def compute_anchors(head: Tensor, features: Tensor, generator: torch.Generator) -> RankOne:
-    """Return the gradients at `head` of public (s, d) features with random labels, as the authors take them."""
+    """Return the gradients at `head` of public features (s, d) with random labels, as in the authors' code."""
     import torch
 
     labels = torch.randint(len(head), (len(features),), generator=generator).to(head.device)

@@ -90,7 +90,7 @@ class NonPrivate(Learner):
 
 
 class _Problem:
-    """The penalised mean cross-entropy of a head (k, d + 1), as the curator answers, and of one head for each fold.
+    """The penalised mean cross-entropy of a head (k, d + 1), or of one head per fold, from the curator's answers.
 
     Weights are scaled by the root of the curvature at zero, (1 - 1/k) / k times the second moments, so that few steps
     are enough whatever the spectrum.
@@ -106,7 +106,7 @@ class _Problem:
         self._values, self._vectors = self._spectrum()
 
     def cross_validate(self, factor: float) -> tuple[float, Tensor]:
-        """Return the best strength, and the heads (f, k, d + 1) that each leave out one fold."""
+        """Return the best penalty strength, and the heads (f, k, d + 1) fitted without one fold each."""
         best, right, heads, worse = STRENGTHS[0], -math.inf, None, 0
         found: Tensor | None = None
         for strength in STRENGTHS:
@@ -121,7 +121,7 @@ class _Problem:
         return best, found
 
     def fit_heads(self, release: str, penalty: float, enough: float, start: Tensor | None, heads: int = 1) -> Tensor:
-        """Return the best heads (f, k, d + 1): one for all rows, or one per fold, fitted to the other folds.
+        """Fit one head to all rows, or one per fold to the other folds; return heads (f, k, d + 1).
 
         Args:
             release: what pays for the questions.
@@ -144,7 +144,7 @@ class _Problem:
         return objective.heads(found.x)
 
     def _spectrum(self) -> tuple[Tensor, Tensor]:
-        """Return eigenvalues (d,) and eigenvectors (d, d) of the second moments; ones alone where d is large."""
+        """Return eigenvalues (d,) and eigenvectors (d, d) of the second moments; for large d, ones and no vectors."""
         import torch
 
         if self._features > SQUARE:
@@ -160,7 +160,7 @@ class _Problem:
         return _Scaling(self._vectors, curvature.rsqrt())
 
     def _held_out(self, heads: Tensor) -> int:
-        """Return how many rows are classified correctly by the head that never saw them."""
+        """Count the rows classified correctly by the head that was not fitted to them."""
         import torch
 
         def rows(chunk: Chunk) -> Tensor:
@@ -185,7 +185,7 @@ class _Scaling:
 
 
 class _Objective:
-    """The sum over heads of their penalised mean losses, and its gradient by scaled weights, flat in float64."""
+    """The sum of the heads' penalised mean losses with its gradient by scaled weights, as flat float64 vectors."""
 
     def __init__(
         self, curator: Curator, mask: Tensor, release: str, scaling: _Scaling, penalty: float, count: int, salt: int,
@@ -250,7 +250,7 @@ def _logits(x: Tensor, heads: Tensor, mask: Tensor) -> Tensor:
 
 
 def _assign_folds(x: Tensor, salt: int) -> Tensor:
-    """Return the fold of each row, (c,) int64: a hash of its features' bits, so that equal rows share theirs."""
+    """Assign each row to a fold, (c,) int64, by a hash of its features, so that equal rows share a fold."""
     import torch
 
     bits = x.flatten(1).contiguous().view(torch.int32).sum(1)  # int64
@@ -258,7 +258,7 @@ def _assign_folds(x: Tensor, salt: int) -> Tensor:
 
 
 def _bound_norm(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
-    """Return a power of two above the norm of every finite row (c, ...), and less than twice the largest norm."""
+    """Return a power of two that is at least the norm of every finite row (c, ...)."""
     import torch
     from torch.nn.functional import one_hot
 

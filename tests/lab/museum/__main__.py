@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench_lab.museum.matrix import record_visit, write
+from dpbench_lab.museum.matrix import record_visit, write_museum_record
 from dpbench_lab.museum.record import ExhibitRecord
 from dpbench_lab.museum.tour import EXHIBITS
 
@@ -13,7 +13,7 @@ def main() -> None:
     for exhibit in EXHIBITS:
         found.append(record_visit(exhibit, exhibit.visit()))
         print(f"{exhibit.name}: {', '.join(found[-1].stopped) or 'NOTHING'}", flush=True)
-    write(found)
+    write_museum_record(found)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ from dpbench_lab.museum.exhibit import Exhibit
 from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
 from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
 from dpbench_lab.museum.exhibits.precision import TrainingUnderAutocast
-from dpbench_lab.museum.record import read
+from dpbench_lab.museum.record import read_museum_record
 from dpbench_lab.museum.strangers import run_learner
 from dpbench_lab.museum.tour import EXHIBITS, find_exhibit
 from tests.helpers.commands import Output, call
 
-RECORDS = {exhibit.name: exhibit for exhibit in read()}
+RECORDS = {exhibit.name: exhibit for exhibit in read_museum_record()}
 SAID = {
     "shuffled-batches": "unexpected keyword argument 'sampler'",
     "weighted-sampler": "Expected sample_rate to be one number",
@@ -113,7 +113,7 @@ def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhib
 
 def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() -> None:
     assert [*RECORDS] == [exhibit.name for exhibit in EXHIBITS]
-    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.write_page(read())
+    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.write_page(read_museum_record())
 
 
 @pytest.mark.quick(1)

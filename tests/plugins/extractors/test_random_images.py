@@ -118,7 +118,7 @@ def test_a_field_has_the_spectrum_that_was_asked_for() -> None:
 
 
 def test_radii_of_leaves_fall_as_their_third_power() -> None:
-    drawn = dead_leaves.radius(Draws(0, torch.arange(1)).uniform(40_000))[0].double()
+    drawn = dead_leaves.radii_at_quantiles(Draws(0, torch.arange(1)).uniform(40_000))[0].double()
     low, high = dead_leaves.SMALLEST, dead_leaves.LARGEST
     whole = (low**-2 - high**-2) / 2 - (high - low) * high**-3
     for bound in (0.04, 0.06, 0.1, 0.3):
@@ -139,7 +139,7 @@ def test_every_shape_covers_the_area_of_its_kind(kind: str, area: float) -> None
     draws = Draws(0, torch.arange(1))
     kinds = torch.full((1, leaves), dead_leaves.KINDS.index(kind))
     centres, radii = 0.5 + draws.uniform(leaves, 2, low=-0.02, high=0.02), torch.full((1, leaves), radius)
-    angles = dead_leaves.corners(draws, kinds)
+    angles = dead_leaves.draw_corner_angles(draws, kinds)
     across, up = dead_leaves.edge_terms(centres, radii, kinds == 0, angles, size)
     covered = (across.unsqueeze(3) <= up.unsqueeze(4)).all(2).float().mean((2, 3))  # share of the image
     assert float(covered.mean()) / radius**2 == pytest.approx(area, rel=0.05)
@@ -147,7 +147,7 @@ def test_every_shape_covers_the_area_of_its_kind(kind: str, area: float) -> None
 
 def test_oriented_squares_turn_and_squares_do_not() -> None:
     kinds = torch.tensor([[1, 1, 2, 2]])
-    angles = dead_leaves.corners(Draws(0, torch.arange(1)), kinds)[0]
+    angles = dead_leaves.draw_corner_angles(Draws(0, torch.arange(1)), kinds)[0]
     assert torch.equal(angles[0], angles[1])
     assert not torch.allclose(angles[2], angles[3], atol=0.01)
 

@@ -208,7 +208,7 @@ def test_disk_filters_gradients_that_are_taken_ahead(monkeypatch: pytest.MonkeyP
 def test_the_average_is_that_of_de_et_al_and_goes_on_through_phases() -> None:
     training, theta = _training()
     expected, now, layout = theta.double(), theta.double(), training.gradients.layout
-    tail = len(theta) - layout.start("norm+head")
+    tail = len(theta) - layout.find_trained_start("norm+head")
     answers = lambda step: torch.full((tail if step <= 2 else len(theta),), float(step))
     phases = [
         Phase("norm+head", 2.0, [Release("a", 2, 0.5)]),

@@ -7,7 +7,13 @@ import math
 
 import pytest
 import torch
-from dpbench_plugins.learners.coordinates import Coordinates, build_graph, diffusion, neighbourhood, shrink_bias
+from dpbench_plugins.learners.coordinates import (
+    Coordinates,
+    build_graph,
+    diffusion_coordinates,
+    make_neighbourhood_map,
+    shrink_bias,
+)
 from dpbench_plugins.learners.spectrum import spectrum
 from dpbench_plugins.learners.thrift import Thrift
 from hypothesis import given, settings
@@ -149,14 +155,14 @@ def test_eigenvectors_are_those_of_a_full_decomposition_without_the_constant() -
     values, vectors = torch.linalg.eigh((graph * scale * scale.unsqueeze(1)).double())
     assert float(values[-1]) == pytest.approx(1)
     exact = (vectors[:, -3:-1] * values[-3:-1].pow(3)).float()  # up to a rotation
-    found = diffusion(graph, 2, draw)
+    found = diffusion_coordinates(graph, 2, draw)
     whole = exact @ exact.T
     assert float((found @ found.T - whole).norm() / whole.norm()) < 0.1
 
 
 def test_a_graph_in_parts_tells_them_apart() -> None:
     x, y = clusters((50, 50, 50), apart=60.0)
-    found = diffusion(build_graph(unit_norm(x), 6), 2, torch.Generator().manual_seed(0))
+    found = diffusion_coordinates(build_graph(unit_norm(x), 6), 2, torch.Generator().manual_seed(0))
     means = torch.stack([found[y == label].mean(0) for label in range(3)])
     assert float(torch.pdist(means).min()) > 0.05
 
@@ -165,14 +171,16 @@ def test_rounding_does_not_choose_coordinates_where_a_graph_is_in_more_parts_tha
     x, _ = clusters((20,) * 12, apart=60.0)
     graph = build_graph(unit_norm(x), 4)
     moved = graph * (1 + 1e-6 * torch.randn(len(x), 1, generator=torch.Generator().manual_seed(1)).abs())
-    found, other = (diffusion(tensor, 5, torch.Generator().manual_seed(0)) for tensor in (graph, (moved + moved.T) / 2))
+    found, other = (
+        diffusion_coordinates(tensor, 5, torch.Generator().manual_seed(0)) for tensor in (graph, (moved + moved.T) / 2)
+    )
     torch.testing.assert_close(found, other, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("public", [2, 3, 5, 40])
 def test_a_graph_that_is_asked_for_is_made_of_whatever_rows_there_are(public: int) -> None:
     x = clusters((20, 20), d=6)[0][:public]
-    rows = neighbourhood(spectrum(x), x, 4, torch.Generator().manual_seed(0))(clusters((5, 5), d=6)[0])
+    rows = make_neighbourhood_map(spectrum(x), x, 4, torch.Generator().manual_seed(0))(clusters((5, 5), d=6)[0])
     assert bool(rows.isfinite().all())
     assert 1 <= rows.shape[1] <= 4
 
@@ -183,14 +191,14 @@ def test_coordinates_of_a_row_are_the_same_bits_wherever_it_stands(first: int, s
     draw = torch.Generator().manual_seed(seed)
     public, rows = torch.randn(60, 7, generator=draw), torch.randn(1200, 7, generator=draw)
     rows[5:9] = public[:4]
-    near = neighbourhood(spectrum(public), public, 6, draw)
+    near = make_neighbourhood_map(spectrum(public), public, 6, draw)
     assert torch.equal(near(rows)[first : first + 3], near(rows[first : first + 3]))
 
 
 def test_a_fresh_row_is_where_its_neighbours_are() -> None:
     x, y = clusters((80, 80, 80), apart=8.0)
     fresh, labels = clusters((20, 20, 20), seed=2, apart=8.0)
-    near = neighbourhood(spectrum(x), x, 3, torch.Generator().manual_seed(0))
+    near = make_neighbourhood_map(spectrum(x), x, 3, torch.Generator().manual_seed(0))
     means = torch.stack([near(x[y == label]).mean(0) for label in range(3)])
     assert float(((near(fresh) @ means.T).argmax(1) == labels).double().mean()) > 0.97
 

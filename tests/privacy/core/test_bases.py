@@ -83,9 +83,13 @@ def test_residual_norms_are_upper_bounds_and_tight(world: World) -> None:
     for basis in bases:
         residual = Residual(outer, basis)
         true, whole = _stored(residual).norm(dim=1), _doubled(outer).dense().flatten(1).norm(dim=1)
-        slack = (4 * (basis.rounding + basis.shift) + 4 * (basis.defect + 3 * basis.shift) + 1e-5) * whole.square()
+        slack = (
+            4 * (basis.rounding + basis.rounding_shift) + 4 * (basis.defect + 3 * basis.rounding_shift) + 1e-5
+        ) * whole.square()
         assert bool((residual.norms() >= true).all())
-        assert bool(((residual.norms() - basis.shift * whole * 2).clamp(min=0).square() <= true.square() + slack).all())
+        assert bool(
+            ((residual.norms() - basis.rounding_shift * whole * 2).clamp(min=0).square() <= true.square() + slack).all()
+        )
         torch.testing.assert_close(residual.dense().flatten(1).double(), _stored(residual), rtol=1e-4, atol=1e-5)
 
 

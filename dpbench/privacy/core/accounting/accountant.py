@@ -173,7 +173,7 @@ def _gaussian_sigma(epsilon: float, delta: float) -> float:
 
 
 def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
-    """Return a sigma near the calibrated sigma: neighbours are about as far apart as in a single Gaussian release.
+    """Guess sigma from a single Gaussian release whose neighbours are as far apart.
 
     Raises:
         PlanError: delta is no smaller than the chance of being sampled at all, so that any sigma would do.
@@ -274,7 +274,7 @@ def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = ma
 
 
 def _smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
-    """Return the standard deviation of the privacy loss of a step, of those uses that have many; about, for rates."""
+    """Return the approximate standard deviation of a step's privacy loss, the smallest among releases of many steps."""
     losses = [neighbour_distance([use], sigma) / math.sqrt(use.steps) for use in plan if use.steps >= MANY_STEPS]
     return min(losses, default=math.inf)
 

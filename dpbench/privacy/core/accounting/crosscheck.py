@@ -39,8 +39,8 @@ class Account:
         return cls(accountant, 0.0, upper)
 
     @property
-    def least(self) -> float:
-        """The smallest epsilon that may be stated: the upper bound if no lower bound is known."""
+    def least_claim(self) -> float:
+        """The smallest epsilon that one may claim: the lower bound, or the upper bound if none is known."""
         return self.lower or self.upper
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ def cross_check(
 
 @functools.lru_cache(1024)  # many runs share a plan
 def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Account | None:
-    """Return prv-accountant's account, to 2% of `about`; None if that would take too fine a grid."""
+    """Return prv-accountant's account, with an error of 2% of `about`; None if the grid would be too fine."""
     made = make_prv_accountant(plan, sigma, delta, 0.02 * about)
     if made is None:
         return None

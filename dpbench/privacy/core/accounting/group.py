@@ -57,7 +57,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
 
 
 def enlarge_plan(plan: Sequence[P], rows: int) -> list[P]:
-    """Return a plan whose cost for one row is at least the cost of `plan` for `rows` rows."""
+    """Return a plan that costs one row at least what `plan` costs `rows` rows together."""
     return [_enlarge_release(use, rows) for use in plan]
 
 
@@ -84,7 +84,7 @@ def can_compose(plan: Sequence[Planned], sigma: float, rows: int) -> bool:
 
 
 def compose(plan: Sequence[Planned], sigma: float, rows: int, interval: float) -> Any:
-    """Compose what a plan costs some rows into a privacy loss distribution, rounded up to a grid of this interval."""
+    """Compose the privacy loss of `rows` rows together, rounded up to a grid of this interval."""
     from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
     from scipy.stats import binom
 

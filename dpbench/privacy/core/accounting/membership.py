@@ -59,6 +59,6 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
 
 
 def bound_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:
-    """Return the largest true-positive rate, at most 1, that is possible at this epsilon and its delta."""
+    """Return an upper bound, at most 1, on the true-positive rate of membership tests."""
     above = math.exp(min(epsilon, 700.0)) * false_positive_rate + delta
     return min(1.0, above, 1 - math.exp(-epsilon) * (1 - false_positive_rate - delta))

@@ -180,7 +180,7 @@ def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: 
 
 
 def _least_choice(repeats: Repeats, epsilons: np.ndarray, deltas: np.ndarray) -> float:
-    """Return the least of what the choice of the best run may add, over points of the curve of one run."""
+    """Return the least extra cost of choosing the best run, over points (epsilon, delta) of a single run."""
     odds = math.expm1(repeats.log_inverse_gamma)  # (1 - gamma) / gamma
     return float((1 + repeats.shape) * np.log(np.exp(epsilons) + odds * deltas).min())
 

@@ -29,7 +29,7 @@ LOWEST = -80.0  # exp of less is taken for exp(-80) = 2e-35
 
 @cache
 def cached_number(value: float) -> Tensor:
-    """Return a float32 number for operations on small tensors: of a plain one, torch makes such a tensor every time."""
+    """Return a cached float32 tensor of a number, because torch would otherwise create one at every operation."""
     import torch
 
     with torch.inference_mode(False):  # whoever asks first decides nothing for those who ask later
@@ -37,7 +37,7 @@ def cached_number(value: float) -> Tensor:
 
 
 def folded(terms: Tensor, axis: int = 0, *, keepdim: bool = False) -> Tensor:
-    """Return the sum along an axis, by halves: a term is rounded at most twice for each halving."""
+    """Sum along an axis by halving it repeatedly, which rounds a term at most twice per halving."""
     if terms.shape[axis] == 0:
         return terms.sum(axis, keepdim=keepdim)
     last: list[Tensor] = []  # the odd ones out
@@ -50,8 +50,8 @@ def folded(terms: Tensor, axis: int = 0, *, keepdim: bool = False) -> Tensor:
     return terms if keepdim else terms.squeeze(axis)
 
 
-def roundings(terms: int) -> int:
-    """Return how many times a term is rounded, at most, in `folded` over so many terms."""
+def count_roundings(terms: int) -> int:
+    """Return an upper bound on the number of roundings of a term in `folded`, for this many terms."""
     return 2 * max(1, terms).bit_length()
 
 

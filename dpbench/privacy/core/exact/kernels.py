@@ -29,10 +29,10 @@ from dpbench.privacy.core.exact.tiles import (
     i32,
     multiply,
     pack_numbers,
-    padded,
     pair_rows,
     read_rows,
-    spaced,
+    round_up_to_multiple,
+    spaced_width,
     take_number,
 )  # fmt: skip
 from dpbench.support.compiled import compile_kernels, compiled, kernel
@@ -46,8 +46,8 @@ LIMIT = ROW_LIMIT**2
 
 
 @compiled
-def _score(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
-    """Write the products of a block of rows with packed numbers to `total` (k, BLOCK) float64, which holds them."""
+def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
+    """Write the exact products of a block of rows with packed numbers to `total` (k, BLOCK) float64."""
     total[:], pairs = 0.0, packed.shape[1]
     for low in range(0, pairs, PART // 2):
         part[:] = 0
@@ -58,8 +58,8 @@ def _score(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.nda
 
 
 @compiled
-def _flush(part: np.ndarray, width: int, total: np.ndarray) -> None:
-    """Add `width` columns of int32 sums to int64 ones, and begin again."""
+def _move_to_total(part: np.ndarray, width: int, total: np.ndarray) -> None:
+    """Add the first `width` columns of int32 sums to the int64 total, and reset the int32 sums to zero."""
     for j in range(total.shape[0]):
         for t in range(width):
             total[j, t] += i64(part[j, t])
@@ -71,9 +71,9 @@ def _add_rows(
     numbers: np.ndarray, rows: np.ndarray, pairs: np.ndarray, part: np.ndarray, since: int, width: int,
     total: np.ndarray,
 ) -> int:  # fmt: skip
-    """Add numbers (k, BLOCK) @ rows to `part`, or first to `total` what `part` has; return how many rows it has now."""
+    """Add numbers (k, BLOCK) @ rows to `part`, emptied into `total` before it overflows; return its rows."""
     if since + BLOCK > PART:
-        _flush(part, width, total)
+        _move_to_total(part, width, total)
         since = 0
     pair_rows(rows, pairs)
     multiply(numbers, 0, pairs, 0, rows.shape[0] // 2, part)
@@ -137,11 +137,11 @@ def _take_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray) -
 
 
 @compiled
-def _weigh(
+def _compute_factors(
     left: np.ndarray, scale: np.ndarray, length: np.ndarray, share: np.ndarray, limits: np.ndarray,
     terms: np.ndarray, factors: np.ndarray, column_factors: np.ndarray,
 ) -> None:  # fmt: skip
-    """Write what rows of left factors (k, BLOCK) are multiplied by before they are rounded, as `sums.outer_sum` has it.
+    """Write the factors that scale each row's left factors before rounding, the same as in `sums.outer_sum`.
 
     `limits` are `sums.outer_limits`. A row that is not finite is multiplied by zero.
     """
@@ -163,10 +163,10 @@ def _weigh(
 
 
 @compiled
-def _round(
+def _round_left_factors(
     left: np.ndarray, factors: np.ndarray, column_factors: np.ndarray, numbers: np.ndarray, columns: np.ndarray
 ) -> None:
-    """Write left factors (k, BLOCK) in grid steps to `numbers`, and add those of a bias to `columns` (k,)."""
+    """Round left factors (k, BLOCK) to grid steps in `numbers`, and add those of the bias column to `columns` (k,)."""
     for j in range(left.shape[0]):
         row, target = left[j], numbers[j]
         for i in range(left.shape[1]):
@@ -189,7 +189,7 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
             largest = max(largest, bits[j, t] & i32(0x7FFFFFFF))  # that of the absolute value, in the same order
     finite = largest < i32(0x7F800000)
     unit = np.full(1, largest & i32(0x7F800000), i32).view(f4) * f4(2.0**-5)
-    numbers = np.zeros((count, padded(features, LANES)), i16)
+    numbers = np.zeros((count, round_up_to_multiple(features, LANES)), i16)
     if finite:
         for j in range(count):
             for t in range(features):
@@ -202,15 +202,15 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
 def score_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> None:
     """Write numbers (k, d) @ q.T to `scores` (k, c), each rounded to float32 once."""
     everyone, count = np.arange(q.shape[0]), numbers.shape[0]
-    whole = np.zeros((count, padded(q.shape[1], LANES)), i16)
+    whole = np.zeros((count, round_up_to_multiple(q.shape[1], LANES)), i16)
     whole[:, : q.shape[1]] = numbers
-    packed, rows = pack_numbers(whole), np.zeros((BLOCK, spaced(q.shape[1])), i16)
+    packed, rows = pack_numbers(whole), np.zeros((BLOCK, spaced_width(q.shape[1])), i16)
     part, exact = np.empty((BLOCK, packed.shape[0] * LANES), i32), np.empty((count, BLOCK), f8)
     while True:
         start = take_number(counter.ctypes.data) * BLOCK
         if start >= q.shape[0]:
             break
-        _score(read_rows(q, everyone, start, rows), packed, part, exact)
+        _write_scores(read_rows(q, everyone, start, rows), packed, part, exact)
         for j in range(count):
             for i in range(min(BLOCK, q.shape[0] - start)):
                 scores[j, start + i] = f4(exact[j, i])
@@ -220,9 +220,9 @@ def score_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, scores: 
 @kernel
 def sum_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, total: np.ndarray) -> None:
     """Add numbers (k, c) @ q to `total` (k, d) int64."""
-    everyone, width, since = np.arange(q.shape[0]), padded(q.shape[1], LANES), 0
-    part = np.zeros((padded(numbers.shape[0], DEEP), spaced(width)), i32)
-    rows, pairs = np.zeros((BLOCK, spaced(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
+    everyone, width, since = np.arange(q.shape[0]), round_up_to_multiple(q.shape[1], LANES), 0
+    part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), spaced_width(width)), i32)
+    rows, pairs = np.zeros((BLOCK, spaced_width(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
     held = np.zeros((part.shape[0], BLOCK), i16)
     while True:
         start = take_number(counter.ctypes.data) * BLOCK
@@ -232,7 +232,7 @@ def sum_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, total: np.
             for i in range(BLOCK):
                 held[j, i] = numbers[j, start + i] if start + i < q.shape[0] else i16(0)
         since = _add_rows(held, read_rows(q, everyone, start, rows), pairs, part, since, q.shape[1], total)
-    _flush(part, q.shape[1], total)
+    _move_to_total(part, q.shape[1], total)
     rows[:], pairs[:] = 0, 0
 
 
@@ -248,9 +248,9 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     `limits` are `sums.outer_limits`. What is kept of rows while it runs is wiped.
     """
     count, features = total.shape[0], q.shape[1]
-    width, since = padded(features, LANES), 0
-    part = np.zeros((padded(count, DEEP), spaced(width)), i32)
-    rows, pairs = np.zeros((BLOCK, spaced(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
+    width, since = round_up_to_multiple(features, LANES), 0
+    part = np.zeros((round_up_to_multiple(count, DEEP), spaced_width(width)), i32)
+    rows, pairs = np.zeros((BLOCK, spaced_width(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
     products, exact = np.empty((BLOCK, packed.shape[0] * LANES), i32), np.empty((count, BLOCK), f8)
     left, terms = np.empty((count, BLOCK), f4), np.empty((count, BLOCK), f4)
     numbers, columns, labels = np.zeros((part.shape[0], BLOCK), i16), np.zeros(count, i64), np.empty(BLOCK, i64)
@@ -267,15 +267,15 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
             if shares.shape[0]:
                 share[i] = shares[start + i]
         block = read_rows(q, places, start, rows)
-        _score(block, packed, products, exact)
+        _write_scores(block, packed, products, exact)
         for j in range(count):
             for i in range(left.shape[1]):
                 left[j, i] = f4(exact[j, i]) * f4(SMALL) * (unit[0] * scales[i]) + bias[j]
         _take_residuals(left, labels, terms)
-        _weigh(left, scales, lengths, share, limits, terms, factors, column_factors)
-        _round(left, factors, column_factors, numbers, columns)
+        _compute_factors(left, scales, lengths, share, limits, terms, factors, column_factors)
+        _round_left_factors(left, factors, column_factors, numbers, columns)
         since = _add_rows(numbers, block, pairs, part, since, features, total)
-    _flush(part, features, total)
+    _move_to_total(part, features, total)
     if total.shape[1] > features:
         total[:, features] += columns
     rows[:], pairs[:], numbers[:], left[:], terms[:] = 0, 0, 0, 0, 0
@@ -283,7 +283,7 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
 
 @cache
 def compile_all() -> None:
-    """Compile the kernels, or read them from the disk. It is called before private rows are bound."""
+    """Compile the kernels, or load them from disk. Call it before private rows are bound."""
     integers, q = np.zeros(1, i64), np.zeros((1, 1), np.int8)
     head = np.zeros((1, 1), f4)
 

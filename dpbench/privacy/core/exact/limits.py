@@ -1,4 +1,4 @@
-"""Limits of integers and of their floats: the Python of sums and their compiled loops share them."""
+"""Constants that bound integers and their float factors, shared by sums in Python and in compiled loops."""
 
 from __future__ import annotations
 

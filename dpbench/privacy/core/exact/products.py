@@ -37,7 +37,7 @@ def scores(numbers: Tensor, q: Tensor) -> Tensor:
 
     found = np.empty((len(numbers), len(q)), np.float32)
     whole, rows = _int16(numbers), q.contiguous().numpy()
-    together(lambda counter: kernels.score_rows(counter, rows, whole, found), found.size * q.shape[1])
+    share_work(lambda counter: kernels.score_rows(counter, rows, whole, found), found.size * q.shape[1])
     return torch.from_numpy(found)
 
 
@@ -48,11 +48,13 @@ def sums(numbers: Tensor, q: Tensor) -> Tensor:
     from dpbench.privacy.core.exact import kernels
 
     whole, rows, shape = _int16(numbers), q.contiguous().numpy(), (len(numbers), q.shape[1])
-    return torch.from_numpy(total(lambda *to: kernels.sum_rows(to[0], rows, whole, to[1]), shape, numbers.numel()))
+    return torch.from_numpy(
+        sum_over_threads(lambda *to: kernels.sum_rows(to[0], rows, whole, to[1]), shape, numbers.numel())
+    )
 
 
-def total(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int], count: int) -> np.ndarray:
-    """Return the sum of the int64 totals that threads add to, given a counter that they share.
+def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int], count: int) -> np.ndarray:
+    """Return the sum of the int64 totals that threads compute while sharing one counter of the work.
 
     `count` times the width of the total is how many products they take.
     """
@@ -62,19 +64,19 @@ def total(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int],
         add(counter, found)
         return found
 
-    first, *others = together(work, count * shape[1])
+    first, *others = share_work(work, count * shape[1])
     for other in others:
         first += other
     return first
 
 
-def together(work: Callable[[np.ndarray], Found], products: int) -> list[Found]:
-    """Have work done by as many threads as it is worth, which share a counter, and return what each returns."""
+def share_work(work: Callable[[np.ndarray], Found], products: int) -> list[Found]:
+    """Run `work` in as many threads as the number of products justifies, with a shared counter; return all results."""
     from dpbench.privacy.core.exact import kernels
 
     kernels.compile_all()
     counter = np.zeros(1, np.int64)
-    return threads.together(lambda: work(counter), torch.get_num_threads() if products >= WORTH else 1)
+    return threads.run_in_threads(lambda: work(counter), torch.get_num_threads() if products >= WORTH else 1)
 
 
 def _int16(numbers: Tensor) -> np.ndarray:
@@ -99,7 +101,7 @@ def _in_slices(numbers: Tensor, matrix: Tensor) -> Tensor:
 
 
 def long_products(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b.T in float64, (k, c), for whole numbers (k, d) and (c, d) whose products are below 2^40.
+    """Return a @ b.T, (k, c) float64, for integers (k, d) and (c, d) whose products are below 2^40.
 
     Above `DEEPEST` columns, exact sums of so many products are added in order: bits are functions of two rows alone.
     """

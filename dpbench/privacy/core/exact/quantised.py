@@ -1,4 +1,4 @@
-"""Rows in 8 bits, and matrices in slices of 8 bits: what integer products are made of."""
+"""Rows in 8 bits and matrices in slices of 8 bits, the operands of integer products."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HALF = 14  # bits of the lower half of a number in four slices
 
 
 class QuantisedRows:
-    """Rows of int8 numbers times one scale a row: what `Curator.map` keeps of a row, and what a mapped chunk holds.
+    """Int8 rows with one scale per row: how `Curator.map` stores rows, and what a mapped chunk contains.
 
     Make them with `quantise`; `float()` gives the numbers. Adding a row adds exactly that row: its integers, its scale
     and its length are functions of the row alone. Lengths are measured here and taken from no caller, who could not
@@ -56,12 +56,12 @@ class QuantisedRows:
         return assemble_rows(*(part[rows] for part in self.parts))
 
     def index_select(self, axis: Literal[0], rows: Tensor) -> QuantisedRows:
-        """Return the rows with these indices, as tensors do: many times as fast as `[rows]`."""
+        """Return the rows with these indices, many times faster than `[rows]`."""
         return assemble_rows(*(part.index_select(axis, rows) for part in self.parts))
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What the rows are kept as."""
+        """The tensors that store the rows."""
         return self.q, self.scale, self.lengths
 
     @property
@@ -71,7 +71,7 @@ class QuantisedRows:
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """The device of the rows."""
         return self.q.device
 
     def float(self) -> Tensor:
@@ -97,7 +97,7 @@ class QuantisedRows:
 
 
 def assemble_rows(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
-    """Return rows from the parts of other `QuantisedRows`, or some of their rows.
+    """Assemble rows from parts of other `QuantisedRows`, whole or indexed.
 
     It believes the lengths, which the clip rests on: never call it with lengths that `_lengths` did not return.
     """
@@ -107,12 +107,12 @@ def assemble_rows(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
 
 
 def tensor_versions(*tensors: Tensor) -> list[tuple[int, int]]:
-    """Return which tensors these are and how often each was written to, as far as torch counts."""
+    """Return the identity of each tensor and its version, which torch increases at every write that it tracks."""
     return [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
 def quantise(rows: Tensor) -> QuantisedRows:
-    """Round float rows (c, *shape) to integers of at most 127 times a scale that each row has for itself.
+    """Round each float row (c, *shape) to integers of at most 127 times the row's own scale.
 
     A row with a number that is not finite, or above 1e25, is marked and contributes zero.
     """
@@ -139,7 +139,7 @@ def strip_subclass(tensor: Tensor) -> Tensor:
 
 
 def to_floats(rows: Tensor | QuantisedRows) -> Tensor:
-    """Return the rows as a tensor, whichever they are."""
+    """Return rows as a float tensor, whether they are quantised or not."""
     return rows.float() if isinstance(rows, QuantisedRows) else rows
 
 
@@ -166,7 +166,7 @@ def whole_numbers(numbers: Tensor, slices: int) -> tuple[Tensor, Tensor]:
 
 
 def power_of_two(numbers: Tensor) -> Tensor:
-    """Return the largest power of two below each positive float32 or float64 number: what its exponent says."""
+    """Return the largest power of two below each positive float32 or float64 number, from its exponent bits."""
     import torch
 
     if numbers.dtype == torch.float64:
@@ -210,7 +210,7 @@ def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None 
 
 
 def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
-    """Return (s, k, c) float32, classes first: what each of s heads (s, k, d), 12 bits, makes of the rows (c, d)."""
+    """Return scores (s, k, c) float32, classes first, of rows (c, d) by s heads (s, k, d) rounded to 12 bits."""
     from dpbench.privacy.core.exact import products
 
     x.check_unchanged()
@@ -221,7 +221,7 @@ def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
 
 
 def exact_product(a: Tensor | QuantisedRows, b: Tensor | QuantisedRows, slices: int) -> Tensor:
-    """Return (k, c) float64, the inner products of rows (k, d) and (c, d), in so many slices where they are floats.
+    """Return the inner products (k, c) float64 of rows (k, d) and (c, d), cutting float rows into `slices` slices.
 
     The bits of entry (i, j) are a function of the two rows alone.
     """

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.core.exact import products
-from dpbench.privacy.core.exact.elementwise import TINY, folded, roundings
+from dpbench.privacy.core.exact.elementwise import TINY, count_roundings, folded
 from dpbench.privacy.core.exact.limits import LEFT_LIMIT, ROOM, ROW_LIMIT, SLICE, SLICES, STEEPEST, WIDER
 from dpbench.privacy.core.exact.quantised import QuantisedRows, whole_numbers
 
@@ -46,7 +46,7 @@ class IntegerSum:
         """
         same = type(other) is IntegerSum and self.total.shape == other.total.shape
         if not same or not torch.equal(self.grid, other.grid):
-            raise misfit_error()
+            raise chunk_mismatch_error()
         return IntegerSum(self.total + other.total, self.grid, self.largest)
 
     def expect_room(self, rows: int) -> None:
@@ -75,13 +75,13 @@ def lengths(rows: Tensor, axis: int = 1) -> Tensor:
         total = folded(rows.square(), axis).double()
     else:
         total = folded(torch.stack([folded(part.square(), axis) for part in torch.split(rows, BLOCK, axis)])).double()
-    return total.sqrt_().mul_(_slack(rows.shape[axis], rows.dtype)).add_(TINY)
+    return total.sqrt_().mul_(_length_slack(rows.shape[axis], rows.dtype)).add_(TINY)
 
 
-def _slack(entries: int, dtype: torch.dtype) -> float:
-    """Return by what factor the length of so many entries may be under-estimated, at most."""
+def _length_slack(entries: int, dtype: torch.dtype) -> float:
+    """Return the factor by which rounding may under-estimate the length of a vector with this many entries, at most."""
     blocks = -(-entries // BLOCK)
-    count = roundings(min(BLOCK, entries)) + 8 + (roundings(blocks) if blocks > 1 else 0)
+    count = count_roundings(min(BLOCK, entries)) + 8 + (count_roundings(blocks) if blocks > 1 else 0)
     rounding: float = torch.finfo(dtype).eps / 2
     return 1 + count * rounding
 
@@ -102,7 +102,7 @@ def weights_within(
 
 
 def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Tensor | None = None) -> IntegerSum:
-    """Return the sum of dense rows that come in parts (c, ...), each row clipped as one; `norms` (c,) bounds the whole.
+    """Return the sum of dense rows given in parts (c, ...), clipped jointly; `norms` (c,) bounds the whole row.
 
     Sensitivity: at most `clip`, under adding or removing one row; `shares` (c,) of it, where given.
     """
@@ -134,8 +134,8 @@ def outer_bits(features: int) -> int:
     return 21 + max(0, (features // 256).bit_length() - 1) // 2
 
 
-def misfit_error() -> NotPerExample:
-    """Return the refusal of chunks whose sums cannot be added: the first of every sample holds no row."""
+def chunk_mismatch_error() -> NotPerExample:
+    """Return the error for chunks whose sums cannot be added; the first chunk of every sample is empty."""
     return NotPerExample(
         "Two chunks of one sample, one of them empty perhaps, contributed rows of another form, shape or scale. "
         "Expected these to be the same for all chunks: name them by public values, such as task.classes, and not by "
@@ -153,7 +153,7 @@ class OuterGrids:
     moves: tuple[Tensor, Tensor | float]  # (s, 1): how far rounding moves products, for each unit of reach, and a bias
 
     def reserve(self, reach: Tensor) -> Tensor:
-        """Return (s, c) float64: how far rounding can move outer products with rows of lengths `reach` (c,)."""
+        """Return how far rounding can move outer products with rows of lengths `reach` (c,), as (s, c) float64."""
         return (reach * self.moves[0]).add_(self.moves[1])
 
 
@@ -171,8 +171,8 @@ def outer_grids(
     return OuterGrids(grids, column, torch.cat([entries, column.unsqueeze(1)], 2), (grids * half, column * half))
 
 
-def weights_that_fit(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
-    """Return (s, c) float64 weights so small that the left factors (s, m, c) fit into two slices."""
+def two_slice_weights(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
+    """Return weights (s, c) float64 small enough for the left factors (s, m, c) to fit into two slices."""
     largest = left.abs().amax(1).double().mul_(right.scale)  # (s, c), exact
     return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
 
@@ -220,17 +220,17 @@ def outer_sum(
 
 
 def _least_reach(bits: int) -> float:
-    """Return the length that a row counts as having at least, so that its left factor fits into two slices."""
+    """Return the minimum length that a row is assumed to have, so that its left factor fits into two slices."""
     return 2.0**bits / (LEFT_LIMIT - 2)
 
 
 @lru_cache(64)
 def outer_limits(outputs: int, features: int, bias: bool, clip: float) -> np.ndarray:
-    """Return the public numbers of `outer_sum` under one clip, as `kernels.sum_gradients` takes them."""
+    """Return the public constants of `outer_sum` for one clip, as an array for `kernels.sum_gradients`."""
     bits, grids = outer_bits(features), outer_grids(_grid_steps((clip,), features), outputs, features, bias, CPU)
     grid, column = float(grids.products), 0.0 if grids.column is None else float(grids.column)
     moves = [float(move) for move in grids.moves]
-    return np.array([grid * 2.0**bits, grid, column, *moves, _least_reach(bits), _slack(outputs, torch.float32)])
+    return np.array([grid * 2.0**bits, grid, column, *moves, _least_reach(bits), _length_slack(outputs, torch.float32)])
 
 
 def _scale_clips(clips: Tensor | float, shares: Tensor | None) -> Tensor | float:
@@ -238,8 +238,8 @@ def _scale_clips(clips: Tensor | float, shares: Tensor | None) -> Tensor | float
 
 
 @lru_cache(64)
-def outer_sum_of_no_rows(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
-    """Return what `outer_sum` gives of no rows under one clip: made once for all steps, of one number in memory."""
+def empty_outer_sum(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
+    """Return `outer_sum` over no rows for one clip: cached, and expanded from a single number."""
     grids = outer_grids(_grid_steps((clip,), features), outputs, features, bias, device)
     nothing = torch.zeros((), dtype=torch.int64, device=device)
     return IntegerSum(nothing.expand(outputs, features + bias), grids.entries[0])
@@ -281,7 +281,7 @@ def scaled_sum(
         steps.add_(last * grids.column.square())
     reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
     weights = weights_within(norms, (_scale_clips(clip, shares) - reserve).unsqueeze(0), ROW_LIMIT**2, shares)
-    found = rounded_outer_sum(left, right, torch.minimum(weights, weights_that_fit(left, right, grids)), grids)
+    found = rounded_outer_sum(left, right, torch.minimum(weights, two_slice_weights(left, right, grids)), grids)
     grid = found.grid[0] / scale
     column = 2 * clip / float(grid[:, features:].min()) if bias else 0.0  # the left factors of products are bounded
     return IntegerSum(found.total[0], grid, max(IntegerSum.largest, column))

@@ -1,4 +1,4 @@
-"""A question's arithmetic is the curator's own, whatever whoever asks has set around it."""
+"""Keep the arithmetic of a question independent of the torch settings around it, such as autocast."""
 
 from __future__ import annotations
 

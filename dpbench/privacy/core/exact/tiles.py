@@ -26,7 +26,7 @@ i16, i32 = np.int16, np.int32
 
 @instructions
 def take_number(typing: Any, counter: Any) -> Any:  # numba passes its typing context
-    """Return the number at an address and add one to it, as one operation among threads."""
+    """Read the number at an address and increment it, atomically among threads."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
@@ -84,7 +84,7 @@ def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: An
 
 @instructions
 def _zip(typing: Any, even: Any, odd: Any, target: Any) -> Any:
-    """Write `LANES` pairs of int16 numbers: those at `even` with those at `odd`."""
+    """Interleave `LANES` int16 numbers at `even` with those at `odd`, as pairs."""
     kind = ir.VectorType(ir.IntType(16), LANES)
     places = [lane // 2 + LANES * (lane % 2) for lane in range(2 * LANES)]
 
@@ -115,22 +115,22 @@ def multiply(a: np.ndarray, low: int, b: np.ndarray, first: int, pairs: int, c: 
 
 
 @compiled
-def padded(count: int, multiple: int) -> int:
-    """Return the next multiple of a number."""
+def round_up_to_multiple(count: int, multiple: int) -> int:
+    """Return the smallest multiple of a number that is at least `count`."""
     return (count + multiple - 1) // multiple * multiple
 
 
 @compiled
-def spaced(width: int) -> int:
-    """Return a width of rows at least as large, whose columns are not all in one place of the processor's cache."""
-    return padded(width, 64) + 32
+def spaced_width(width: int) -> int:
+    """Round a row width up so that the entries of a column do not compete for one place in the processor's cache."""
+    return round_up_to_multiple(width, 64) + 32
 
 
 @compiled
 def pack_numbers(numbers: np.ndarray) -> np.ndarray:
-    """Return (k, d) int16 numbers, d a multiple of LANES, as `multiply` takes them on the right: pairs along d."""
+    """Pack int16 numbers (k, d), d a multiple of LANES, in pairs along d, for the right side of `multiply`."""
     pairs = numbers.view(i32)
-    packed = np.zeros((padded(numbers.shape[0], LANES) // LANES, pairs.shape[1], LANES), i32)
+    packed = np.zeros((round_up_to_multiple(numbers.shape[0], LANES) // LANES, pairs.shape[1], LANES), i32)
     for j in range(numbers.shape[0]):
         for t in range(pairs.shape[1]):
             packed[j // LANES, t, j % LANES] = pairs[j, t]
@@ -141,7 +141,7 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
 def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
     """Copy a block of rows to (BLOCK, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
     count = min(BLOCK, places.shape[0] - start)
-    block: np.ndarray = rows[: padded(count, DEEP)]
+    block: np.ndarray = rows[: round_up_to_multiple(count, DEEP)]
     for i in range(count):
         place = places[start + i]
         for t in range(q.shape[1]):
@@ -152,7 +152,7 @@ def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -
 
 @compiled
 def pair_rows(rows: np.ndarray, pairs: np.ndarray) -> None:
-    """Pack a block of rows as `multiply` takes it on the right, in pairs of rows."""
+    """Pack a block of rows in pairs, for the right side of `multiply`."""
     for n in range(pairs.shape[0]):
         for p in range(rows.shape[0] // 2):
             even, odd = rows[2 * p, n * LANES :], rows[2 * p + 1, n * LANES :]

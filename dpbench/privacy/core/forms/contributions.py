@@ -53,7 +53,7 @@ class Contribution(ABC):
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """Return the rows themselves, (c, ...): for maps and checks, never for a sum."""
+        """Return the rows as a plain tensor (c, ...), for maps and checks, never for a sum."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Rows(Contribution):
 
 @dataclass(frozen=True)
 class Joined(Contribution):
-    """Row i contributes row i of every part, one after another: gradients by parameter, without a copy side by side.
+    """The rows of several parts joined end to end, such as gradients by parameter, without copying them together.
 
     One bound clips the whole row. The sum is a vector of all parts' entries in order.
     """
@@ -154,7 +154,7 @@ class RankOne(Contribution):
     bias: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse factors whose shapes do not match: broadcasting would sum entries that no norm has measured."""
+        """Refuse factors whose shapes do not match: broadcasting would add entries that the norms leave out."""
         if len(self.left.shape) != 2 or len(self.right.shape) != 2 or len(self.left) != len(self.right):
             raise SpecError(
                 f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "

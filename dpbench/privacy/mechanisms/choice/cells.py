@@ -1,4 +1,4 @@
-"""Rows that each count in one cell, or in none: votes, and losses that follow from a public matrix."""
+"""Rows that each count in at most one cell: votes, and losses looked up in a public matrix."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def check_whole_numbers(index: object, over: str) -> Tensor:
 
 
 def wrap_bytes(rows: RowFn) -> RowFn:
-    """Wrap a row function so that it returns its whole numbers as bytes, (c, 8): no two numbers are nearly equal."""
+    """Wrap a row function to return its integers as bytes, (c, 8), so that no two of them are nearly equal."""
 
     def return_bytes(chunk: Chunk) -> Tensor:
         index: Any = rows(chunk)

@@ -128,7 +128,7 @@ class PureChoice(PureCost):
         return compute_eps0(noise)
 
     def lower(self, noise: float) -> float:
-        """Return the change that one row makes in the log-chance of one of two candidates, which has lost far more."""
+        """Return how far one row moves the log-chance of the worse of two candidates, which has lost far more."""
         import numpy as np
 
         eps0, far = compute_eps0(noise), 30.0  # eps0 times how much more; at its worst, rounding is worth 1e-12

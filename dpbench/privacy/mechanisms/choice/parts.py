@@ -1,4 +1,4 @@
-"""Choices part by part: a row touches one part and loses by its candidates only; all parts cost one choice.
+"""Choices in several parts: a row's losses count in one part only, so all parts together cost one choice.
 
 Claim (add or remove one row, or one unit): let row i touch part p_i, or none, and lose l_ij in [0, 1] by candidate j of
 that part. Part p becomes j with chance proportional to exp(-eps0 L_pj), where L_pj adds up l_ij over the rows that

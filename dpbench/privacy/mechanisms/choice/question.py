@@ -99,7 +99,7 @@ class LeastLoss(ChoiceQuestion):
         return int(choose_parts(curator, lost, 1, choice, draws))
 
     def _count_candidates(self, curator: LedgerCurator, candidates: int) -> int:
-        """Return the number of candidates in the losses of an empty chunk, so that no private row has a part in it."""
+        """Count the candidates in the losses of an empty chunk, so that private rows have no influence."""
         with closing(curator.empty_chunk()) as empty:
             return count_candidates(
                 single_block(curator.guard.blocks_of_empty_chunk(self.rows, next(empty), self.release), self.release),

@@ -51,13 +51,13 @@ class ChoiceCounts:
 
 def replay(question: ReplayableChoice, near: Neighbours) -> RowInfluence:
     """Replay a choice over the base rows, with and without each of the odd rows."""
-    base = near.base(MOST_FEATURE_ROWS if near.features else MOST_IMAGE_ROWS)
+    base = near.draw_base(MOST_FEATURE_ROWS if near.features else MOST_IMAGE_ROWS)
     odd = near.make_odd_rows(base)
     return _measure_moves(question, near, base, odd)
 
 
 def probe(near: Neighbours) -> RowInfluence:
-    """Replay the audit's own choice over all rows held; the losses are the numbers in the rows."""
+    """Replay a choice of the audit's own over all private rows, taking the rows' numbers as losses."""
     own = replace(near, planned=Choice(REPLAY, near.held.example_shape[0]))
     return _measure_moves(LeastLoss(lambda chunk: chunk.x, REPLAY), own, near.held, near.make_odd_rows(near.held))
 
@@ -86,7 +86,7 @@ def _total_losses(
     planned = near.planned
     assert isinstance(planned, Choice)
     plan = (Choice(REPLAY, planned.candidates, planned.parts),)
-    randomness = Randomness.research(near.key(), "a replayed choice")
+    randomness = Randomness.research(near.draw_key(), "a replayed choice")
     curator = bind(rows, near.task, plan, near.sigma, randomness, Witness(lambda _: None, chose=seen.append))
     curator.answer(replace(_hide_seeds(question), release=REPLAY, chunk_size=chunk_size))
     found: np.ndarray = seen[0].lost.value().reshape(seen[0].parts, -1).cpu().numpy()
@@ -94,7 +94,7 @@ def _total_losses(
 
 
 def _hide_seeds(question: ReplayableChoice) -> ReplayableChoice:
-    """Return the question with its row functions given the same seed for all rows."""
+    """Return the question with row functions that see the same seed for every row."""
     rows = question.rows
     if isinstance(question, LeastLosses):
         part = question.part
@@ -103,7 +103,7 @@ def _hide_seeds(question: ReplayableChoice) -> ReplayableChoice:
 
 
 def log_chances(lost: np.ndarray, sigma: float) -> np.ndarray:
-    """Return the log-chance of each candidate, by part, given total losses (parts, N)."""
+    """Return the log-probability of each candidate in each part, given total losses (parts, N)."""
     scores = -compute_eps0(sigma) * (lost - lost.min(1, keepdims=True))
     law: np.ndarray = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     return law
@@ -127,7 +127,7 @@ def _make_part_votes(votes: int) -> tuple[PrivateRows, Choice]:
 
 
 def _make_question_losses(votes: int) -> tuple[PrivateRows, Choice]:
-    """Return rows whose total losses by candidates 0, 1 and 2 are twice `votes`, `votes` and 0, and the plan."""
+    """Return a plan and rows whose total losses for candidates 0, 1 and 2 are 2 `votes`, `votes` and 0."""
     y = torch.arange(2 * votes) % 2
     return PrivateRows(torch.zeros(len(y), 1), y, torch.arange(len(y))), Choice(REPLAY, 3, 1, DRAWN_QUESTIONS)
 

@@ -54,13 +54,13 @@ def noise_core(name: str, make: Make, *audits: AuditCase) -> BrokenCore:
     return BrokenCore(name, Replacement({NOISE: noise}), audits=audits or (AuditCase("dp-sgd"),))
 
 
-def _without_last_column(request: NoiseRequest) -> np.ndarray:
+def _omit_last_column(request: NoiseRequest) -> np.ndarray:
     noise = request.normal()
     noise[..., -1] = 0 if noise.ndim > 1 else noise[..., -1]
     return noise
 
 
-def _correlated_at_lag_three(request: NoiseRequest) -> np.ndarray:
+def _correlate_at_lag_three(request: NoiseRequest) -> np.ndarray:
     first = 1 + (request.step - 1) % 3
     noise = request.step_noise(first)
     for step in range(first + 3, request.step + 1, 3):
@@ -68,30 +68,30 @@ def _correlated_at_lag_three(request: NoiseRequest) -> np.ndarray:
     return noise
 
 
-def _averaged_over_steps(request: NoiseRequest) -> np.ndarray:
+def _average_over_steps(request: NoiseRequest) -> np.ndarray:
     return (request.step_noise(request.step) + 0.1 * request.step_noise(request.step - 1)) / math.sqrt(1.01)
 
 
-def _short_in_first_class(request: NoiseRequest) -> np.ndarray:
+def _shrink_first_class(request: NoiseRequest) -> np.ndarray:
     noise = request.normal()
     noise[0] *= 0.9 if noise.ndim > 1 else 1
     return noise
 
 
-def _zero_at_some_coordinates(request: NoiseRequest) -> np.ndarray:
+def _zero_some_coordinates(request: NoiseRequest) -> np.ndarray:
     noise = request.normal()
     noise.reshape(-1)[7::200] = 0
     return noise
 
 
-def _averaged_over_coordinates(request: NoiseRequest) -> np.ndarray:
+def _average_over_coordinates(request: NoiseRequest) -> np.ndarray:
     noise = request.normal()
     flat = noise.reshape(-1)
     flat[1:] = (flat[1:] + 0.1 * flat[:-1].copy()) / math.sqrt(1.01)
     return noise
 
 
-def _without_a_direction(request: NoiseRequest) -> np.ndarray:
+def _remove_a_direction(request: NoiseRequest) -> np.ndarray:
     noise = request.normal()
     direction = request.generator("direction", request.shape).standard_normal(request.shape)
     direction /= np.linalg.norm(direction)
@@ -99,7 +99,7 @@ def _without_a_direction(request: NoiseRequest) -> np.ndarray:
     return noise
 
 
-def _alternating_in_size(request: NoiseRequest) -> np.ndarray:
+def _alternate_size(request: NoiseRequest) -> np.ndarray:
     noise = request.normal()
     flat = noise.reshape(-1)
     flat[::2] *= 1.1
@@ -107,56 +107,56 @@ def _alternating_in_size(request: NoiseRequest) -> np.ndarray:
     return noise
 
 
-def _with_common_part(request: NoiseRequest) -> np.ndarray:
+def _add_common_part(request: NoiseRequest) -> np.ndarray:
     common = float(request.generator("common", request.step).standard_normal())
     return math.sqrt(0.98) * request.normal() + math.sqrt(0.02) * common
 
 
-def _repeated_every_fifty(request: NoiseRequest) -> np.ndarray:
+def _repeat_every_fifty(request: NoiseRequest) -> np.ndarray:
     size = math.prod(request.shape)
     few = np.array([request.generator("coordinate", place, request.step).standard_normal() for place in range(50)])
     return few[np.arange(size) % 50].reshape(request.shape)
 
 
-def _from_a_table(request: NoiseRequest) -> np.ndarray:
+def _draw_from_table(request: NoiseRequest) -> np.ndarray:
     table = stats.norm.ppf((np.arange(500) + 0.5) / 500)
     return request.generator("pool", request.step, request.shape).choice(table, request.shape)
 
 
-def _reordered(request: NoiseRequest) -> np.ndarray:
+def _reorder_noise(request: NoiseRequest) -> np.ndarray:
     base = request.generator("base", request.shape).standard_normal(request.shape)
     order = request.generator("order", request.step).permutation(base.size)
     flat: np.ndarray = base.reshape(-1)[order]
     return flat.reshape(request.shape)
 
 
-def _centred_over_classes(request: NoiseRequest) -> np.ndarray:
+def _centre_over_classes(request: NoiseRequest) -> np.ndarray:
     noise = request.normal()
     return noise - noise.mean(0) if noise.ndim > 1 else noise
 
 
-def _laplace(request: NoiseRequest) -> np.ndarray:
+def _draw_laplace(request: NoiseRequest) -> np.ndarray:
     return request.generator("laplace", request.step, request.shape).laplace(scale=math.sqrt(0.5), size=request.shape)
 
 
-def _student(request: NoiseRequest) -> np.ndarray:
+def _draw_student(request: NoiseRequest) -> np.ndarray:
     return request.generator("t", request.step, request.shape).standard_t(8, request.shape) * math.sqrt(6 / 8)
 
 
-def _uniform(request: NoiseRequest) -> np.ndarray:
+def _draw_uniform(request: NoiseRequest) -> np.ndarray:
     shares: np.ndarray = special.erf(request.normal() / math.sqrt(2)) * math.sqrt(3)
     return shares
 
 
-def _drifting(request: NoiseRequest) -> np.ndarray:
+def _drift_variance(request: NoiseRequest) -> np.ndarray:
     return request.normal() * math.sqrt(1.15 - 0.3 * (request.step - 1) / 29)
 
 
-def _two_steps_alike(request: NoiseRequest) -> np.ndarray:
+def _repeat_previous_step(request: NoiseRequest) -> np.ndarray:
     return request.step_noise((request.step + 1) // 2)
 
 
-def _shifted(request: NoiseRequest) -> np.ndarray:
+def _shift_previous_step(request: NoiseRequest) -> np.ndarray:
     return np.roll(request.step_noise(0).reshape(-1), request.step).reshape(request.shape)
 
 
@@ -181,34 +181,34 @@ NOISES = (
         Replacement({KEY: lambda honest, draws, key, shared: honest(draws, (*key[:-2], key[-1]), shared)}),
         audits=(AuditCase("dp-raft:steps=6,private_mean=true"),),
     ),
-    noise_core("noise of the right size that is not normal", _uniform, AuditCase(WHOLE)),
-    noise_core("no noise on the bias column", _without_last_column, *NO_BIAS_IN_GEP, CROWDED),
-    noise_core("correlation of 0.5 at lag 3", _correlated_at_lag_three, *EVERYWHERE),
-    noise_core("moving average of 0.1 over steps", _averaged_over_steps, *EVERYWHERE),
-    noise_core("one class with 90% of the noise", _short_in_first_class, *EVERYWHERE, CROWDED),
-    noise_core("half a percent of coordinates without noise", _zero_at_some_coordinates, *EVERYWHERE),
+    noise_core("noise of the right size that is not normal", _draw_uniform, AuditCase(WHOLE)),
+    noise_core("no noise on the bias column", _omit_last_column, *NO_BIAS_IN_GEP, CROWDED),
+    noise_core("correlation of 0.5 at lag 3", _correlate_at_lag_three, *EVERYWHERE),
+    noise_core("moving average of 0.1 over steps", _average_over_steps, *EVERYWHERE),
+    noise_core("one class with 90% of the noise", _shrink_first_class, *EVERYWHERE, CROWDED),
+    noise_core("half a percent of coordinates without noise", _zero_some_coordinates, *EVERYWHERE),
     noise_core("noise cut off at 2 sigma, rescaled", lambda request: request.normal().clip(-2, 2) / 0.9594),
     noise_core("noise cut off at 3 sigma", lambda request: request.normal().clip(-3, 3)),
-    noise_core("Laplace noise of the same variance", _laplace),
-    noise_core("Student's t with 8 degrees of freedom", _student),
+    noise_core("Laplace noise of the same variance", _draw_laplace),
+    noise_core("Student's t with 8 degrees of freedom", _draw_student),
     noise_core("noise rounded to a quarter of sigma", lambda request: np.rint(4 * request.normal()) / 4),
     noise_core("noise with a mean of 0.05 sigma", lambda request: request.normal() + 0.05),
-    noise_core("noise whose variance drifts from 115% to 85% over the steps", _drifting),
-    noise_core("noise of the step before, every second step", _two_steps_alike),
+    noise_core("noise whose variance drifts from 115% to 85% over the steps", _drift_variance),
+    noise_core("noise of the step before, every second step", _repeat_previous_step),
     noise_core(
         "noise of the step before with the other sign",
-        lambda request: _two_steps_alike(request) * (-1) ** request.step,
+        lambda request: _repeat_previous_step(request) * (-1) ** request.step,
     ),
-    noise_core("noise of the step before, one place on", _shifted),
-    noise_core("noise of the first step, in another order", _reordered),
-    noise_core("fifty values of noise, coordinate by coordinate", _repeated_every_fifty),
-    noise_core("noise from a table of 500 values", _from_a_table),
+    noise_core("noise of the step before, one place on", _shift_previous_step),
+    noise_core("noise of the first step, in another order", _reorder_noise),
+    noise_core("fifty values of noise, coordinate by coordinate", _repeat_every_fifty),
+    noise_core("noise from a table of 500 values", _draw_from_table),
     noise_core("no noise in one step", lambda request: request.normal() * (request.step != 5)),
     noise_core("noise in the first block alone", lambda request: request.normal() * request.first, AuditCase("gep")),
-    noise_core("noise that adds up to 0 over the classes", _centred_over_classes),
-    noise_core("noise that shares 2% of its variance in an answer", _with_common_part),
-    noise_core("a moving average of 0.1 over coordinates", _averaged_over_coordinates),
-    noise_core("variance 121% and 79%, coordinate after coordinate", _alternating_in_size),
+    noise_core("noise that adds up to 0 over the classes", _centre_over_classes),
+    noise_core("noise that shares 2% of its variance in an answer", _add_common_part),
+    noise_core("a moving average of 0.1 over coordinates", _average_over_coordinates),
+    noise_core("variance 121% and 79%, coordinate after coordinate", _alternate_size),
     noise_core("noise 2% short in answers alone", lambda request: 0.98 * request.normal()),
-    noise_core("no noise along one direction, drawn at random", _without_a_direction, AuditCase("dp-sgd", None)),
+    noise_core("no noise along one direction, drawn at random", _remove_a_direction, AuditCase("dp-sgd", None)),
 )  # fmt: skip

@@ -51,7 +51,7 @@ def _dealt_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.
     return np.flatnonzero(generator.integers(steps, size=size) == place)
 
 
-def _same_twice(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _repeat_sample(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     return randomness.poisson_sample(size, rate, _sample_stream(draws, (int(draws._shared[-1]) + 1) // 2))
 
 
@@ -70,11 +70,11 @@ def _random_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.
     return np.concatenate([order[2 * half], order[2 * half + 1]])
 
 
-def _with_favourites(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _favour_some_rows(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     return np.union1d(honest, np.arange(3))
 
 
-def _without_a_row(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _omit_a_row(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     return np.setdiff1d(honest, [size // 3])
 
 
@@ -117,11 +117,11 @@ SAMPLES = (
     sample_core("rows sampled in pairs", _pairs, quick=True),
     sample_core("samples dealt from shuffled epochs", _shuffled_epochs),
     sample_core("samples without replacement within epochs, of binomial size", _dealt_epochs),
-    sample_core("the same sample twice in a row", _same_twice),
+    sample_core("the same sample twice in a row", _repeat_sample),
     sample_core("rows sampled in fives", _fives),
     sample_core("rows sampled in pairs that were drawn at random", _random_pairs),
-    sample_core("three rows in every sample", _with_favourites),
-    sample_core("one row in no sample", _without_a_row, None),
+    sample_core("three rows in every sample", _favour_some_rows),
+    sample_core("one row in no sample", _omit_a_row, None),
     BrokenCore(
         "samples at a higher rate than planned",
         Replacement({SAMPLE: lambda honest, draws, size, rate: honest(draws, size, min(1.0, 1.5 * rate))}),

@@ -21,7 +21,7 @@ Line = Mapping[str, str]
 
 
 def check_group_options(groups: str, table: str, units: str) -> None:
-    """Check that groups come with a table, a table with groups, and that columns have names.
+    """Check that `groups` and `table` are given together, and that the columns have names.
 
     Raises:
         SpecError: says what to write.
@@ -78,7 +78,7 @@ def read_groups(
 
 
 def _lines_by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> tuple[dict[str, Line], list[str]]:
-    """Return the table's line for each place, and the places of the test images."""
+    """Return the table's lines by image name, and the names of the test images."""
     named, tested = {line["file"]: line for line in lines}, [name_file(file) for file in files if file.split == "test"]
     faults = {
         "names images that are not there": named.keys() - set(map(name_file, files)),

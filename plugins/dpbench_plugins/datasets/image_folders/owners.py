@@ -21,7 +21,7 @@ def is_table(units: str) -> bool:
 
 
 def check_units(units: str, unit: str) -> None:
-    """Check that a pattern names a unit, and that the word for units comes with units.
+    """Check that a pattern has a unit, and that a word for units is given only with units.
 
     Raises:
         SpecError: says what to write.
@@ -47,7 +47,7 @@ def check_units(units: str, unit: str) -> None:
 
 
 def find_owners(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
-    """Return the owner of each image, by its place: from the table, its folder, or the groups of the pattern.
+    """Return each image's owner, by image name: from the table, the folder or the pattern's groups.
 
     Raises:
         DataMissing: there is no such table.
@@ -62,7 +62,7 @@ def find_owners(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
 
 
 def _normalise_name(owner: str) -> str:
-    """Return a name in one form: the same letters may be written as several code points, some of them invisible."""
+    """Normalise a name, because the same letters can be written as different code points, some of them invisible."""
     return "".join(character for character in normalize("NFC", owner) if category(character) != "Cf").strip()
 
 

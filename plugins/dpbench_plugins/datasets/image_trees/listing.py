@@ -35,7 +35,7 @@ class Layout:
 
 
 class ImageFile(NamedTuple):
-    """One image file: first what sorts and identifies it, then where its bytes are.
+    """An image file: the fields that sort and identify it, then the location of its bytes.
 
     No handle stays open, so threads and forked processes may read at once.
     """
@@ -81,7 +81,7 @@ def list_images(path: Path, layout: Layout) -> list[ImageFile]:
 
 
 def list_ignored(path: Path, files: Sequence[ImageFile]) -> list[str]:
-    """Return the names of all other files in a folder or a zip; hidden folders are not searched.
+    """Return the names of all other files in a folder or zip; hidden folders are left out.
 
     Raises:
         DataError: a folder cannot be read.
@@ -117,7 +117,7 @@ def class_folders(path: Path) -> tuple[str, ...]:
 
 
 def add_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
-    """Return the images with their CRC-32; images in a folder are read in full for it, and get their SHA-256 too.
+    """Return the images with their CRC-32; files in folders are read in full for it and also get their SHA-256.
 
     Raises:
         DataError: one cannot be read.

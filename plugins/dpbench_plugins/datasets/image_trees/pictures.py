@@ -23,7 +23,7 @@ READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
 
 @dataclass(frozen=True)
 class Picture:
-    """Reads an image file as stored, or converts it to one mode so that images stack."""
+    """Reads an image file, converted to one mode unless `mode` is None, so that images stack."""
 
     advice: str
     mode: str | None  # None: as stored
@@ -41,7 +41,7 @@ class Picture:
         """
         content = self.stored(file)
         try:
-            image = decode_image(content, file.file, _where(file))
+            image = decode_image(content, file.file, _describe_file(file))
         except DataError as error:
             raise DataError(f"{error} {self.advice}") from error
         return image if self.mode is None else self._convert(image, file, self.mode)
@@ -71,16 +71,16 @@ class Picture:
             raise self._broken(file, str(error)) from error
 
     def _broken(self, file: ImageFile, why: str) -> DataError:
-        return DataError(f"Expected a readable {_where(file)}: {why}. {self.advice}")
+        return DataError(f"Expected a readable {_describe_file(file)}: {why}. {self.advice}")
 
 
-def _where(file: ImageFile) -> str:
+def _describe_file(file: ImageFile) -> str:
     return f"{file.split} image {file.kind}/{file.file} in {file.path}"
 
 
 @dataclass(frozen=True)
 class StoredKeys(Sequence[bytes]):
-    """The SHA-256 of each file's bytes, computed on first access, as a zip's listing has none.
+    """The SHA-256 of each file's bytes, computed on first access because the listing of a zip has none.
 
     Reading 5,206 X-rays of 33 MB in a zip for it takes a third of a second.
     """
@@ -107,7 +107,7 @@ class StoredKeys(Sequence[bytes]):
 
 
 def records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
-    """Return the images of files; those that are not read in full, as in a folder of a million, have no keys."""
+    """Return the images of files. They have no keys unless every file is packed or already hashed."""
     picture, known = Picture(advice, mode), all(file.packed or file.sha256 for file in files)
     keys = StoredKeys(files, picture) if known else None
     return Records(tuple(files), picture, keys=keys, reader=picture.version if known else "")
@@ -120,7 +120,7 @@ def digest(files: Sequence[ImageFile]) -> str:
     """
     total = hashlib.sha256()
     for file in files:
-        total.update(_line(file, f"{file.size}\0{file.crc:08x}"))
+        total.update(_digest_line(file, f"{file.size}\0{file.crc:08x}"))
     return total.hexdigest()
 
 
@@ -137,7 +137,7 @@ def fingerprint(files: Sequence[ImageFile]) -> str:
         mine = [file for file in files if file.split == split]
         step = max(1, len(mine) // READ_FULLY)
         for number, file in enumerate(mine):
-            total.update(_line(file, str(file.size)))
+            total.update(_digest_line(file, str(file.size)))
             if number % step == 0:
                 total.update(read_unpacked(file))
     return total.hexdigest()
@@ -155,7 +155,7 @@ def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Pa
 
 
 def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
-    """Check that splits have all classes and no others.
+    """Check that the splits have exactly the expected classes.
 
     Raises:
         DataError: a class folder is missing, empty or unknown; the message names it.
@@ -184,7 +184,7 @@ def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | No
     return Splits(split("train"), split("test"), digest)
 
 
-def _line(file: ImageFile, facts: str) -> bytes:
+def _digest_line(file: ImageFile, facts: str) -> bytes:
     return f"{file.split}/{file.kind}/{file.file}\0{facts}\n".encode("utf-8", "surrogateescape")
 
 

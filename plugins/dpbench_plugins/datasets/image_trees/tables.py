@@ -16,7 +16,7 @@ Cell = str | None
 
 
 def parse_rows(content: bytes, delimiters: str, *, strict: bool = False) -> tuple[list[str], list[dict[str, Cell]]]:
-    """Return the columns of a table in UTF-8, which its first line names, and its lines; a missing cell is None.
+    """Parse a UTF-8 table; return its columns, named by the first line, and its rows, with None for missing cells.
 
     Args:
         content: of the file.
@@ -67,7 +67,7 @@ def table_name(path: Path, name: str) -> str:
 
 
 def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table: str, advice: str) -> None:
-    """Check that a table and the images name each other, with one line per image.
+    """Check that a table has exactly one line for each image and no other lines.
 
     Args:
         listed: the names of the images that are there.
@@ -85,15 +85,17 @@ def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table
         raise DataError(f"Expected every image once in {table}, got {name} {count} times. {advice}")
     if lacking := known - set(listed):
         raise DataError(
-            f"Expected an image in {images} for every line of {table}, got none for {_first(lacking, known)}. {advice}"
+            f"Expected an image in {images} for every line of {table}, got none for "
+            f"{_count_with_example(lacking, known)}. {advice}"
         )
     if unnamed := set(listed) - known:
         raise DataError(
-            f"Expected a line of {table} for every image in {images}, got none for {_first(unnamed, listed)}. {advice}"
+            f"Expected a line of {table} for every image in {images}, got none for "
+            f"{_count_with_example(unnamed, listed)}. {advice}"
         )
 
 
-def _first(wrong: Collection[str], of: Collection[str]) -> str:
+def _count_with_example(wrong: Collection[str], of: Collection[str]) -> str:
     return f"{len(wrong):,} of {len(of):,} (such as {min(wrong)})"
 
 

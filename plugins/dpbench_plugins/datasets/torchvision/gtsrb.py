@@ -106,7 +106,7 @@ class Gtsrb(Dataset):
         parts = [_fingerprint(files, part) for files, part in ((train, self.training), (test, "test"))]
         digest = digest_parts(*parts, ",".join(map(str, every)).encode())
         splits = Splits(_split(train, every[: len(train)]), _split(test, labels), digest)
-        return add_units(splits, [*train, *test], "track", _track)
+        return add_units(splits, [*train, *test], "track", _find_track)
 
 
 def _part_layout(part: str) -> Layout:
@@ -117,13 +117,13 @@ def _part_layout(part: str) -> Layout:
     return Layout(pattern, lambda _: "test" if part == "test" else "train", ADVICE, top)
 
 
-def _track(file: ImageFile) -> str | None:
+def _find_track(file: ImageFile) -> str | None:
     found = TRACK.fullmatch(file.file)
     return f"{file.kind}/{found[1]}" if found else None
 
 
 def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> None:
-    """Check that no class folder is missing: torchvision numbers those it finds, which would shift the labels."""
+    """Check that no class folder is missing, because torchvision numbers those it finds and labels would shift."""
     found = {file.kind for file in files}
     for kind in (f"{label:05d}" for label in range(classes)):
         if kind not in found:
@@ -133,7 +133,7 @@ def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> Non
 
 
 def _match_table(table: Path, files: Sequence[ImageFile], place: Path) -> tuple[list[ImageFile], list[int]]:
-    """Return the images that the table names, in its order, and their labels."""
+    """Return the images in the order of the table, with their labels."""
     advice = f"Download {PACKED['truth'][0]} again, from {ARCHIVES}."
     rows = read_rows(table, Path(PLACES["truth"]).name, ("Filename", "ClassId"), advice)
     try:
@@ -152,7 +152,7 @@ def _check_count(split: str, got: int, expected: int, folder: Path) -> None:
 
 
 def _fingerprint(files: Sequence[ImageFile], part: str) -> bytes:
-    """Identify thousands of images by every name and size, and the bytes of 256 of them, evenly spaced.
+    """Identify thousands of images by all names and sizes, and by the bytes of 256 evenly spaced images.
 
     Raises:
         DataError: one of those cannot be read.

@@ -47,10 +47,12 @@ class DeadLeaves:
         return painted.clamp(0, 1).transpose(1, 2).reshape(-1, 3, self.size, self.size)
 
     def _topmost(self, draws: Draws) -> Tensor:
-        """Return for each pixel the number of the leaf that is seen there: the first that covers it."""
-        centres, radii = draws.uniform(LEAVES, 2), radius(draws.uniform(LEAVES))
+        """Return the number of the leaf visible at each pixel: the first that covers it."""
+        centres, radii = draws.uniform(LEAVES, 2), radii_at_quantiles(draws.uniform(LEAVES))
         kinds = draws.integers(LEAVES, below=len(KINDS))
-        across, up = edge_terms(centres, radii, kinds == KINDS.index("disc"), corners(draws, kinds), self.size)
+        across, up = edge_terms(
+            centres, radii, kinds == KINDS.index("disc"), draw_corner_angles(draws, kinds), self.size
+        )
         numbers = torch.arange(LEAVES, device=draws.device, dtype=torch.int16)[:, None, None]
         leaf = torch.full((len(across), self.size, self.size), LEAVES, device=draws.device, dtype=torch.int16)
         for start in range(0, LEAVES, _AT_ONCE):
@@ -63,8 +65,8 @@ class DeadLeaves:
         return leaf.long().flatten(1)
 
 
-def radius(u: Tensor) -> Tensor:
-    """Return radii of density proportional to r^-3 - LARGEST^-3 for uniform numbers, by a table of its distribution."""
+def radii_at_quantiles(u: Tensor) -> Tensor:
+    """Return radii with density proportional to r^-3 - LARGEST^-3 at uniform quantiles `u`, from a table."""
     radii = torch.linspace(SMALLEST, LARGEST, 4097, dtype=torch.float64, device=u.device)
     below = (SMALLEST**-2 - radii**-2) / 2 - (radii - SMALLEST) * LARGEST**-3
     place = torch.searchsorted(below / below[-1], u.double().contiguous()).clamp(1, 4096)
@@ -72,7 +74,7 @@ def radius(u: Tensor) -> Tensor:
 
 
 def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return column and row terms (n, leaves, 4, size): a pixel's column term is at most its row term inside all edges.
+    """Return column and row terms (n, leaves, 4, size): a pixel is inside an edge if the former is at most the latter.
 
     For a polygon these are its sides, for a disc the first is its circle and the others hold everywhere.
 
@@ -94,8 +96,8 @@ def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, si
     return across, torch.where(disc, 1 - y.square().unsqueeze(2) * circle, up)
 
 
-def corners(draws: Draws, kinds: Tensor) -> Tensor:
-    """Return the ascending angles (n, leaves, 4) of polygons of `KINDS` (n, leaves); a triangle's last is double."""
+def draw_corner_angles(draws: Draws, kinds: Tensor) -> Tensor:
+    """Draw the ascending corner angles (n, leaves, 4) of polygons of `KINDS` (n, leaves); triangles repeat the last."""
     leaves = kinds.shape[1]
     turn = draws.uniform(leaves, 1, high=2 * math.pi)
     half = draws.uniform(leaves, high=math.pi / 2)  # half the angle between two corners of a rectangle

@@ -80,7 +80,7 @@ def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tens
 
 
 def _low_pass(radius: Tensor, octaves: int) -> Tensor:
-    """Return 1 for frequencies from `octaves` + 1 octaves below the highest one down, 0 from `octaves` up."""
+    """Return a filter: 0 for frequencies from `octaves` below the highest up, and 1 from an octave lower down."""
     octave = torch.log2(radius.clamp(min=1e-6) / 0.5)  # 0 at the highest frequency
     return torch.cos(math.pi / 2 * (octave + octaves + 1).clamp(0, 1))
 
@@ -163,7 +163,7 @@ def draw_palette(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _blur(image: Tensor, share: Tensor) -> Tensor:
-    """Return (n, p, 3): means over the `share` (n, 1) of places around each, fewer at the ends."""
+    """Blur images (n, p, 3) by means over `share` (n, 1) of the positions, fewer at the ends."""
     total = torch.cat([torch.zeros_like(image[:, :1]), image.cumsum(1)], 1)
     place, last = torch.arange(image.shape[1], device=image.device), image.shape[1]
     reach = (share * last / 2).long()

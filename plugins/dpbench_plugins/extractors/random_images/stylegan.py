@@ -23,7 +23,7 @@ BIAS = 0.2  # of channels, at most
 
 @dataclass(frozen=True)
 class StyleGANImages:
-    """A style-based generator with random weights, another one for every image.
+    """A style-based generator with new random weights for every image.
 
     From a random constant of 4x4 each resolution has two layers, and adds its colours to those of the resolutions
     before. A layer draws a wavelet for each channel (first and second derivatives in eight orientations, spots, and
@@ -119,7 +119,7 @@ def _noise(draws: Draws, size: int) -> Tensor:
 
 
 def _adjust_tone(image: Tensor, draws: Draws) -> Tensor:
-    """Return colours in [0, 1]: each channel with a random mean and deviation, cut where they leave the range."""
+    """Give each channel a random mean and deviation, and clip colours to [0, 1]."""
     mean = draws.uniform(3, 1, 1, low=0.2, high=0.8)
     deviation = draws.uniform(3, 1, 1, low=0.1, high=0.3)
     return (mean + deviation * _standardise(image)).clamp(0, 1)

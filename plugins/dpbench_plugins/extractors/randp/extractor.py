@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbench import DataError, DataMissing, SpecError, Trainable, setting
 from dpbench_plugins.extractors.pixel_values import read_pixels
 from dpbench_plugins.extractors.randp.recipe import Recipe
-from dpbench_plugins.extractors.weights import candidates, digest, first_file, unknown_name
+from dpbench_plugins.extractors.weights import candidate_paths, digest, first_file, unknown_name
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ class RandPWRN(Trainable):
             from dpbench_plugins.networks.network_checkpoint import SHIPPED
 
             return [SHIPPED[self.name]]
-        return candidates(self.path)
+        return candidate_paths(self.path)
 
     def _file(self) -> Path:
         paths = self._candidates()

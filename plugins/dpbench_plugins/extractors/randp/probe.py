@@ -19,7 +19,7 @@ _AT_ONCE = 100
 
 
 class Probe:
-    """The accuracy of a linear classifier on the features of held-out images."""
+    """A linear classifier on the features of held-out images; calling it returns the accuracy."""
 
     def __init__(self, dataset: str, prepare: Callable[[Image], Tensor]) -> None:
         """Read images of `dataset`, turned into (3, size, size) by `prepare`.

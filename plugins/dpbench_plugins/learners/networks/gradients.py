@@ -27,7 +27,7 @@ CPU_BYTES = 2**30  # what a chunk may take on a processor; on a GPU, half of the
 
 @dataclass(frozen=True)
 class Layout:
-    """A network's parameters side by side in one vector, the final normalisation and the head last."""
+    """The parameters of a network in one vector, with the final normalisation and the head last."""
 
     network: Network
 
@@ -41,12 +41,12 @@ class Layout:
         """The number of parameters."""
         return sum(shape.numel() for shape in self.shapes.values())
 
-    def start(self, trains: Trains) -> int:
-        """Return the index in the vector at which the trained part begins; it reaches to the end."""
-        return {"all": 0, "norm+head": self._before("norm."), "head": self._before("head.")}[trains]
+    def find_trained_start(self, trains: Trains) -> int:
+        """Return the index at which the trained parameters start; they extend to the end of the vector."""
+        return {"all": 0, "norm+head": self._find_start("norm."), "head": self._find_start("head.")}[trains]
 
     def views(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Return views by name of vectors (..., size), or of their last part: the parameters that lie whole in it."""
+        """Return views of vectors (..., size) by parameter name; shorter vectors hold the last parameters."""
         ends = list(accumulate(shape.numel() for shape in self.shapes.values()))
         absent = self.size - vectors.shape[-1]
         return {
@@ -59,7 +59,7 @@ class Layout:
         """Return (size,): the parameters in order."""
         return torch.cat([named[name].flatten() for name in self.shapes])
 
-    def _before(self, prefix: str) -> int:
+    def _find_start(self, prefix: str) -> int:
         later = [shape.numel() for name, shape in self.shapes.items() if name.startswith((prefix, "head."))]
         return self.size - sum(later)
 
@@ -80,12 +80,12 @@ class Gradients:
 
         Rows have the precision of `theta`. Memory grows with the chunk times the views.
         """
-        named, start = self.layout.views(theta), self.layout.start(trains)
+        named, start = self.layout.views(theta), self.layout.find_trained_start(trains)
         kept = self.layout.views(theta[start:])
         used = self._standardise_weights(named)
         frozen = {name: value for name, value in used.items() if name not in kept}
         trained = {name: value for name, value in used.items() if name in kept}
-        plain = self._plain  # made here: a row function makes nothing that stays
+        plain = self._plain_network  # made here: a row function makes nothing that stays
 
         def loss(trained: dict[str, Tensor], views: Tensor, label: Tensor) -> Tensor:
             logits = functional_call(plain, {**frozen, **trained}, (views,))  # (k, classes)
@@ -125,8 +125,8 @@ class Gradients:
         return {f"{name}.weight": f"{name}.gain" for name, module in modules if isinstance(module, WSConv2d)}
 
     @cached_property
-    def _plain(self) -> nn.Module:
-        """The same network, for weights that are standardised already: once a step instead of once a row."""
+    def _plain_network(self) -> nn.Module:
+        """The network for weights that are already standardised, once per step rather than once per row."""
         plain = copy.deepcopy(self.layout.network)
         for module in plain.modules():
             if isinstance(module, WSConv2d):
@@ -138,14 +138,14 @@ class Gradients:
         return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._convolutions.items()}
 
     def _pull_back(self, found: dict[str, Tensor], named: dict[str, Tensor]) -> None:
-        """Turn gradients by standardised weights into those by weights, and add those by gains."""
+        """Convert gradients by standardised weights to gradients by weights and gains, in place."""
         for name, gain in self._convolutions.items():
             if name in found:
                 found[name], found[gain] = _undo_standardisation(found[name], named[name], named[gain])
 
 
 def _undo_standardisation(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-    """Return gradients (c, o, ...) by `weight` and (c, o) by `gain`, of those by `standardise(weight, gain)`.
+    """Convert gradients (c, o, ...) by standardised weights to gradients by `weight`, and by `gain` (c, o).
 
     A filter's gradient loses its mean and its part along the filter, which standardisation takes out; vmap over
     torch's own vjp gives the same in four times the time.

@@ -53,7 +53,7 @@ class Kalman:
         return self._estimate * ((1 - GAIN) / GAIN)
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
-        """Return the estimate, which is the gradient itself at first."""
+        """Return the filtered gradient; the first estimate is the gradient itself."""
         gradient = total * weight
         self._estimate = self._estimate.lerp(gradient, GAIN) if self._estimate.ndim else gradient
         return self._estimate

@@ -179,7 +179,7 @@ class TailGradients:
 
 
 class LayerCalls:
-    """The inputs and outputs of layers with trained parameters, recorded in a copy of the network for one chunk."""
+    """A copy of the network that records the inputs and outputs of trained layers for one chunk."""
 
     def __init__(self, shapes: TunedNetwork, units: Mapping[str, float]) -> None:
         """Copy a network on the meta device, whose parameters come with each call; its neck is shared."""
@@ -241,7 +241,7 @@ def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor
 
 
 def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.Generator) -> list[str]:
-    """Return the names of the parameters to train: those of convolutions and linear layers alone.
+    """Return the names of the parameters to train, among those of convolutions and linear layers.
 
     `lora` adds adapters to the tail in place.
 

@@ -60,7 +60,7 @@ class Training:
         average, step = theta.clone(), 0
         chunk_size = self.chunk_size or self.gradients.rows_at_once(curator.task.example_shape, theta.device)
         for phase in phases:
-            trained = theta[self.gradients.layout.start(phase.trains) :]
+            trained = theta[self.gradients.layout.find_trained_start(phase.trains) :]
             optimiser = self._optimiser(curator, phase)
             for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
                 rows = self.gradients.row_function(self._gradient_point(theta, phase, optimiser), phase.trains)
@@ -83,11 +83,11 @@ class Training:
         return AdamBC(noise * self.clip / curator.task.size)
 
     def _gradient_point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
-        """Return the parameters for the next gradients: the current ones or, for DiSK, further along the last step."""
+        """Return the parameters for the next gradients: the current ones or, for DiSK, a lookahead."""
         if not isinstance(optimiser, Kalman):
             return theta
         point = theta.clone()
-        point[self.gradients.layout.start(phase.trains) :] -= phase.learning_rate * optimiser.lookahead
+        point[self.gradients.layout.find_trained_start(phase.trains) :] -= phase.learning_rate * optimiser.lookahead
         return point
 
 

@@ -86,7 +86,7 @@ class Intervals(HypothesisClass):
         return points * (points + 1) // 2 + 1
 
     def representatives(self, points: Tensor) -> CellCandidates:
-        """Intervals between two cuts, the empty one first."""
+        """Return the intervals between two cuts, starting with the empty one."""
         import torch
 
         cell, cells = _cell_map(points[:, 0])
@@ -102,11 +102,11 @@ class Stumps(HypothesisClass):
     dimension, vc = None, 2
 
     def count_at_most(self, points: int, features: int) -> int:
-        """Thresholds in each feature, and their opposites."""
+        """Count the thresholds in each feature and their opposites."""
         return 2 * features * (points + 1)
 
     def representatives(self, points: Tensor) -> RowCandidates:
-        """Thresholds between public values of each feature; where values repeat, so do candidates."""
+        """Return thresholds between the public values of each feature; repeated values give repeated candidates."""
         import torch
 
         ordered = points.sort(0).values.T.contiguous()  # (p, m)
@@ -126,24 +126,26 @@ class Rectangles(HypothesisClass):
     dimension, vc, points = 2, 4, 20
 
     def count_at_most(self, points: int, features: int) -> int:
-        """No points, or one to four of them that touch the sides."""
+        """Count the sets of zero to four points that can touch the sides."""
         return sum(math.comb(points, touching) for touching in range(5))
 
     def representatives(self, points: Tensor) -> CellCandidates:
-        """Sides half way to the next public point outside."""
+        """Return rectangles whose sides lie halfway to the next public point outside."""
         import torch
 
         (column, columns), (row, rows) = _cell_map(points[:, 0]), _cell_map(points[:, 1])
         places = torch.stack([column(points[:, 0]), row(points[:, 1])], 1).tolist()  # ranks of the points
-        boxes = torch.tensor([(0, -1, 0, -1), *_tightest(places)])  # (N, 4): columns and rows, both ends inside
+        boxes = torch.tensor(
+            [(0, -1, 0, -1), *_tightest_rectangles(places)]
+        )  # (N, 4): columns and rows, both ends inside
         x, y = torch.arange(columns)[:, None, None], torch.arange(rows)[None, :, None]
         left, right, low, high = boxes.T
         inside = (left <= x) & (x <= right) & (low <= y) & (y <= high)  # (columns, rows, N)
         return CellCandidates(lambda z: column(z[:, 0]) * rows + row(z[:, 1]), inside.flatten(0, 1))
 
 
-def _tightest(places: list[list[int]]) -> list[tuple[int, int, int, int]]:
-    """Return the bounding boxes of all sets of points that are whole: each holds a point on each of its sides."""
+def _tightest_rectangles(places: list[list[int]]) -> list[tuple[int, int, int, int]]:
+    """Return the distinct bounding boxes of subsets of the points, each with a point on every side."""
     found = set()
     ordered = sorted(places)
     for first, (left, label) in enumerate(ordered):
@@ -166,12 +168,12 @@ class HalfPlanes(HypothesisClass):
         return max(2, points * points - points + 2)
 
     def representatives(self, points: Tensor) -> RowCandidates:
-        """Turn through the angles at which two points swap, and cut between points: one for each pattern."""
+        """Return a half-plane for each pattern, from all orders of the points along a turning line."""
         import torch
 
         centre, spread = points.double().mean(0), float(points.double().std().clamp(min=1e-30))
         unit = (points.double() - centre) / spread
-        normals = _normals(unit)  # (a, 2)
+        normals = _normals_by_order(unit)  # (a, 2)
         along = normals @ unit.T  # (a, m)
         ordered = along.sort(1).values
         ends = torch.full((len(ordered), 1), math.inf, dtype=torch.float64)
@@ -189,8 +191,8 @@ class HalfPlanes(HypothesisClass):
         return RowCandidates(says, len(first))
 
 
-def _normals(points: Tensor) -> Tensor:
-    """Return a unit normal for each order in which lines can meet the points, (a, 2)."""
+def _normals_by_order(points: Tensor) -> Tensor:
+    """Return a unit normal (a, 2) for each order in which a sweeping line can meet the points."""
     import torch
 
     point, other = torch.triu_indices(len(points), len(points), 1)
@@ -224,7 +226,7 @@ def _midpoints(ordered: Tensor) -> Tensor:
 
 
 def _cell_map(points: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
-    """Return the map of numbers to cells, cut half way between distinct points, and the number of cells."""
+    """Return a function from numbers to cells, bounded halfway between distinct points, and the number of cells."""
     import torch
 
     cuts = _midpoints(torch.unique(points))

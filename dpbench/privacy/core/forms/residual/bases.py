@@ -77,7 +77,7 @@ class Basis(ABC):
 
     @property
     @abstractmethod
-    def shift(self) -> float:
+    def rounding_shift(self) -> float:
         """Upper bound on the Frobenius norm of the change of V by rounding it to `integers` after rows are embedded."""
 
     @property
@@ -189,13 +189,13 @@ class DenseBasis(Basis):
         return self.vectors, self._unit
 
     @property
-    def shift(self) -> float:
+    def rounding_shift(self) -> float:
         """Zero: the vectors were rounded before the embedding was fixed."""
         return 0.0
 
     @property
     def terms(self) -> int:
-        """Number of products in each entry of an embedding: one for each entry along d, then one for each along m."""
+        """The number of products in an entry of an embedding: one per entry along d, then one per entry along m."""
         return self.vectors.shape[0] + self.vectors.shape[1]
 
     @property
@@ -212,7 +212,7 @@ class DenseBasis(Basis):
         return float(torch.linalg.matrix_norm(flat.T @ flat - torch.eye(self.k, device=flat.device)))
 
     def embed(self, outer: RankOne) -> Tensor:
-        """Return sum_c left_c (right @ V[c]), one output c at a time: nothing larger than (c, k) is made."""
+        """Return sum_c left_c (right @ V[c]), one output c at a time, so that no array exceeds (c, k)."""
         import torch
 
         left = outer.left.T.double()  # (m, c)
@@ -323,7 +323,7 @@ class AnchorBasis(Basis):
         return self._rounded_vectors[:2]
 
     @property
-    def shift(self) -> float:
+    def rounding_shift(self) -> float:
         """Upper bound on the Frobenius norm of the change of V when it is rounded to `integers`."""
         return self._rounded_vectors[2]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dpbench.privacy.core.exact.sums import IntegerSum, misfit_error
+from dpbench.privacy.core.exact.sums import IntegerSum, chunk_mismatch_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,5 +42,5 @@ class ResidualSum(IntegerSum):
             NotPerExample: they are not residuals of one basis.
         """
         if not isinstance(other, ResidualSum) or other._basis is not self._basis:
-            raise misfit_error()
+            raise chunk_mismatch_error()
         return ResidualSum(self._outer + other._outer, self._along + other._along, self._step, self._basis)

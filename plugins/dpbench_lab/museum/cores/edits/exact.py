@@ -45,7 +45,7 @@ EDITS = (
          ".square_().[-add_(float(bias)).-]sqrt_()",
          tests=IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip"),
     edit(SUMS, "norms as they come", "a float32 norm may lie below the truth",
-         "total.sqrt_()[-.mul_(_slack(rows.shape[axis], rows.dtype)).add_(TINY)-]",
+         "total.sqrt_()[-.mul_(_length_slack(rows.shape[axis], rows.dtype)).add_(TINY)-]",
          tests=IN_CONTRIBUTIONS + "test_float32_norms_are_never_under_estimated"),
     edit(SUMS, "no room for rounding scaled products", "rounding lengthens a row beyond the clip",
          "weights_within(norms, [-(_scale_clips(clip, shares) - reserve).unsqueeze(0-]"

@@ -31,7 +31,7 @@ SAMPLED = 256  # images whose bytes are part of the digest: the files have gigab
 
 @dataclass(frozen=True)
 class Patch:
-    """Reads an image of HDF5 files, opening them each time, so that forked processes may read at once."""
+    """Reads an image from HDF5 files, which are opened each time so that forked processes can read at once."""
 
     paths: tuple[Path, ...]
     sizes: tuple[int, ...]  # images in each
@@ -109,7 +109,7 @@ def join_published_splits(training: Sequence[PublishedSplit], test: PublishedSpl
 
 
 def smallest_hashes(size: int, kept: int) -> np.ndarray:
-    """Return, in ascending order, the rows whose number has the smallest SHA-256."""
+    """Return the `kept` row numbers with the smallest SHA-256, in ascending order."""
     import numpy as np
 
     if kept == size:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from dpbench import DataError, Splits
-from dpbench_plugins.datasets.hash_cut import hash_number, in_test_split
+from dpbench_plugins.datasets.hash_cut import hash_number, is_in_test_split
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
@@ -33,7 +33,7 @@ LAYOUT = Layout(
 
 
 def open_archive(images: Path, table: Path, fraction: float) -> Splits:
-    """Open the labelled images, cut by the SHA-256 of their ids; for a zip both paths are the zip.
+    """Open the labelled images, split by the SHA-256 of their ids; both paths are the zip if it is packed.
 
     Raises:
         DataError: the table is missing from a zip or does not parse, a label is not 0 or 1, or the table and the images
@@ -46,7 +46,9 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
         raise DataError(f"Expected at most {COUNT:,} images in {images}, got {len(listed):,}. {ADVICE}")
 
     def place(file: ImageFile) -> ImageFile:
-        return file._replace(kind=CLASSES[labels[_id(file)]], split="test" if in_test_split(_bytes(file)) else "train")
+        return file._replace(
+            kind=CLASSES[labels[_id(file)]], split="test" if is_in_test_split(_bytes(file)) else "train"
+        )
 
     files = sorted(map(place, listed))
     digest = fingerprint(files)

@@ -112,7 +112,7 @@ def tune_loaded(loaded: LoadedRun) -> Tuning:
         digest=loaded.spec.digest, spec=loaded.spec, selection=chosen, default=default, digests=images.digests,
         sketch=public.sketch, looks=public.looks,
         seconds=phases.seconds, components=get_origins(loaded.parts),
-        provenance=_describe_provenance(loaded.parts, loaded.provenance),
+        provenance=_describe_provenance(loaded.parts, loaded.memo.provenance(loaded.roles.task)),
     )  # fmt: skip
 
 

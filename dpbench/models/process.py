@@ -21,7 +21,7 @@ from torch import Tensor
 from dpbench.errors import DataError
 from dpbench.models import worker
 from dpbench.models.model_file import find_form
-from dpbench.support.untrusted import MAX_BYTES, parse_json, printable
+from dpbench.support.untrusted import MAX_BYTES, make_printable, parse_json
 from dpbench.support.validation import Record
 
 START_SECONDS = 120  # for the imports of a busy machine
@@ -119,7 +119,7 @@ class ModelProcess:
         if kind == worker.OUT_OF_MEMORY:
             raise DataError(OUT_OF_MEMORY)
         if kind == worker.REFUSAL:
-            raise DataError(printable(content.decode(errors="replace")[:MAX_SENTENCE]).rstrip("."))
+            raise DataError(make_printable(content.decode(errors="replace")[:MAX_SENTENCE]).rstrip("."))
         raise DataError(f"it answers with {length:,} bytes, expected {most:,} at most")
 
     def _stop(self) -> None:

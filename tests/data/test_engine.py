@@ -287,22 +287,15 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
 
 
 def test_shards_of_one_engine_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
-    images, counted = photographs(3), []
-
-    @dataclass(frozen=True)
-    class Counting(Averages):
-        def prepare(self, image: Image.Image) -> Tensor:
-            counted.append(image)
-            return super().prepare(image)
+    def extract(by: engine.Engine) -> tuple[np.ndarray, list[int]]:
+        features = np.concatenate(list(extraction.extract(photographs(3), Averages(), tmp_path, by)))
+        return features, [file.stat().st_mtime_ns for file in sorted(tmp_path.rglob("*")) if file.is_file()]
 
     by_torch = choose_engine(Averages(), CPU, 3)
-    other = engine.Engine("another engine", CPU, by_torch.open)
-    first = np.concatenate(list(extraction.extract(images, Counting(), tmp_path, by_torch)))
-    counted.clear()
-    assert np.array_equal(first, np.concatenate(list(extraction.extract(images, Counting(), tmp_path, by_torch))))
-    assert not counted
-    list(extraction.extract(images, Counting(), tmp_path, other))
-    assert counted
+    first, written = extract(by_torch)
+    again, kept = extract(by_torch)
+    assert np.array_equal(first, again) and written and kept == written
+    assert extract(engine.Engine("another engine", CPU, by_torch.open))[1] != written
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,6 @@ PRIVATE = "--selection private-accounted --accountant rdp"
             f"{PRIVATE} --learner dp-sgd --space steps=3,4",
             "needs one plan for all settings of learner 'dp-sgd', got 2 different ones",
         ),
-        (f"{PRIVATE} --repeats 1000 --epsilon 1e-9", "Use fewer repeats or a larger epsilon"),
         (f"{PRIVATE} --repeats 1", "repeats"),
         (f"{PRIVATE} --public-fraction 0", "at least 10 labelled public examples to choose settings with, got 0"),
         ("--tune --public-fraction 0", "at least 10 labelled public examples to choose settings with, got 0"),

@@ -66,7 +66,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 def change_result(root: Path, package: Path) -> None:
     file = boards.file_of(root, "class-means")
-    made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "provenance.date", "2031-01-02")
+    made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "provenance.date", "2024-01-02")
     file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
 
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_read_is_neither_skipped_nor_remembered(
     target = BuildTarget(root, tmp_path / "site", registry.load(), Extras(), docs=False)
     assert target.digest_inputs() is None
     assert target.find_build(None) is None
-    target.keep_build(None, "said")
+    target.remember_build(None, "said")
     assert not record.exists()
 
 

@@ -15,7 +15,7 @@ import threading
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -104,6 +104,8 @@ def list_cached_properties(cls: Any) -> frozenset[str]:
 def _instance_attributes(thing: Any) -> dict[str, Any]:
     cls: Any = type(thing)
     held, lazy = getattr(thing, "__dict__", {}), list_cached_properties(cls)
+    if not isinstance(held, Mapping):  # an object that makes up attributes: it holds none that can be listed
+        return {}
     return {name: value for name, value in held.items() if name not in lazy} if lazy else held
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -115,17 +116,15 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     if markdown:
         print(write_page(found), end="")
         return
-    table = Table(Column("name", no_wrap=True), "paper", "place", "compared", "verdict", box=None)
+    table = Table(Column("name", no_wrap=True), "place", "compared", "verdict, or what is missing", box=None)
     for comparison in found:
-        table.add_row(
-            comparison.study.name,
-            comparison.study.paper,
-            comparison.study.place,
-            count_compared(comparison),
-            comparison.verdict,
-        )
+        study, verdict = comparison.study, comparison.verdict
+        told = f"{verdict}: {study.missing}" if verdict == "not run" and study.missing else verdict
+        table.add_row(study.name, f"{study.paper}, {study.place}", count_compared(comparison), told)
     console = Console()
     console.print(table, highlight=False)
+    counts = Counter(comparison.verdict for comparison in found).most_common()
+    console.print(f"{len(found)} studies: {', '.join(f'{n} {verdict}' for verdict, n in counts)}.", soft_wrap=True)
     absent = f"No results were compared: {root} does not exist"
     source = f"Verdicts use the results in {root}" if root.is_dir() else absent
     console.print(f"{source}. To run one: dpbench reproduce NAME", soft_wrap=True)

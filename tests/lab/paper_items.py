@@ -25,8 +25,9 @@ CAPTION = re.compile(rf"^({'|'.join(KINDS)}) (\d+(?:\.\d+)?)(?!\.\d)(?:[:.] ?| (
 ITEM = re.compile(rf"\b({'|'.join(KINDS)})s? (\d[\d.a-z]*(?:(?:, | and | to )\d[\d.a-z]*)*)")
 EMPTY = {
     "with", "that", "from", "this", "these", "those", "then", "have", "does", "such", "their", "where", "which",
-    "there", "exists", "satisfies", "satisfy", "under", "between", "using", "other", "than", "into", "also", "each", "every",
-    "denote", "define", "shows", "show", "following", "follows", "over", "more", "most", "include", "left", "right",
+    "there", "exists", "satisfies", "satisfy", "under", "between", "using", "other", "than", "into", "also", "each",
+    "every", "denote", "define", "shows", "show", "following", "follows", "over", "more", "most", "include", "left",
+    "right",
 }  # fmt: skip
 WORDS_IN_SUBJECT = 5
 

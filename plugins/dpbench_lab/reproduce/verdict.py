@@ -134,7 +134,8 @@ class Comparison:
     @property
     def doubts(self) -> list[str]:
         """Why measurements decide nothing, each reason once."""
-        return list(dict.fromkeys(doubt for part in (*self.rows, *self.orders) for doubt in part.doubts))
+        found = [row.doubts for row in self.rows] + [order.doubts for order in self.orders]
+        return list(dict.fromkeys(doubt for doubts in found for doubt in doubts))
 
 
 def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:

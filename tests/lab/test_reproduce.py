@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpbench import registry
-from dpbench.errors import DataError
+from dpbench.errors import DataError, UnknownName
 from dpbench.records.result import Interval
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
@@ -20,7 +20,7 @@ from dpbench_lab.reproduce.document import compare_studies, comparison_remarks, 
 from dpbench_lab.reproduce.measurements import Measurement, Rate, RunFacts
 from dpbench_lab.reproduce.verdict import Comparison, compare
 from tests.helpers import readme
-from tests.helpers.commands import call
+from tests.helpers.commands import Refusal, call
 from tests.lab import paper_items
 from tests.lab.paper_items import count_items, named_items
 
@@ -333,3 +333,36 @@ def test_a_damaged_inspection_is_named(tmp_path: Path) -> None:
 def test_an_unknown_name_lists_what_exists() -> None:
     with pytest.raises(Exception, match=r"Unknown table or figure 'pillar-table-9'.*pillar-table-1"):
         find_study("pillar-table-9")
+
+
+def test_a_sweep_that_is_no_study_is_named_as_one() -> None:
+    with pytest.raises(UnknownName, match=r"pillar-figure-5-resnet50 is a sweep and no study of its own"):
+        find_study("pillar-figure-5-resnet50")
+
+
+def test_a_study_that_nothing_here_can_run_ends_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("reproduce", "dp-randp-table-5") == 1
+    said = capsys.readouterr()
+    assert "Missing: The archives of ImageNet" in said.out
+    assert said.err == "dpbench: dp-randp-table-5 cannot be run here; what it needs is named above.\n"
+
+
+def test_a_study_without_its_data_ends_with_one_sentence(tmp_path: Path, data_folder: Path, refusal: Refusal) -> None:
+    said = refusal.command("reproduce", "pillar-figure-7", "--out", tmp_path)
+    assert "Dataset 'cifar10' is not on this machine" in said
+
+
+@pytest.mark.long
+def test_a_grid_above_the_public_rank_ends_with_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = tmp_path / "high.toml"
+    sweep.write_text(
+        'name = "high"\n[fixed]\ndataset = "digits"\nextractor = "pixels"\nepsilon = 0.7\nseeds = 1\n'
+        'learner = "pillar"\n[grid]\n"learner.k" = [1540]\n'
+    )
+    study = _study(name="high", published=[TABLE_1], sweep=str(sweep))
+    monkeypatch.setattr("dpbench_lab.reproduce.catalogue.read_studies", lambda: (study,))
+    assert call("reproduce", "high", "--out", tmp_path / "out", "--workers", "1") == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("dpbench: 1 cells of high failed.") and "Expected k=1540 <= 64" in said

@@ -83,6 +83,10 @@ def find_study(name: str) -> Study:
         UnknownName: there is none; lists them.
     """
     known = {study.name: study for study in read_studies()}
+    if name in ready_made_sweeps.list_sweep_names() and name not in known:
+        raise UnknownName(
+            f"{name} is a sweep and no study of its own. Run dpbench sweep {name}, or add --chart FILE to draw it."
+        )
     if name not in known:
         raise UnknownName(unknown_name("table or figure", name, known))
     return known[name]

@@ -16,6 +16,7 @@ from dpbench.cli.results import check_charts
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
+    from dpbench.sweep.conduct import Summary
     from dpbench_lab.reproduce.catalogue import Study
     from dpbench_lab.reproduce.verdict import Comparison
 
@@ -63,9 +64,9 @@ def reproduce(
         _list(root, plugins, markdown)
         return
     if chart and is_other_sweep(name):
-        if not compare_only:
-            _run(name, out, workers, plugins)
+        failed = None if compare_only else _run(name, out, workers, plugins)
         _draw(name, out, chart, plugins)
+        _check_failures(name, failed)
         return
     study = find_study(name)
     if not study.sweep and (out or workers or compare_only or chart):
@@ -75,19 +76,30 @@ def reproduce(
     if study.sweep and root != LEADERBOARD:
         raise SpecError(f"{name} is compared with results in --out: --root is for the list and for inspections.")
     folder = out or Path("dpbench-results") / study.name
-    if study.sweep and not compare_only:
-        _run(study.sweep, folder, workers, plugins)
+    failed = _run(study.sweep, folder, workers, plugins) if study.sweep and not compare_only else None
     _show(_compare_study(study, folder if study.sweep else root, plugins))
     if study.sweep and chart:
         _draw(study.sweep, folder, chart, plugins)
+    _check_failures(study.name, failed)
+    if study.missing and not (study.sweep or study.inspection):
+        raise SpecError(f"{study.name} cannot be run here; what it needs is named above.")
 
 
-def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> None:
+def _check_failures(name: str, summary: Summary | None) -> None:
+    """Refuse to end well if cells of a study failed, such as those with more dimensions than public data has."""
+    from dpbench.errors import SpecError
+
+    if summary and summary.failed:
+        cell, error = summary.failed[0]
+        raise SpecError(f"{len(summary.failed)} cells of {name} failed. The first is {cell}: {error}")
+
+
+def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> Summary:
     from dpbench.sweep import conduct, ready_made_sweeps
     from dpbench.sweep.resources import Resources
 
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
-        conduct.sweep(
+        return conduct.sweep(
             ready_made_sweeps.find_sweep_file(Path(sweep)),
             folder,
             resources=Resources(workers=workers),

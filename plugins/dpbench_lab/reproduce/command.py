@@ -103,6 +103,7 @@ def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry
             ready_made_sweeps.find_sweep_file(Path(sweep)),
             folder,
             resources=Resources(workers=workers),
+            retry_failed=True,  # data that was missing may be here now
             plugins=plugins,
         )
 

@@ -182,5 +182,5 @@ def test_an_expected_batch_is_a_sample_rate_of_the_private_split() -> None:
     budget = Budget(1.0, 1e-5)
     settled = DPSGD(batch=128, steps=10).settle(Task((64,), 3, 1000, torch.device("cpu")), budget)
     assert settled == DPSGD(sample_rate=0.128, steps=10).settle(Task((64,), 3, 1000, torch.device("cpu")), budget)
-    assert settled.plan(Task((64,), 3, 1000, torch.device("cpu")), budget)[0].sample_rate == 0.128  # type: ignore[union-attr]
+    assert settled.plan(Task((64,), 3, 1000, torch.device("cpu")), budget)[0].sample_rate == 0.128
     assert DPSGD(batch=1024).settle(Task((64,), 3, 1000, torch.device("cpu")), budget).sample_rate == 1

@@ -101,6 +101,10 @@ class Learner(Configured, ABC):
         """
         return {}
 
+    def resolve_batch(self, task: Task) -> Self:
+        """Return the learner with a sample rate in place of an expected batch size, if it has such a setting."""
+        return self
+
     @final
     def settle(self, task: Task, budget: Budget) -> Self:
         """Return the learner with every None setting filled in by `auto`; dpbench calls this before it asks for a plan.
@@ -108,8 +112,9 @@ class Learner(Configured, ABC):
         Raises:
             SpecError: the numbers do not fit the learner.
         """
-        numbers = {name: value for name, value in self.auto(task, budget).items() if getattr(self, name) is None}
-        return check_settings(dataclasses.replace(self, **numbers))  # type: ignore[type-var]
+        sampled = self.resolve_batch(task)
+        numbers = {name: value for name, value in sampled.auto(task, budget).items() if getattr(sampled, name) is None}
+        return check_settings(dataclasses.replace(sampled, **numbers))  # type: ignore[type-var]
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, require_setting
 from dpbench.learning.defaults import check_training_settings, pace, travel
@@ -55,6 +55,15 @@ class ProbeLearner(Learner):
     init: Literal["zero", "uniform"] = setting("zero", says="initial weights of the head")
     # Learners came after it and have fields of their own; results that were published before it have no such option.
     optimiser: OptimiserName = setting("momentum", says="optimiser of the head", added=True, kw_only=True)
+    batch: int | None = setting(
+        None, ge=1, says="expected batch size, in place of sample_rate", added=True, kw_only=True
+    )
+
+    def resolve_batch(self, task: Task) -> Self:
+        """Return the learner with the sample rate of its expected batch."""
+        if self.batch is None:
+            return self
+        return dataclasses.replace(self, batch=None, sample_rate=min(1.0, self.batch / task.size))
 
     @abstractmethod
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Transform:

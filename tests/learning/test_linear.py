@@ -176,3 +176,11 @@ def test_adam_takes_the_noise_that_the_harness_adds_out_of_its_second_moment(mon
 def test_a_probes_rate_for_adam_follows_from_its_features_and_steps() -> None:
     settled = DPSGD(optimiser="adam").settle(Task((64,), 3, 1000, torch.device("cpu")), Budget(1.0, 1e-5))
     assert settled.steps is not None and settled.learning_rate == pytest.approx(1 / settled.steps, rel=1e-2)
+
+
+def test_an_expected_batch_is_a_sample_rate_of_the_private_split() -> None:
+    budget = Budget(1.0, 1e-5)
+    settled = DPSGD(batch=128, steps=10).settle(Task((64,), 3, 1000, torch.device("cpu")), budget)
+    assert settled == DPSGD(sample_rate=0.128, steps=10).settle(Task((64,), 3, 1000, torch.device("cpu")), budget)
+    assert settled.plan(Task((64,), 3, 1000, torch.device("cpu")), budget)[0].sample_rate == 0.128
+    assert DPSGD(batch=1024).settle(Task((64,), 3, 1000, torch.device("cpu")), budget).sample_rate == 1

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -103,10 +103,11 @@ def list_cached_properties(cls: Any) -> frozenset[str]:
 
 def _instance_attributes(thing: Any) -> dict[str, Any]:
     cls: Any = type(thing)
-    held, lazy = getattr(thing, "__dict__", {}), list_cached_properties(cls)
+    held: Any = getattr(thing, "__dict__", {})
+    lazy = list_cached_properties(cls)
     if not isinstance(held, Mapping):  # an object that makes up attributes: it holds none that can be listed
         return {}
-    return {name: value for name, value in held.items() if name not in lazy} if lazy else held
+    return {name: value for name, value in held.items() if name not in lazy} if lazy else cast(dict[str, Any], held)
 
 
 def instance_referents(thing: Any) -> tuple[Any, ...]:

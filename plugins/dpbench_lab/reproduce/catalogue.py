@@ -12,6 +12,7 @@ from dpbench.errors import UnknownName
 from dpbench.support.messages import unknown_name
 from dpbench.support.validation import Record
 from dpbench.sweep import ready_made_sweeps
+from dpbench_lab.reproduce.protocol import PublishedProtocol
 
 FILE = Path(__file__).parent / "catalogue.toml"
 At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
@@ -23,6 +24,8 @@ class OrderClaim(Record):
     says: str
     higher: At
     lower: At
+    at_chance: bool = False  # the claim is that the lower result is no better than chance
+    loss_from: At = {}  # what is compared is the loss from the result at these values: the smaller loss is `higher`
 
 
 class Study(Record):
@@ -36,6 +39,7 @@ class Study(Record):
     other_features: tuple[str, ...] = ()  # series on features that nothing here stands for: listed, not compared
     orders: tuple[OrderClaim, ...] = ()
     rate: bool = False  # a theorem's: the bound that the sweep's [plot] draws
+    protocol: PublishedProtocol | None = None  # of the paper; None for a theorem
     outside: tuple[At, ...] = ()  # cells where the theorem's conditions fail: shown, not compared
     finding: str = ""  # what was found of a theorem, in one sentence
     sweep: str | None = None  # the ready-made sweep that measures it
@@ -58,8 +62,11 @@ class Study(Record):
 
 
 def read_studies() -> tuple[Study, ...]:
-    """Return the catalogue, in its order."""
+    """Return the catalogue, in its order; a study's protocol adds to that of its paper, which it names as `like`."""
     content = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    for fields in content["study"]:
+        if own := fields.get("protocol"):
+            fields["protocol"] = {**content["protocol"][own.pop("like")], **own}
     return tuple(Study(**fields) for fields in content["study"])
 
 
@@ -76,6 +83,10 @@ def find_study(name: str) -> Study:
         UnknownName: there is none; lists them.
     """
     known = {study.name: study for study in read_studies()}
+    if name in ready_made_sweeps.list_sweep_names() and name not in known:
+        raise UnknownName(
+            f"{name} is a sweep and no study of its own. Run dpbench sweep {name}, or add --chart FILE to draw it."
+        )
     if name not in known:
         raise UnknownName(unknown_name("table or figure", name, known))
     return known[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from dpbench.cli.results import check_charts
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
+    from dpbench.sweep.conduct import SweepSummary
     from dpbench_lab.reproduce.catalogue import Study
     from dpbench_lab.reproduce.verdict import Comparison
 
@@ -62,9 +64,9 @@ def reproduce(
         _list(root, plugins, markdown)
         return
     if chart and is_other_sweep(name):
-        if not compare_only:
-            _run(name, out, workers, plugins)
+        failed = None if compare_only else _run(name, out, workers, plugins)
         _draw(name, out, chart, plugins)
+        _check_failures(name, failed)
         return
     study = find_study(name)
     if not study.sweep and (out or workers or compare_only or chart):
@@ -74,22 +76,34 @@ def reproduce(
     if study.sweep and root != LEADERBOARD:
         raise SpecError(f"{name} is compared with results in --out: --root is for the list and for inspections.")
     folder = out or Path("dpbench-results") / study.name
-    if study.sweep and not compare_only:
-        _run(study.sweep, folder, workers, plugins)
+    failed = _run(study.sweep, folder, workers, plugins) if study.sweep and not compare_only else None
     _show(_compare_study(study, folder if study.sweep else root, plugins))
     if study.sweep and chart:
         _draw(study.sweep, folder, chart, plugins)
+    _check_failures(study.name, failed)
+    if study.missing and not (study.sweep or study.inspection):
+        raise SpecError(f"{study.name} cannot be run here; what it needs is named above.")
 
 
-def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> None:
+def _check_failures(name: str, summary: SweepSummary | None) -> None:
+    """Refuse to end well if cells of a study failed, such as those with more dimensions than public data has."""
+    from dpbench.errors import SpecError
+
+    if summary and summary.failed:
+        cell, error = summary.failed[0]
+        raise SpecError(f"{len(summary.failed)} cells of {name} failed. The first is {cell}: {error}")
+
+
+def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> SweepSummary:
     from dpbench.sweep import conduct, ready_made_sweeps
     from dpbench.sweep.resources import Resources
 
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
-        conduct.sweep(
+        return conduct.sweep(
             ready_made_sweeps.find_sweep_file(Path(sweep)),
             folder,
             resources=Resources(workers=workers),
+            retry_failed=True,  # data that was missing may be here now
             plugins=plugins,
         )
 
@@ -115,17 +129,15 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     if markdown:
         print(write_page(found), end="")
         return
-    table = Table(Column("name", no_wrap=True), "paper", "place", "compared", "verdict", box=None)
+    table = Table(Column("name", no_wrap=True), "place", "compared", "verdict, or what is missing", box=None)
     for comparison in found:
-        table.add_row(
-            comparison.study.name,
-            comparison.study.paper,
-            comparison.study.place,
-            count_compared(comparison),
-            comparison.verdict,
-        )
+        study, verdict = comparison.study, comparison.verdict
+        told = f"{verdict}: {study.missing}" if verdict == "not run" and study.missing else verdict
+        table.add_row(study.name, f"{study.paper}, {study.place}", count_compared(comparison), told)
     console = Console()
     console.print(table, highlight=False)
+    counts = Counter(comparison.verdict for comparison in found).most_common()
+    console.print(f"{len(found)} studies: {', '.join(f'{n} {verdict}' for verdict, n in counts)}.", soft_wrap=True)
     absent = f"No results were compared: {root} does not exist"
     name_number_source = f"Verdicts use the results in {root}" if root.is_dir() else absent
     console.print(f"{name_number_source}. To run one: dpbench reproduce NAME", soft_wrap=True)

@@ -10,6 +10,7 @@ from dpbench.analysis.plots import write_axis_value
 from dpbench.registry import Registry
 from dpbench_lab.reproduce.catalogue import Study, read_studies
 from dpbench_lab.reproduce.measurements import Measurement, read_measurements
+from dpbench_lab.reproduce.protocol import describe_differences
 from dpbench_lab.reproduce.rates import RateComparison
 from dpbench_lab.reproduce.verdict import Comparison, NumberComparison, OrderComparison, compare
 
@@ -34,16 +35,21 @@ def comparison_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def name_number_source(study: Study) -> str:
-    """Return the word for the source of the compared numbers."""
+    """Return the origin of the numbers that ours are compared with."""
     return "theorem" if study.rate else "paper"
 
 
 def comparison_remarks(comparison: Comparison) -> list[str]:
     """Return the remarks below a comparison's table."""
     study, verdict = comparison.study, comparison.verdict
-    because = study.because if verdict in {"does not hold", "holds in order only"} else study.nothing
+    because = study.because if comparison.compared_count and verdict != "holds" else study.nothing
     because = study.finding if study.finding and comparison.compared_count else because
     said = [f"Verdict: {verdict}." + (f" {because}" if because else "")]
+    if comparison.doubts:
+        said.append(f"Not decided, because {'; '.join(comparison.doubts)}.")
+    runs = [measurement.facts for measurement in comparison.measurements if measurement.facts]
+    if differences := describe_differences(study.protocol, runs):
+        said.append(differences)
     if study.differs and comparison.compared_count:
         said.append(f"Differences: {study.differs}")
     if study.outside and comparison.compared_count:
@@ -65,12 +71,17 @@ def write_page(comparisons: Iterable[Comparison]) -> str:
         "`dpbench reproduce NAME` runs a table or figure of a paper and compares it with the published one; `dpbench "
         "reproduce` lists all of them.",
         "",
-        "A study *holds* if every measured number is within 2 points of the paper's, and every ordering that the paper "
-        "states without numbers is found, with a difference larger than its 95% interval (if all seeds agree, the "
-        "interval of drawing the test examples). It *holds in order only* if the pairs that are more than 1 point "
-        "apart in the paper are ordered in the same way: none is reversed beyond both 95% intervals, and for at least "
-        "half the difference exceeds both intervals. Otherwise it *does not hold*. Our features differ from the "
-        "papers' nearly everywhere, so orderings mean more than distances.",
+        "A number or an order is *decided* if it was measured with the paper's learner and every accuracy in it is "
+        "above chance (always guessing the largest class) by its 95% interval. A study *holds* if every number of the "
+        "paper is decided and within 2 points, and every ordering that the paper states without numbers is found, "
+        "with a difference larger than its 95% interval (if all seeds agree, the interval of drawing the test "
+        "examples). It *holds in order only* if the pairs that are more than 1 point apart in the paper are ordered in "
+        "the same way: none is reversed beyond both 95% intervals, and for at least half the difference exceeds both "
+        "intervals. *In part* means that some of the paper's numbers or orderings were not decided. A study *holds on "
+        "other data* if all orderings are found, but none of our data is the paper's. *Cannot tell* means that nothing "
+        "is decided, or nothing of the learner that the paper proposes. Otherwise a study *does not hold*. Our "
+        "features differ from the papers' nearly everywhere, so orderings mean more than distances. A generated line "
+        "below each table says what differs.",
         "",
         "For a theorem, the measured error is compared with the theorem's rate times one constant, which is fitted at "
         "one cell. The theorem *does not hold* if the error of a cell that meets its conditions is more than twice the "
@@ -108,7 +119,7 @@ def write_page(comparisons: Iterable[Comparison]) -> str:
 
 
 def count_compared(comparison: Comparison) -> str:
-    """Write how much of a study was measured, like "3 of 8"; empty if the paper has nothing to compare."""
+    """Return the measured part of a study, like "3 of 8"; empty if the paper states nothing to compare with."""
     if comparison.rated:
         return f"{comparison.compared_count} cells"
     total = len(comparison.rows) + len(comparison.orders)
@@ -122,13 +133,12 @@ def _number_row(row: NumberComparison) -> tuple[str, str, str, str]:
 
 
 def _order_row(found: OrderComparison) -> tuple[str, str, str, str]:
-    if found.higher is None or found.lower is None:
+    if found.difference is None:
         return found.order.says, "stated", "", ""
-    ends = [
-        _percent(measurement) if measurement.tested else f"{measurement.interval.mean:.3f}"
-        for measurement in (found.higher, found.lower)
-    ]
-    if found.is_doubtful:
+    if found.starts:
+        return found.order.says, "stated", f"{100 * found.difference:+.2f} points of loss", ""
+    ends = [_percent(end) if end.tested else f"{end.interval.mean:.3f}" for end in found.ends]
+    if found.close:
         return found.order.says, "stated", f"{ends[0]} and {ends[1]}: too close to tell", ""
     return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
 

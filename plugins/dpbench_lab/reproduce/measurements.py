@@ -35,6 +35,30 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class RunFacts:
+    """How a number was measured, as far as a paper's protocol may differ; None for what an inspection does not have."""
+
+    data: str
+    network: str
+    learner: str | None = None
+    n: int | None = None  # private examples
+    settings: str | None = None  # how they were chosen
+    accountant: str | None = None
+    steps: int | None = None  # of all releases
+    seeds: int | None = None
+
+    @classmethod
+    def from_result(cls, result: Result) -> RunFacts:
+        """Return the facts of a result."""
+        spec = result.spec
+        return cls(
+            data=spec.dataset.name, network=spec.extractor.name, learner=spec.learner.name, n=result.task.private,
+            settings="no search" if result.search is None else f"{result.selection} search", accountant=spec.accountant,
+            steps=sum(use.steps for use in result.privacy.plan), seeds=len(result.seeds),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Measurement:
     """A measured number."""
 
@@ -43,6 +67,20 @@ class Measurement:
     today: bool  # whether this code sums and adds noise as the code did that measured it
     rate: Rate | None = None
     tested: int = 0  # test examples that one seed was scored on; 0 for what is not a share of any
+    chance: float = 0.0  # the accuracy of always guessing the largest class of the test split
+    facts: RunFacts | None = None
+
+    @classmethod
+    def from_result(cls, result: Result, at: Mapping[str, Any], rate: Rate | None = None) -> Measurement:
+        """Return the accuracy of a result or, beside a rate, its error."""
+        score, today = metric_interval(result, "error" if rate else "accuracy"), result.privacy.repeatable
+        task = result.task
+        return cls(at, score, today, rate, task.test, task.largest, RunFacts.from_result(result))
+
+    @property
+    def above_chance(self) -> bool:
+        """Whether the accuracy is above chance by its interval; true for what is not an accuracy."""
+        return not self.tested or self.interval.mean - self.margin > self.chance
 
     @property
     def margin(self) -> float:
@@ -66,11 +104,9 @@ def _sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> list[Mea
     for cell in found.grid.cells:
         result = found.folder.result(cell)
         if result:
-            rate = _rate(found.grid.plot, cell, result)
-            score = metric_interval(result, "error" if rate else "accuracy")
             varied = {axis: value for axis, value in cell.values.items() if "." in axis}  # options of components
-            at, today = varied | read_axis_values(cell.spec), result.privacy.repeatable
-            kept.append(Measurement(at, score, today, rate, result.task.test))
+            rate = _rate(found.grid.plot, cell, result)
+            kept.append(Measurement.from_result(result, varied | read_axis_values(cell.spec), rate))
     return kept
 
 
@@ -82,7 +118,7 @@ def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
 
 
 def read_axis_values(spec: Spec) -> dict[str, Any]:
-    """Return a spec's values on the axes that papers report."""
+    """Return the values that a spec has on the axes that papers report against."""
     fixed = spec.model_dump(mode="json", include=set(FIXED))
     plain = {
         axis: value["name"] if isinstance(value, Mapping) else value
@@ -100,7 +136,8 @@ def _inspection_measurements(study: Study, folder: Path) -> list[Measurement]:
         if inspection.separability is None or inspection.margins is None:
             continue
         values = inspection.separability.own.median if study.inspection == "xi" else inspection.margins.smallest[0]
+        facts = RunFacts(inspection.asked.dataset.name, inspection.asked.extractor.name)
         for k, value in zip(inspection.asked.k, values, strict=True):
-            at = {"dataset": inspection.asked.dataset.name, "extractor": inspection.asked.extractor.name, "k": float(k)}
-            kept.append(Measurement(at, Interval(mean=value, low=None, high=None), True))
+            at = {"dataset": facts.data, "extractor": facts.network, "k": float(k)}
+            kept.append(Measurement(at, Interval(mean=value, low=None, high=None), True, facts=facts))
     return kept

@@ -6,7 +6,7 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import FigureData
@@ -66,15 +66,11 @@ def _figure_view(site: Site, comparison: Comparison) -> FigureView:
         figure = figure_with_results(study.sweep, results)
         chart = _chart(figure) if figure.measured else None
         if not comparison.compared_count:  # of other defaults than those of today, or by the code before
-            comparison = compare(
-                study,
-                [
-                    Measurement(
-                        read_axis_values(result.spec), result.metrics["accuracy"], False, tested=result.task.test
-                    )
-                    for result in results
-                ],
-            )
+            found = [
+                replace(Measurement.from_result(result, read_axis_values(result.spec)), today=False)
+                for result in results
+            ]
+            comparison = compare(study, found)
     rows = [row for row in comparison_rows(comparison) if row[2]]
     return FigureView(comparison, chart, rows, comparison_remarks(comparison), count_compared(comparison))
 

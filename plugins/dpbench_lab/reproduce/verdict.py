@@ -1,18 +1,22 @@
 """Compare our numbers with a paper's, and give a verdict by one rule.
 
-The rule: a study *holds* if every number of the paper that was measured here is met within 2 points (at least met,
-less 2 points, where the paper says "more than"), and every order that it states without numbers is found here, by a
-difference beyond its 95% interval.
-It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, none is reversed beyond both
-95% intervals, and at least half lie the paper's way round beyond them.
-Otherwise it *does not hold*. Numbers that nobody measured here decide nothing; without any, it was *not run*.
-A study of a theorem's rate has the verdict of `rates`.
+A number or an order is *decided* if it was measured with the paper's learner, and each accuracy in it is above chance
+(always guessing the largest class) by its interval. A study of which something was measured and nothing is decided, or
+nothing of the learner that the paper proposes, is *cannot tell*.
+
+A study *holds* if every number of the paper is decided and met within 2 points (at least met, less 2 points, where the
+paper says "more than"), and every order that it states without numbers is found here, by a difference beyond its 95%
+interval. It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, none is reversed
+beyond both 95% intervals, and at least half lie the paper's way round beyond them. Both are *in part* where some of
+the paper's numbers or orders are not decided. Where none of our data is the paper's, orders alone are judged, and it
+*holds on other data* if all are found. Otherwise it *does not hold* (*on other data*). Without any measurement, it was
+*not run*. A study of a theorem's rate has the verdict of `rates`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -25,8 +29,10 @@ from dpbench_lab.reproduce.measurements import Measurement
 from dpbench_lab.reproduce.rates import RateReport, compare_with_rate
 
 Verdict = Literal[
-    "holds", "holds in order only", "holds up to a constant", "does not hold", "not run", "nothing to measure"
-]
+    "holds", "holds, in part", "holds in order only", "holds in order only, in part", "holds on other data",
+    "holds up to a constant", "does not hold", "does not hold on other data", "cannot tell", "not run",
+    "nothing to measure",
+]  # fmt: skip
 NEAR = 2.0  # points
 APART = 1.0  # points
 
@@ -37,6 +43,12 @@ class NumberComparison:
 
     point: Point
     ours: Measurement | None
+    doubts: tuple[str, ...] = ()  # why ours decides nothing
+
+    @property
+    def decided(self) -> bool:
+        """Whether our number may be held against the paper's."""
+        return self.ours is not None and not self.doubts
 
     @property
     def difference(self) -> float | None:
@@ -53,32 +65,42 @@ class NumberComparison:
 
 @dataclass(frozen=True)
 class OrderComparison:
-    """An order that the paper states, beside our two results; None for a result that was not measured."""
+    """An order that the paper states, beside our results; `ends` is empty if one of them was not measured."""
 
     order: OrderClaim
-    higher: Measurement | None
-    lower: Measurement | None
+    ends: tuple[Measurement, ...]  # what the paper says is higher, and lower
+    starts: tuple[Measurement, ...] = ()  # where losses are compared: the results that they are losses from
+    doubts: tuple[str, ...] = ()  # why ours decide nothing
+
+    @property
+    def decided(self) -> bool:
+        """Whether our results may be held against the order."""
+        return bool(self.ends) and not self.doubts
 
     @property
     def holds(self) -> bool | None:
-        """Whether our results are in the paper's order by more than chance explains."""
+        """Whether our results have the same order, further apart than chance explains; None if not measured."""
         return None if self.difference is None else self.difference > self._margin
 
     @property
-    def is_doubtful(self) -> bool:
+    def close(self) -> bool:
         """Whether chance alone could explain the difference between our results."""
         return self.difference is not None and abs(self.difference) <= self._margin
 
     @property
     def difference(self) -> float | None:
-        """Our result for the higher side of the paper's order, minus our result for the lower side."""
-        if self.higher is None or self.lower is None:
+        """Our result for what the paper says is higher, minus the other result."""
+        if not self.ends:
             return None
-        return self.higher.interval.mean - self.lower.interval.mean
+        higher, lower = (end.interval.mean for end in self.ends)
+        if self.starts:
+            before = [start.interval.mean for start in self.starts]
+            higher, lower = higher - before[0], lower - before[1]
+        return higher - lower
 
     @property
     def _margin(self) -> float:
-        return math.hypot(*(measurement.margin for measurement in (self.higher, self.lower) if measurement))
+        return math.hypot(*(measurement.margin for measurement in (*self.ends, *self.starts)))
 
 
 @dataclass(frozen=True)
@@ -93,16 +115,27 @@ class Comparison:
 
     @property
     def compared_count(self) -> int:
-        """The number of measured comparisons: the paper's numbers and orders, and cells beside a theorem's rate."""
-        stated = sum(row.ours is not None for row in self.rows) + sum(order.holds is not None for order in self.orders)
+        """The number of the paper's numbers and orders, and of cells beside a theorem's rate, that were measured."""
+        stated = sum(row.ours is not None for row in self.rows) + sum(bool(order.ends) for order in self.orders)
         return stated + (len(self.rated.cells) if self.rated else 0)
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """All measurements that are compared."""
+        found = [row.ours for row in self.rows if row.ours]
+        found += [measurement for order in self.orders for measurement in (*order.ends, *order.starts)]
+        return found + ([cell.measured for cell in self.rated.cells] if self.rated else [])
 
     @property
     def is_current(self) -> bool:
         """Whether all measurements are by the current code."""
-        found = [row.ours for row in self.rows] + [end for order in self.orders for end in (order.higher, order.lower)]
-        found += [cell.measured for cell in self.rated.cells] if self.rated else []
-        return all(measurement.today for measurement in found if measurement)
+        return all(measurement.today for measurement in self.measurements)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why measurements decide nothing, each reason once."""
+        found = [row.doubts for row in self.rows] + [order.doubts for order in self.orders]
+        return list(dict.fromkeys(doubt for doubts in found for doubt in doubts))
 
 
 def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
@@ -110,23 +143,45 @@ def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
     series = literature.read_literature().series
     points = [point for name in study.published for point in series[name].points]
     axes = {axis for point in points for axis in point.at}
-    rows = [NumberComparison(point, _best_measurement(_matches(point.at, axes, ours))) for point in points]
+    rows = [_compare_number(study, point, _best_measurement(_matches(point.at, axes, ours))) for point in points]
     rows += [NumberComparison(point, None) for name in study.other_features for point in series[name].points]
-    orders = tuple(_compare_order(order, ours) for order in study.orders)
+    orders = tuple(_compare_order(study, order, ours) for order in study.orders)
     against = compare_with_rate(study, ours)
     verdict = against.verdict if against else _verdict(study, rows, orders)
     return Comparison(study, tuple(rows), orders, against, verdict)
 
 
-def _compare_order(order: OrderClaim, ours: Sequence[Measurement]) -> OrderComparison:
+def _compare_number(study: Study, point: Point, ours: Measurement | None) -> NumberComparison:
+    return NumberComparison(point, ours, tuple(_doubts(study, ours)) if ours else ())
+
+
+def _compare_order(study: Study, order: OrderClaim, ours: Sequence[Measurement]) -> OrderComparison:
     axes = {*order.higher, *order.lower}
-    ends = [_best_measurement(_matches(at, axes, ours)) for at in (order.higher, order.lower)]
-    return OrderComparison(order, *ends)
+    contrasted = order.higher.get("extractor") != order.lower.get("extractor")
+    sides = [{**side, **order.loss_from} for side in (order.higher, order.lower)] if order.loss_from else []
+    found = [_best_measurement(_matches(side, axes, ours, contrasted)) for side in (order.higher, order.lower, *sides)]
+    kept = [measurement for measurement in found if measurement]
+    if len(kept) < len(found):
+        return OrderComparison(order, ())
+    doubts = [doubt for end in kept for doubt in _doubts(study, end, at_chance=order.at_chance and end is kept[1])]
+    return OrderComparison(order, tuple(kept[:2]), tuple(kept[2:]), tuple(doubts))
 
 
-def _matches(at: At, axes: set[str], ours: Sequence[Measurement]) -> list[Measurement]:
-    if at.get("extractor") not in {our.at.get("extractor") for our in ours}:
-        axes = axes - {"extractor"}  # another stands for the paper's, as the study says
+def _doubts(study: Study, ours: Measurement, at_chance: bool = False) -> Iterator[str]:
+    """Yield why a measurement decides nothing: another learner than the paper's, or an accuracy that is chance."""
+    learner = ours.facts.learner if ours.facts else None
+    if learner and study.protocol and study.protocol.learners and learner not in study.protocol.learners:
+        yield f"{learner} is not the paper's learner"
+    if not (ours.above_chance or at_chance):
+        yield (
+            f"{learner or 'a learner'} scores {100 * ours.interval.mean:.2f}, which is not clearly above the "
+            f"{100 * ours.chance:.2f} of always guessing the largest class"
+        )
+
+
+def _matches(at: At, axes: set[str], ours: Sequence[Measurement], contrasted: bool = False) -> list[Measurement]:
+    if not contrasted and at.get("extractor") not in {our.at.get("extractor") for our in ours}:
+        axes = axes - {"extractor"}  # another stands for the paper's, as the line of differences says
     return [our for our in ours if all(_is_same_value(at.get(axis), our.at, axis) for axis in axes)]
 
 
@@ -142,15 +197,32 @@ def _best_measurement(found: Sequence[Measurement]) -> Measurement | None:
 
 
 def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]) -> Verdict:
-    met = [row for row in rows if row.ours]
-    stated = [order.holds for order in orders if order.holds is not None]
-    if not met and not stated:
+    if not any(row.ours for row in rows) and not any(order.ends for order in orders):
         return "nothing to measure" if study.nothing else "not run"
-    if not all(stated):
+    met, found = [row for row in rows if row.decided], [order for order in orders if order.decided]
+    kept = [row.ours for row in met if row.ours] + [end for order in found for end in order.ends]
+    if not kept or not _has_own_learner(study, kept):
+        return "cannot tell"
+    near, agrees = all(row.agrees for row in met), all(order.holds for order in found)
+    if not _is_on_papers_data(study, kept):
+        agrees = agrees and len(found) == len(orders) > 0
+        return "holds on other data" if agrees else "does not hold on other data"
+    if not agrees or not (near or _has_paper_order(met) or (found and not _ordered_pairs(met))):
         return "does not hold"
-    if all(row.agrees for row in met):
-        return "holds"
-    return "holds in order only" if _has_paper_order(met) or (stated and not _ordered_pairs(met)) else "does not hold"
+    whole = len(met) == len(rows) and len(found) == len(orders)
+    if near:
+        return "holds" if whole else "holds, in part"
+    return "holds in order only" if whole else "holds in order only, in part"
+
+
+def _has_own_learner(study: Study, kept: Sequence[Measurement]) -> bool:
+    own = study.protocol.own if study.protocol else None
+    return own is None or any(our.facts is None or our.facts.learner in {None, own} for our in kept)
+
+
+def _is_on_papers_data(study: Study, kept: Sequence[Measurement]) -> bool:
+    known = study.protocol.data if study.protocol else ()
+    return not known or any(our.facts is None or our.facts.data in known for our in kept)
 
 
 def _ordered_pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:

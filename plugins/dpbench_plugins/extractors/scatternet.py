@@ -152,7 +152,7 @@ class ScatterNetLinear(ProbeLearner):
         "steps": (60, 120, 360),
     }
     paper_space = {
-        "sample_rate": tuple(batch / 50_000 for batch in (512, 1024, 2048, 4096, 8192, 16_384)),
+        "batch": (512, 1024, 2048, 4096, 8192, 16_384),
         "learning_rate": (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
         "groups": (9, 27, 81),
     }

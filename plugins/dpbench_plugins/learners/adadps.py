@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpbench import (
     Budget,
@@ -27,6 +27,7 @@ from dpbench import (
     standardisation,
     travel,
 )
+from dpbench_plugins.learners.published_grids import PUBLIC_SHARES
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +43,9 @@ class AdaDPS(Learner):
     keep their meaning. Each private gradient is divided by A, then clipped, and then noise is added. The number of
     steps and the learning rate follow from the budget (`travel`). AdaDPS needs public labels, so the protocol must
     provide them; compare its results only with others that use public labels.
+
+    `paper_space` is the grid of PILLAR's comparison (appendix B.5). Appendix C counts three times its 1,440 settings,
+    for micro-batches of 2, 4 and 32. It gives no momentum, and the authors' code has none.
 
     Differences from the authors' code: this learner has no micro-batches (they average examples before clipping, so
     that one record can move the sum by twice the clip), draws Poisson samples, uses moments of per-example gradients
@@ -60,7 +64,9 @@ class AdaDPS(Learner):
         "epsilon_c": (10.0, 1.0, 0.1, 1e-3, 1e-5, 1e-7),
         "learning_rate": (0.01, 0.1, 1.0),
         "steps": (500, 1000, 2500, 3000, 5000, 6000, 7500, 10000),
-        "sample_rate": (32 / 45000, 64 / 45000, 128 / 45000, 512 / 45000, 1024 / 45000),
+        "batch": (32, 64, 128, 512, 1024),
+        "public_share": PUBLIC_SHARES,
+        "momentum": (0.0,),
     }
 
     epsilon_c: float = setting(0.1, gt=0, lt=math.inf, says="constant added to the preconditioner")
@@ -71,6 +77,16 @@ class AdaDPS(Learner):
     momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
     clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
     init: Literal["zero", "uniform"] = setting("zero", says="initial weights of the head")
+    batch: int | None = setting(
+        None, ge=1, says="expected batch size, in place of sample_rate", added=True, kw_only=True
+    )
+    public_share: float = setting(
+        1.0, gt=0, le=1, says="public examples used, as a share of all training examples", added=True, kw_only=True
+    )
+
+    def resolve_batch(self, task: Task) -> Self:
+        """Return the learner with the sample rate of its expected batch."""
+        return replace(self, batch=None, sample_rate=min(1.0, self.batch / task.size)) if self.batch else self
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate."""
@@ -83,11 +99,17 @@ class AdaDPS(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head on standardised features, dividing gradients by the latest public preconditioner."""
+        import torch
+
         labels = public.y
         if labels is None or len(labels) < 2:
             raise SpecError("Learner 'adadps' needs labelled public data. Add --public-labels and a public split.")
         standardise = standardisation(public.x)
         features = standardise(public.x)
+        if self.public_share < 1:
+            used = max(1, round(self.public_share * (curator.task.size + len(labels))))
+            drawn = torch.randperm(len(labels), generator=generator)[:used].to(labels.device)
+            features, labels = features[drawn], labels[drawn]
         latest: list[Tensor] = []
 
         def scale(head: Tensor, step: int) -> Tensor:

@@ -19,6 +19,7 @@ from dpbench import (
     travel,
     unit_norm,
 )
+from dpbench_plugins.learners.published_grids import LINEAR_GRID, LINEAR_SETTINGS
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +34,7 @@ class DPSGD(ProbeLearner):
     deviation of public features, as the authors of PILLAR do for this baseline; `norm` divides them by the example's
     own norm; `none` leaves them as they are. By default, every step uses the full batch and momentum, so there is no
     batch size to search for. `steps` and `learning_rate` follow from the budget (`travel`). `dp-sgd:paper` is a setting
-    of the paper (batch 1,024 of 45,000), and `paper_space` is its grid (appendix B.1).
+    of that paper (batches of 1,024), and `paper_space` is its grid (appendix B.1).
 
     Differences from the authors' code: Poisson samples, as the accountant assumes; division by the expected batch size;
     and no augmentation of public features.
@@ -45,21 +46,8 @@ class DPSGD(ProbeLearner):
         "learning_rate": (0.03, 0.1, 0.3, 1.0, 3.0),
         "steps": (20, 30, 60, 100),
     }
-    paper_space = {
-        "sample_rate": (128 / 45000, 512 / 45000, 1024 / 45000),
-        "learning_rate": (0.01, 0.1, 1.0),
-        "steps": (500, 1000, 3000, 5000, 6000),
-        "momentum": (0.0,),
-        "init": ("uniform",),
-    }
-
-    paper = {
-        "sample_rate": 1024 / 45000,
-        "steps": 1000,
-        "learning_rate": 0.1,
-        "momentum": 0.0,
-        "init": "uniform",
-    }
+    paper_space = LINEAR_GRID
+    paper = LINEAR_SETTINGS
 
     scaling: Literal["public", "norm", "none"] = setting(
         "public", says="how features are scaled first: by public statistics, by their own norm, or not at all"

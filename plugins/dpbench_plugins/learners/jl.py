@@ -22,6 +22,7 @@ from dpbench import (
     travel,
     unit_norm,
 )
+from dpbench_plugins.learners.published_grids import COMPONENTS, LINEAR_GRID, LINEAR_SETTINGS
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ class JL(ProbeLearner):
     it costs no privacy. Features are first standardised with public statistics, as PILLAR's authors do for all their
     baselines; `scaling=norm` needs no public data. `k` is 400, or the number of features if that is smaller: a larger
     `k` hardly increases the noise of a score, and it distorts less. Steps and learning rate are those of dp-sgd.
-    `jl:paper` is a setting from PILLAR's comparison.
+    `jl:paper` is a setting from PILLAR's comparison, which searches the same k and grid as for PILLAR (appendix B.5).
 
     The differences from the authors' code are those of dp-sgd. Their projection is scikit-learn's, which has the same
     distribution.
@@ -49,23 +50,8 @@ class JL(ProbeLearner):
         "learning_rate": (0.03, 0.1, 0.3, 1.0, 3.0),
         "steps": (20, 30, 60, 100),
     }
-    paper_space = {
-        "k": (10, 20, 40, 80, 120, 200, 280, 400, 520),
-        "sample_rate": (128 / 45000, 512 / 45000, 1024 / 45000),
-        "learning_rate": (0.01, 0.1, 1.0),
-        "steps": (500, 1000, 3000, 5000, 6000),
-        "momentum": (0.0,),
-        "init": ("uniform",),
-    }
-
-    paper = {
-        "k": 40,
-        "sample_rate": 1024 / 45000,
-        "steps": 1000,
-        "learning_rate": 0.1,
-        "momentum": 0.0,
-        "init": "uniform",
-    }
+    paper_space = {"k": COMPONENTS, **LINEAR_GRID}
+    paper = {"k": 40, **LINEAR_SETTINGS}
 
     k: int | None = setting(None, ge=1, says="dimensions of the random projection")
     scaling: Literal["public", "norm", "none"] = setting(

@@ -163,3 +163,11 @@ def test_a_score_that_a_guess_would_have_is_said_to_be_none(tmp_path: Path, caps
 def test_a_rate_or_clip_of_nothing_is_refused_by_name(wrong: dict[str, float], said: str, capsys: Output) -> None:
     ((name, value),) = wrong.items()
     assert said in refusal(capsys, "run", "--learner", f"pillar:{name}={value}", "--seeds", "1")
+
+
+def test_grids_of_the_paper_have_as_many_settings_as_it_counts() -> None:
+    found = {learner: math.prod(map(len, learner.paper_space.values())) for learner in (DPSGD, Pillar, JL, GEP, AdaDPS)}
+    assert found[GEP] == 3528
+    assert found[AdaDPS] * 3 == 4320  # times its three sizes of micro-batches
+    assert found[DPSGD] * 9 == 405  # times the numbers of dimensions, of which the authors' runs have eleven
+    assert found[Pillar] == found[JL] == found[DPSGD] * 11

@@ -242,3 +242,15 @@ def test_a_subspace_that_cannot_be_is_refused_in_one_line(capsys: Any, tmp_path:
     message = refusal(capsys, *arguments)
     assert said in message
     assert "Set gep:k=..." in message
+
+
+def test_a_public_share_counts_all_training_examples_and_cuts_k_to_them() -> None:
+    features, task = torch.arange(100.0).reshape(100, 1).repeat(1, 4), Task((4,), 3, 900, torch.device("cpu"))
+    learner = GEP(k=50, public_share=0.01)
+    assert len(learner._choose_anchors(features, task, _draw(0))) == 10
+    assert len(GEP(k=10)._choose_anchors(features, task, _draw(0))) == 15  # as many as there are parameters
+    rows = private_rows(n=900, d=4)
+    settled = dataclasses.replace(learner, steps=2).settle(task, BUDGET)
+    public = PublicData(torch.randn(100, 4, generator=_draw(1)), None)
+    curator = curator_over(rows, settled.plan(task, BUDGET), sigma=0.0)
+    assert settled.fit(curator.handle(), public, _draw(2))(public.x).shape[0] == 100

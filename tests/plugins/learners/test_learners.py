@@ -60,6 +60,23 @@ def test_adadps_refreshes_the_preconditioner_as_often_as_asked(monkeypatch: pyte
     assert not torch.equal(heads[1], heads[2])
 
 
+def test_adadps_reads_its_public_share_of_all_training_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Tensor] = []
+    honest = dpbench_adadps.preconditioner
+
+    def recorded(head: Tensor, x: Tensor, y: Tensor, epsilon_c: float) -> Tensor:
+        read.append(x)
+        return honest(head, x, y, epsilon_c)
+
+    monkeypatch.setattr(dpbench_adadps, "preconditioner", recorded)
+    learner = dpbench_adadps.AdaDPS(steps=1, public_share=0.1, batch=10).settle(TASK, BUDGET)
+    assert learner.sample_rate == 10 / TASK.size
+    rows = private_rows(n=50, d=6)
+    curator = curator_over(rows, learner.plan(TASK, BUDGET))
+    learner.fit(curator.handle(), PublicData(rows.x, rows.y), torch.Generator())
+    assert [len(x) for x in read] == [round(0.1 * (curator.handle().task.size + 50))]
+
+
 @pytest.mark.parametrize("share", [0.001, 0.0037, 0.3])
 @pytest.mark.parametrize("steps", [10, 100])
 def test_dp_raft_spends_the_stated_share_on_the_mean(share: float, steps: int) -> None:

@@ -33,6 +33,7 @@ class DPRandP(NetworkLearner):
     From there on, phase II is fixed and phase III grows with epsilon along Table 13. It is planned in instalments, one
     for each row of the table that epsilon reaches. The steps of phase III are the total of the last row reached less
     the steps of phase II, and its learning rate is also that of the last row reached.
+    `paper_space` has the steps of phase II of Figure 6 (appendix E) up to 240, and the learning rates of Table 13.
 
     `phase2_trains` says what phase II trains. The paper trains the head; the authors' code also trains the final
     GroupNorm, and so does the default. Differences from that code: the sample rate is 4,096 / 50,000 as accounted

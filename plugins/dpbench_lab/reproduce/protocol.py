@@ -1,0 +1,78 @@
+"""A paper's protocol, and one line that says how our runs differ from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from dpbench.support.validation import Record
+
+if TYPE_CHECKING:
+    from dpbench_lab.reproduce.measurements import RunFacts
+
+PARTS = ("data", "network", "learners", "n", "settings", "accountant", "steps", "seeds")
+
+
+class PublishedProtocol(Record):
+    """What a paper states of the runs behind a table or figure; what it does not state is left out."""
+
+    data: tuple[str, ...] = ()  # names of datasets, as here
+    network: tuple[str, ...] = ()  # names of extractors, as here
+    learners: tuple[str, ...] = ()  # names of learners here that run the paper's algorithms
+    own: str | None = None  # the learner that the paper proposes
+    n: Mapping[str, int] = {}  # dataset -> private examples
+    settings: str | None = None  # how they were chosen
+    accountant: str | None = None
+    steps: tuple[int, ...] = ()  # the fewest and the most
+    seeds: int | None = None
+
+
+def describe_differences(protocol: PublishedProtocol | None, runs: Iterable[RunFacts]) -> str:
+    """Return one line on data, network, learners, n, grid, accountant, steps and seeds; empty if nothing was run.
+
+    Each part that differs has our value and then the paper's in brackets. Without a protocol, as for a theorem, the
+    line has all of our values.
+    """
+    kept, paper = tuple(runs), protocol or PublishedProtocol()
+    if not kept:
+        return ""
+    ours = [
+        _distinct(run.data for run in kept), _distinct(run.network for run in kept),
+        _distinct(run.learner for run in kept), _sizes(kept), _distinct(run.settings for run in kept),
+        _distinct(run.accountant for run in kept), _extent(run.steps for run in kept),
+        _extent(run.seeds for run in kept),
+    ]  # fmt: skip
+    known = {name: size for name, size in paper.n.items() if name in paper.data}
+    sizes = {name: size for name, size in known.items() if name in ours[0]} or known
+    theirs = [
+        paper.data, paper.network, paper.learners, _distinct(f"{n:,} of {name}" for name, n in sizes.items()),
+        _distinct([paper.settings]), _distinct([paper.accountant]), _extent(paper.steps), _extent([paper.seeds]),
+    ]  # fmt: skip
+    if protocol is None:
+        parts = [f"{name} {', '.join(mine)}" for name, mine in zip(PARTS, ours, strict=True) if mine]
+        return f"Run with {'; '.join(parts)}. The theorem fixes no experiment."
+    parts = [
+        f"{name} {', '.join(mine)} ({', '.join(stated) or 'not stated'})"
+        for name, mine, stated in zip(PARTS, ours, theirs, strict=True)
+        if mine and set(mine) != set(stated)
+    ]
+    return f"Here (and in the paper): {'; '.join(parts)}." if parts else "No difference from the paper's protocol."
+
+
+def _distinct(values: Iterable[str | None]) -> list[str]:
+    return sorted({value for value in values if value is not None})
+
+
+def _sizes(runs: Iterable[RunFacts]) -> list[str]:
+    sizes: dict[str, list[int | None]] = {}
+    for run in runs:
+        sizes.setdefault(run.data, []).append(run.n)
+    return [f"{extent} of {name}" for name, found in sorted(sizes.items()) for extent in _extent(found)]
+
+
+def _extent(values: Iterable[int | None]) -> list[str]:
+    known = [value for value in values if value is not None]
+    if not known:
+        return []
+    least, most = min(known), max(known)
+    return [f"{least:,}" if least == most else f"{least:,} to {most:,}"]

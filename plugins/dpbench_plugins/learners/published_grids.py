@@ -1,0 +1,28 @@
+"""The grids of PILLAR's experiments (Pinto, Hu, Yang, Sanyal 2023, arXiv:2306.03962), which four learners share."""
+
+from __future__ import annotations
+
+COMPONENTS = (40, 120, 200, 280, 360, 440, 520, 768, 1028, 1284, 1540)
+"""Numbers of dimensions: those of the authors' runs.
+
+The paper prints no list. Its appendix C counts 405 runs, 9 numbers for each of the 45 settings of `LINEAR_GRID`.
+The axes of its figures have ticks at 40, 520, 1,284 and 2,048; 2,048 is all features of ResNet-50, which is dp-sgd.
+"""
+
+LINEAR_GRID = {
+    "batch": (128, 512, 1024),
+    "learning_rate": (0.01, 0.1, 1.0),
+    "steps": (500, 1000, 3000, 5000, 6000),
+    "momentum": (0.0,),
+    "init": ("uniform",),
+}
+"""Appendix B.1: steps, batches, learning rates, no momentum. The head starts as torch's layers do in the authors' code.
+
+That code also has values outside this grid: learning rate 0.001, 20,000 and 40,000 steps, batches of 64 and 256.
+"""
+
+LINEAR_SETTINGS = {"batch": 1024, "steps": 1000, "learning_rate": 0.1, "momentum": 0.0, "init": "uniform"}
+"""One of the settings of `LINEAR_GRID`. The paper does not print the settings that its search chose."""
+
+PUBLIC_SHARES = (0.001, 0.0001)
+"""Appendix B.5: the public share of the data for GEP and AdaDPS. Section 4.2 says a tenth, for all that use any."""

@@ -139,7 +139,7 @@ class SubmissionChecker:
         for board in matches:
             others = [entry for entry in self._list_checked(board) if entry.stored.path.name != file.name]
             (placed,) = review_files([ResultFile(file, str(file), board, filed=False)], self.known).results
-            if not (placed := check_against_board(placed, others)).ok:
+            if not (placed := check_against_board(placed, others, self.known)).ok:
                 return placed, []
             after[board] = [*others, placed]
         self._held |= after

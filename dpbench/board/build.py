@@ -19,7 +19,14 @@ from pydantic_core import core_schema
 
 from dpbench.analysis.paired import collect_ranking_scores, compare_entries
 from dpbench.board.distance import compute_distances
-from dpbench.board.entry import Candidate, make_candidate, make_entry, select_scores, uses_challenge_seeds
+from dpbench.board.entry import (
+    Candidate,
+    limit_entries,
+    make_candidate,
+    make_entry,
+    select_scores,
+    uses_challenge_seeds,
+)
 from dpbench.board.exchange import compute_worth, find_curve_complaints, read_curve
 from dpbench.board.folder import read_boards
 from dpbench.board.gap import compute_gap
@@ -175,6 +182,8 @@ class _Shared:
 def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) -> Standing:
     candidates = [_collect_records(result, board, shared) for result in results]
     challenged = uses_challenge_seeds(candidates)
+    if challenged:
+        candidates = limit_entries(candidates, board.metric)
     entries = [_make_scored_entry(candidate, board, challenged, shared) for candidate in candidates]
     entries.sort(key=lambda pair: (-entry_sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]

@@ -1,11 +1,11 @@
 """Make the entry of a result on a board: its role, its trust, and the command that repeats it.
 
-A board is ranked by challenge seeds once every entry whose seeds the project has reproduced has a challenge record;
+A board is ranked by challenge seeds once most entries whose seeds the project has reproduced have a challenge record;
 then an entry without one waits unranked. Otherwise the board is ranked by the seeds that submitters chose. A submission
-brings neither kind of record, so it cannot move a board from one to the other.
+brings neither kind of record, and no learner that fails with challenge seeds alone moves a board back.
 
-A learner of another distribution than dpbench's has no rank before its source is on record and has run here: anybody
-can invent a distribution, its learners and their scores.
+A result with a component of another distribution than dpbench's has no rank before the component's source is on record
+and has run here: anybody can invent a distribution, its components and their scores.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any, Literal
 from dpbench.analysis.rows import collect_facts, read_origin
 from dpbench.analysis.word import list_unchecked_claims
 from dpbench.board.index import AuditSummary, ChallengeSummary, Entry, Reads, RerunSummary, Role, Trust
+from dpbench.board.ranking import entry_sort_value
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations, InstalledComponent
 from dpbench.board.verify.verdict import is_reproduced
 from dpbench.records.audit import Audit
 from dpbench.records.board import Board
 from dpbench.records.challenge import Challenge, replace_seeds
-from dpbench.records.identity import find_learner_digest
+from dpbench.records.identity import find_code_digest, find_learner_digest, identify_learner
 from dpbench.records.protocol import Protocol
 from dpbench.records.provenance import HARNESS
 from dpbench.records.rerun import Rerun
@@ -67,7 +68,7 @@ def make_candidate(
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
     role, why = _assign_role(result, board, known)
     found = Candidate(checked, result, role, why, agrees, passed, challenge)
-    if role == "entry" and (missing := _explain_foreign_learner(found)):
+    if role == "entry" and (missing := _explain_foreign_components(found)):
         found = dataclasses.replace(found, role="unranked", why=missing)
     return found
 
@@ -75,8 +76,35 @@ def make_candidate(
 def uses_challenge_seeds(candidates: Sequence[Candidate]) -> bool:
     """Return whether a board is ranked by challenge seeds; see the module."""
     entries = [candidate for candidate in candidates if candidate.role == "entry"]
-    missing = any(candidate.reproduced and candidate.challenge is None for candidate in entries)
-    return not missing and any(candidate.challenge is not None for candidate in entries)
+    missing = sum(candidate.reproduced and candidate.challenge is None for candidate in entries)
+    return sum(candidate.challenge is not None for candidate in entries) > missing
+
+
+def limit_entries(candidates: Sequence[Candidate], metric: str) -> list[Candidate]:
+    """Return the candidates of a board with challenge seeds, of which a learner has one entry for each rule.
+
+    Each entry has challenge seeds of its own, so the best of many entries by these would be the one with the kindest
+    noise. The entry is therefore the best by the submitter's seeds, which were on record before challenge seeds were.
+    """
+    best: dict[tuple[str, ...], Candidate] = {}
+    for candidate in sorted(candidates, key=lambda found: -entry_sort_value(found.result, metric)):
+        if _has_challenge(candidate):
+            best.setdefault(_identify_rule(candidate), candidate)
+    return [
+        dataclasses.replace(found, role="unranked", why=FURTHER_ENTRY_REASON)
+        if _has_challenge(found) and best[_identify_rule(found)] is not found
+        else found
+        for found in candidates
+    ]
+
+
+def _has_challenge(candidate: Candidate) -> bool:
+    return candidate.role == "entry" and candidate.challenge is not None
+
+
+def _identify_rule(candidate: Candidate) -> tuple[str, ...]:
+    learner = identify_learner(candidate.result)
+    return learner.name, learner.family, candidate.result.selection
 
 
 def select_scores(candidate: Candidate, challenged: bool) -> Result:
@@ -113,17 +141,19 @@ def make_entry(candidate: Candidate, board: Board, known: Expectations, label: s
     )  # fmt: skip
 
 
-def _explain_foreign_learner(candidate: Candidate) -> str:
-    """Explain why a learner of another distribution has no rank yet; "" if its source is on record and has run here."""
-    provenance, distribution = candidate.result.provenance, candidate.result.components["learner"].distribution
-    if distribution == HARNESS:
-        return ""
-    if distribution not in provenance.get("sources", {}) or not find_learner_digest(provenance):
-        return f"the source of its learner, of {distribution}, is not on record"
+def _explain_foreign_components(candidate: Candidate) -> str:
+    """Explain why a result with components of other distributions has no rank yet; "" if their sources ran here."""
+    provenance = candidate.result.provenance
     ran = [record.provenance for record in (candidate.again, candidate.challenge) if record is not None]
-    same = any(find_learner_digest(made) == find_learner_digest(provenance) for made in ran)
-    if not (same and (candidate.reproduced or candidate.challenge)):
-        return f"the source of its learner, of {distribution}, has not run here yet"
+    for role, origin in candidate.result.components.items():
+        if origin.distribution == HARNESS:
+            continue
+        whose, digest = f"the source of its {role}, of {origin.distribution},", find_code_digest(provenance, role)
+        if origin.distribution not in provenance.get("sources", {}) or not digest:
+            return f"{whose} is not on record"
+        same = any(find_code_digest(made, role) == digest for made in ran)
+        if not (same and (candidate.reproduced or candidate.challenge)):
+            return f"{whose} has not run here yet"
     return ""
 
 
@@ -177,6 +207,7 @@ def _assign_non_private_role(result: Result, known: Expectations) -> tuple[Role,
     return "unranked", "it has no privacy, and its learner is not a reference"
 
 
+FURTHER_ENTRY_REASON = "another entry of its learner and rule is better by the submitters' seeds"
 SECURE_NOISE_REASON = (
     "its noise was secure and cannot be drawn again, so no re-run can tell it from the best of many runs, or from runs "
     "with less noise"

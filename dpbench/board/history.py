@@ -69,9 +69,9 @@ def _list_filings(folder: Path, board: str, tip: str) -> Mapping[tuple[str, str]
     evidence = {blob: list(_read_evidence(blobs[blob], raw)) for blob, raw in _read_blobs(folder, blobs)}
     found: dict[tuple[str, str], str] = {}
     for commit in log:
-        for blob in trees[commit].values():
-            for filed in evidence[blob]:
-                found.setdefault(filed, commit)
+        for file, blob in trees[commit].items():
+            for name, digest in evidence[blob]:
+                found.setdefault((name if file == ARCHIVE else file, digest), commit)
     return found
 
 

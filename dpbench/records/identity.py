@@ -7,6 +7,7 @@ name, the distribution that brings it, and the digest of its source.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,7 +59,16 @@ class LearnerIdentity:
     @property
     def family(self) -> str:
         """What counts once in a family of tests: a learner of dpbench, or all learners of another distribution."""
-        return self.name if self.own else f"{self.distribution} "
+        return self.name if self.own else f"{normalise_distribution(self.distribution)} "
+
+
+def normalise_distribution(name: str) -> str:
+    """Return the name under which package indexes know a distribution, however it is spelled.
+
+    >>> normalise_distribution("My_Learner")
+    'my-learner'
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def identify_learner(result: Result) -> LearnerIdentity:
@@ -70,8 +80,13 @@ def identify_learner(result: Result) -> LearnerIdentity:
 
 def find_learner_digest(provenance: Mapping[str, object]) -> str:
     """Return the digest of the learner's code in the provenance of a record; empty if it has none."""
+    return find_code_digest(provenance, "learner")
+
+
+def find_code_digest(provenance: Mapping[str, object], role: str) -> str:
+    """Return the digest of a component's code in the provenance of a record; empty if it has none."""
     code = provenance.get("code")
-    return str(code.get("learner") or "") if isinstance(code, Mapping) else ""
+    return str(code.get(role) or "") if isinstance(code, Mapping) else ""
 
 
 def label_learners(learners: Iterable[LearnerIdentity]) -> dict[LearnerIdentity, str]:

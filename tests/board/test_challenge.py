@@ -165,6 +165,14 @@ def test_a_record_that_was_changed_is_named_and_one_of_an_earlier_result_is_left
     assert find_challenge_complaints([filed_result(root)], root) == []
 
 
+def test_the_record_of_another_result_in_its_place_is_named(root: Path) -> None:
+    """Left alone, it would hide the packed record, and the board would go back to the submitters' seeds."""
+    change(root, "digest", "0" * 64)
+    change(root, "content", "0" * 64)
+    (found,) = find_challenge_complaints([filed_result(root)], root)
+    assert (found.field, found.said) == ("digest", "the record is of another result: remove it")
+
+
 def test_seeds_that_were_chosen_for_their_scores_are_named(root: Path) -> None:
     record = json.loads(challenge_path(filed_result(root).stored, root).read_text(encoding="utf-8"))
     content, filed = json.loads(boards.file_of(root, LEARNER).read_text(encoding="utf-8")), filed_result(root)

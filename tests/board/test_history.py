@@ -49,6 +49,14 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path)
 
 
+def test_a_copy_under_another_name_takes_no_filing_commit_away(repository: Repository) -> None:
+    repository.write("a" * 64)
+    first = repository.commit("file")
+    (repository.board / "zz-digits-0.json").write_bytes((repository.board / FILE).read_bytes())
+    repository.commit("copy")
+    assert repository.filed("a" * 64) == first
+
+
 def test_it_is_the_first_commit_that_has_the_evidence_wherever_it_lies_later(repository: Repository) -> None:
     assert repository.filed("a" * 64) is None
     repository.write("a" * 64)

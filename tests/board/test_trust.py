@@ -12,11 +12,15 @@ import pytest
 from dpbench import registry
 from dpbench.analysis.paired import Scores
 from dpbench.board import build
-from dpbench.board.folder import locate_result
+from dpbench.board.entry import FURTHER_ENTRY_REASON, Candidate, limit_entries, uses_challenge_seeds
+from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.index import Entry, Index
 from dpbench.board.ranking import compute_corrected_ranks, correct_by_learner
+from dpbench.board.verify.checks import CheckedFile
+from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import find_rerun_complaints
 from dpbench.records.board import find_board
+from dpbench.records.challenge import Challenge
 from dpbench.records.checksums import compute_seal
 from dpbench.records.identity import LearnerIdentity
 from dpbench.records.provenance import HARNESS
@@ -97,6 +101,28 @@ def test_a_learner_whose_source_nobody_ran_has_no_rank(root: Path, source: bool,
     assert (entry.role, entry.rank, entry.why) == ("unranked", None, why)
 
 
+@pytest.mark.parametrize("role", ["extractor", "dataset"])
+def test_a_built_in_learner_on_data_of_a_source_that_nobody_ran_has_no_rank(root: Path, role: str) -> None:
+    content = json.loads(impostor(root).model_dump_json())
+    content["components"][role] = {"plugin": "x", "distribution": "dpbench-x", "version": "1"}
+    boards.write([boards.result_of(content)], root / "results" / BOARD)
+    entry = entry_of(built(root), PRO)
+    why = f"the source of its {role}, of dpbench-x, is not on record"
+    assert (entry.role, entry.rank, entry.why) == ("unranked", None, why)
+
+
+@pytest.mark.parametrize(
+    ("having", "lacking", "challenged"), [(0, 2, False), (1, 0, True), (3, 1, True), (1, 3, False)]
+)
+def test_a_learner_that_fails_with_challenge_seeds_moves_no_board(having: int, lacking: int, challenged: bool) -> None:
+    result = next(boards.made(find_board(BOARD), 2, seed=1))
+    again = boards.reproduced(result)
+    checked = CheckedFile(ResultFile(Path(), "", BOARD), ())
+    records = [Challenge.model_construct(seeds=())] * having + [None] * lacking
+    filed = [Candidate(checked, result, "entry", "", again, None, record) for record in records]
+    assert uses_challenge_seeds(filed) is challenged
+
+
 def test_a_learner_from_elsewhere_is_ranked_once_its_source_has_run(root: Path) -> None:
     impostor(root)
     entry = entry_of(built(root), PRO)
@@ -112,6 +138,54 @@ def test_a_record_of_a_rerun_by_other_code_is_named_where_it_claims_the_same(roo
     stored = locate_result(root / "results" / BOARD / result.file_name, root)
     (found,) = find_rerun_complaints(stored, result, root)
     assert found.field == "provenance.code.learner"
+
+
+@pytest.mark.parametrize(
+    "name", ["dpbench_vision", "Dpbench-Vision", "dpbench.vision", f"{HARNESS} ", "dpbench\u2011vision"]
+)
+def test_no_distribution_has_the_name_of_dpbench_in_another_spelling(root: Path, name: str) -> None:
+    content = json.loads(impostor(root).model_dump_json())
+    content["components"]["learner"]["distribution"] = name
+    content["provenance"]["sources"] = {name: SOURCE}
+    boards.write([boards.result_of(content)], root / "results" / BOARD)
+    found = build.verify_leaderboard(root, Expectations.read(root, registry.load())).complaints
+    assert "components.learner.distribution" in [complaint.field for complaint in found]
+
+
+def test_spellings_of_one_distribution_count_once() -> None:
+    families = {LearnerIdentity("a", name, "").family for name in ("My_Learners", "my-learners", "my.learners")}
+    assert len(families) == 1
+
+
+def test_a_result_cannot_be_filed_again_under_another_spelling_of_its_spec(root: Path) -> None:
+    """Each file would have challenge seeds of its own, and the best of eight stands points above their mean."""
+    first = impostor(root)
+    content = json.loads(first.model_dump_json())
+    content["spec"]["extractor"]["options"] = {"flat": True}  # as it is where the spec leaves it out
+    again = boards.result_of(content)
+    assert again.file_name != first.file_name
+    boards.write([again], root / "results" / BOARD)
+    (found,) = build.verify_leaderboard(root, Expectations.read(root, registry.load())).complaints
+    assert found.field == "spec" and "has the same learner, settings and rule" in found.said
+
+
+def test_of_many_settings_of_a_learner_the_submitters_seeds_choose_and_not_the_challenge(root: Path) -> None:
+    """A setting can differ by a millionth, so that its challenge seeds are one more draw of the same noise."""
+    results = sorted(boards.synthetic(find_board(BOARD), 6, seed=1), key=lambda found: -found.metrics["accuracy"].mean)
+    names = {"learner": results[0].spec.learner, "search": None}
+    variants = [
+        result.model_copy(update={"spec": result.spec.model_copy(update=names), "selection": "default"})
+        for result in results[1:4]
+    ]
+    challenge = Challenge.model_construct(seeds=())
+    checked = CheckedFile(ResultFile(root, "", BOARD), ())
+    waiting = Candidate(checked, variants[0], "entry", "", None, None, None)
+    filed = [Candidate(checked, variant, "entry", "", None, None, challenge) for variant in reversed(variants)]
+    kept = limit_entries([*filed, waiting], "accuracy")
+    assert [(found.role, found.result) for found in kept] == [
+        ("unranked", variants[2]), ("unranked", variants[1]), ("entry", variants[0]), ("entry", variants[0]),
+    ]  # fmt: skip
+    assert {found.why for found in kept[:2]} == {FURTHER_ENTRY_REASON}
 
 
 WIGGLE = np.array([[1, -1, 0, 0, 0], [0, 1, -1, 0, 0], [0, 0, 1, -1, 0]]) * 0.01

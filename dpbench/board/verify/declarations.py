@@ -11,6 +11,7 @@ from typing import Any
 from dpbench.board.verify.expectations import FieldComplaints, InstalledComponent
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsilon
+from dpbench.records.identity import normalise_distribution
 from dpbench.records.overlap import MAX_LEFT_OUT, find_excess_overlap
 from dpbench.records.provenance import HARNESS, current_date
 from dpbench.records.result import Result
@@ -194,6 +195,8 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
     yield from _check_sources(result)
 
 
+_DISTRIBUTION = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,78}[A-Za-z0-9])?"  # names that a package can have
+
 # Of a repository, without a password: https has no use for a name either.
 _ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}"
 
@@ -307,6 +310,13 @@ def _check_component(
     stated, part = result.components[role], result.spec.roles[role]
     here = installed.get((component_kind(role), part.name))
     version = result.provenance.get("dpbench")
+    spelled = stated.distribution == HARNESS or normalise_distribution(stated.distribution) != HARNESS
+    if not (spelled and re.fullmatch(_DISTRIBUTION, stated.distribution)):
+        yield (
+            f"components.{role}.distribution",
+            f"expected the name of a package, and {HARNESS} spelled so, got {stated.distribution[:80]!r}",
+        )
+        return
     if stated.distribution == HARNESS and stated.version != version:
         yield f"components.{role}.version", f"expected {version}, that of {HARNESS} itself, got {stated.version[:80]!r}"
     if stated.distribution == HARNESS and (here is None or here.distribution != HARNESS):

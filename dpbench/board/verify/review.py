@@ -20,8 +20,10 @@ from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.plan_check import check_learner_plan
 from dpbench.errors import Complaint
+from dpbench.records.identity import identify_learner
 from dpbench.records.result import Result
 from dpbench.records.tolerance import is_close
+from dpbench.support.files import canonical_digest
 from dpbench.support.processes import collect_rarely, process_pool
 from dpbench.support.progress import track
 
@@ -78,12 +80,12 @@ def review_files(stored: Sequence[ResultFile], known: Expectations) -> Review:
         derived = track(mapped(derive_epsilon, questions), "Deriving ε", len(questions))
         answers = dict(zip(questions, derived, strict=True))
     planned = _check_plans([_compare_epsilon(file, answers) for file in checked], known)
-    return Review(tuple(_check_agreement(_check_setting_sources(planned))))
+    return Review(tuple(_check_agreement(_check_setting_sources(planned), known)))
 
 
-def check_against_board(file: CheckedFile, others: Iterable[CheckedFile]) -> CheckedFile:
+def check_against_board(file: CheckedFile, others: Iterable[CheckedFile], known: Expectations) -> CheckedFile:
     """Check that a result agrees with the other results of its board; return it with any complaints."""
-    *_, found = _check_agreement(_check_setting_sources([*others, file]))
+    *_, found = _check_agreement(_check_setting_sources([*others, file]), known)
     return found
 
 
@@ -160,8 +162,12 @@ def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
     ]
 
 
-def _check_agreement(results: list[CheckedFile]) -> Iterator[CheckedFile]:
-    """Compare each result's task facts with those of the majority on its board; ties go to the first result."""
+def _check_agreement(results: list[CheckedFile], known: Expectations) -> Iterator[CheckedFile]:
+    """Compare each result's task facts with those of the majority on its board; ties go to the first result.
+
+    A board has one result of a learner, its settings and the rule that chose them: each more would draw its noise anew.
+    """
+    first: dict[str, str] = {}
     said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for result in results:
         if result.ok and result.result is not None and result.stored.board is not None:
@@ -170,11 +176,24 @@ def _check_agreement(results: list[CheckedFile]) -> Iterator[CheckedFile]:
     common = {where: counted.most_common(1)[0][0] for where, counted in said.items()}
     for result in results:
         board = result.stored.board
-        yield (
-            result
-            if result.result is None or board is None
-            else result.with_complaints(_find_deviating_facts(result.result, board, common))
-        )
+        if result.result is None or board is None:
+            yield result
+            continue
+        checked = result.with_complaints(_find_deviating_facts(result.result, board, common))
+        file = result.stored.file
+        other = first.setdefault(_identify_entry(result.result, board, known), file) if checked.ok else file
+        why = f"{other} has the same learner, settings and rule: a board has one result of them"
+        yield checked if other == file else checked.with_complaints(iter([("spec", why)]))
+
+
+def _identify_entry(result: Result, board: str, known: Expectations) -> str:
+    """Return what a board has once, however the spec spells it: a learner, its settings and their rule."""
+    learner, spec = identify_learner(result), result.spec
+    here = known.installed.get(("learner", learner.name))
+    settings = {**(here.defaults if here else {}), **result.settings}
+    facts = [board, learner.name, learner.family, result.selection, spec.metric, str(spec.epsilon), spec.secure_rng]
+    repeats = spec.search.model_dump(mode="json") if spec.search and result.privacy.repeats else None
+    return canonical_digest([*facts, settings, repeats])
 
 
 def _find_deviating_facts(

@@ -1,9 +1,9 @@
 """Skip a build if neither its inputs nor its outputs have changed since an earlier build.
 
-Inputs are the leaderboard's files, the code of dpbench and of all plugins, the installed packages, and the environment
-variables that pages show. Outputs are `leaderboard.json`, its schema and the site. The cache folder holds the digests
-of both. A changed byte on either side means that everything is checked and built again, so that no output is ever stale
-or a mixture of two builds.
+Inputs are the leaderboard's files, the commits that changed its results, the code of dpbench and of all plugins, the
+installed packages, and the environment variables that pages show. Outputs are `leaderboard.json`, its schema and the
+site. The cache folder holds the digests of both. A changed byte on either side means that everything is checked and
+built again, so that no output is ever stale or a mixture of two builds.
 
 Not covered: data and network weights that arrive on this machine between two builds. Verification asks more learners
 for their plans if it has the network behind activations; `dpbench leaderboard verify` always asks.
@@ -21,6 +21,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from dpbench.board.build import INDEX, SCHEMA
+from dpbench.board.history import History
 from dpbench.errors import OutputError
 from dpbench.records.board import list_board_files
 from dpbench.records.fingerprints import locate_fingerprint_folder
@@ -48,8 +49,10 @@ class BuildTarget:
         versions = sorted((str(found.metadata["Name"]), found.version) for found in distributions())
         classes = [item.cls for found in self.plugins.components.values() for item in found.values()]
         environment = [os.environ.get(name, "") for name in (ADDRESS, REPOSITORY, EPOCH)]
+        history = History.open(self.root)
+        filings = history.list_filings() if history else None
         digest = hashlib.sha256(
-            repr((sys.version, versions, [*map(code_digest, classes)], environment, self.docs)).encode()
+            repr((sys.version, versions, [*map(code_digest, classes)], environment, self.docs, filings)).encode()
         )
         modules = [DPBENCH, *self.extras.packages, *(cls.__module__ for cls in classes)]
         folders = [

@@ -199,8 +199,9 @@ def _list_zip_halves(file: Path) -> Iterator[tuple[Change, Change]]:
     with zipfile.ZipFile(file) as archive:
         names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGE_ENDINGS]
         contents = {Path(name): _read_content(archive.read(name)) for name in names if len(names) <= MAX_HALVED}
+    as_written = {Path(name): name for name in names}  # such as ./1.png
     for said, halves in _halve(contents):
-        left_out = [{path.as_posix() for path in half} for half in halves]
+        left_out = [{as_written[path] for path in half} for half in halves]
         yield _pair(said, [{file: partial(_rewrite_zip_without, file, half)} for half in left_out], replaces=False)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from dpbench import Dataset, DeclaredImages, Records, Split, Splits
 from dpbench.errors import LawBroken
 from dpbench.testing import DatasetLaws
 from dpbench.testing.checking import check_instance
+from dpbench.testing.copies import list_halves
 from dpbench.testing.laws import NotTested
 
 HALVES, ONE_LESS = (
@@ -240,3 +243,17 @@ def test_not_tested_is_told_as_such() -> None:
     outcome = said["dataset digits: each half of the records gives its part of the data"]
     assert outcome.complaint is None and "No copy of the data" in str(outcome.untested)
     assert not said["dataset digits: loading repeats"].untested
+
+
+def test_half_of_a_zip_is_left_out_however_its_names_are_written(photos: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for file in sorted(photos.rglob("*.png")):
+            archive.writestr(f"./{file.relative_to(photos)}", file.read_bytes())
+    with zipfile.ZipFile(tmp_path / "photos.zip") as archive:
+        whole = len(archive.namelist())
+    for pair in list_halves(ImageFolder(path=str(tmp_path / "photos.zip"))):
+        for half in pair:
+            (content,) = half.files.values()
+            assert content is not None
+            with zipfile.ZipFile(io.BytesIO(content())) as archive:
+                assert len(archive.namelist()) == whole // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -269,3 +270,10 @@ def test_a_card_without_a_number_of_private_images_is_shown() -> None:
 
 def test_no_class_adds_a_line_to_what_predict_prints() -> None:
     assert _write_cell("cat\nother.png\tdog\x1b[2J") == "cat?other.png?dog?[2J"
+
+
+def test_what_is_no_model_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe.onnx")
+    for file, said in ((pipe, "is no file"), (tmp_path, "is no file"), (tmp_path / ("x" * 300), "too long")):
+        with pytest.raises(DataError, match=said):
+            Model.load(file)

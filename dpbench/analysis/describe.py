@@ -258,8 +258,9 @@ def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...
     names = f"{privacy.accountant}, checked by {other.accountant}"
     yield Fact("guarantee", (f"{stated}, {bounds}",), brief=True, shared=(f"ε {spec.epsilon:g} {whose}, {names}",))
     pure = " (pure)" * (not privacy.delta)
-    small = size is not None and privacy.delta == default_delta(size) < USUAL_DELTA
-    delta = f"{privacy.delta:g}{pure}" + f" (at most 1/(2n), n = {size:,})" * small
+    delta = f"{privacy.delta:g}{pure}"
+    if size is not None and privacy.delta == default_delta(size) < USUAL_DELTA:
+        delta += f" (at most 1/(2n), n = {size:,})"
     yield Fact("δ", (delta,), brief=True, shared=(delta,))
     yield Fact("neighbours", (privacy.adjacency,), brief=True, shared=(privacy.adjacency,))
     if privacy.repeats:

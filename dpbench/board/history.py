@@ -45,6 +45,11 @@ class History:
         main = next((known[ref] for ref in PUBLISHED if ref in known), head)
         return cls(folder, head, main) if shallow == "false" else None
 
+    def list_filings(self) -> tuple[str, ...]:
+        """Return the commits of both main lines, local and published, that changed results."""
+        log = ("log", "--first-parent", "--format=%H")
+        return tuple(_git(self.folder, *log, tip, "--", "results/").decode() for tip in (self.head, self.main))
+
     def has_commit(self, commit: str) -> bool:
         """Return whether the repository has a commit with this hash."""
         try:

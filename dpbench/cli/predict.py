@@ -63,10 +63,14 @@ def predict(
         print(json.dumps(rows, indent=2))
     else:
         for file, name in zip(files, names, strict=True):
-            shown = make_printable(str(file)).replace("\t", "?").replace("\n", "?")  # --json has it exactly
-            print(f"{shown}\t{name}")
+            print("\t".join(map(_write_cell, (str(file), name))))
     if refused:
         raise DataError("\n".join(refused.values()))
+
+
+def _write_cell(text: str) -> str:
+    """Return a text that fills a cell of a line; --json has it exactly."""
+    return make_printable(text).replace("\t", "?").replace("\n", "?")
 
 
 def _show_card(chosen: Model, as_json: bool) -> None:

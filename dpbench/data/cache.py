@@ -145,7 +145,8 @@ def _extractor_options(extractor: Extractor | Concat) -> dict[str, Any]:
     """Return an extractor's options as JSON; empty for a concat, because each of its parts is cached on its own."""
     if isinstance(extractor, Concat):
         return {}
-    options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
+    fields = [field for field in dataclasses.fields(extractor) if field.init]  # type: ignore[arg-type]
+    options = {field.name: getattr(extractor, field.name) for field in fields}
     found: dict[str, Any] = json.loads(json.dumps(options, default=str))
     return found
 

@@ -60,9 +60,11 @@ def _list_arrays(learner: Learner) -> Iterator[tuple[str, Tensor]]:
     paths: dict[tuple[int, tuple[int, ...]], str] = {}
     for entry in Leftovers(learner).list_arrays():
         array = entry.thing
+        if not (array.size if isinstance(array, np.ndarray) else array.numel()):
+            continue
         if array.ndim > 1 and len(array) >= MIN_COPIES:
             yield entry.path(), _read_numbers(array[:: max(1, len(array) // SAMPLE_SIZE)])
-        elif array.ndim and array.size if isinstance(array, np.ndarray) else array.numel():
+        elif array.ndim:
             key = id(entry.parent), tuple(array.shape)
             beside[key].append(array)
             paths.setdefault(key, entry.path())
@@ -72,7 +74,9 @@ def _list_arrays(learner: Learner) -> Iterator[tuple[str, Tensor]]:
 
 
 def _read_numbers(array: np.ndarray | Tensor) -> Tensor:
-    return array.detach().cpu().double() if isinstance(array, Tensor) else torch.from_numpy(array.astype(np.float64))
+    if not isinstance(array, Tensor):
+        return torch.from_numpy(array.astype(np.float64))
+    return (array.dequantize() if array.is_quantized else array).detach().cpu().double()
 
 
 def _count_copied_rows(sample: Tensor, rows: PrivateRows) -> int:

@@ -25,8 +25,9 @@ from dpbench.errors import PrivacyError
 from dpbench.privacy.purity.audit_events import judge_audit_events
 from dpbench.support.paths import cache_folder
 
+OPENING_EVENTS = frozenset({"open", "sqlite3.connect"})
 LISTING_EVENTS = frozenset({"os.listdir", "os.scandir"})
-CODE_ENDINGS = (".py", ".pyc", ".so", ".pth")  # endings of code, which an import opens
+CODE_ENDINGS = (".py", ".pyc", ".so")  # endings of code, which an import opens
 SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/share/zoneinfo/")
 
 IN_A_FIT = (
@@ -48,7 +49,7 @@ class FileAccessLog:
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         """Record the file of an open event if it may hold data."""
-        path = _find_path(details) if event == "open" else ""
+        path = _find_path(event, details) if event in OPENING_EVENTS else ""
         if path and not path.startswith(SYSTEM_FOLDERS) and not _is_code(path):
             self.found.add(path)
 
@@ -86,9 +87,9 @@ class _PrivateFileGuard:
     raised: list[PrivacyError]
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
-        if event != "open" and event not in LISTING_EVENTS:
+        if event not in OPENING_EVENTS | LISTING_EVENTS:
             return
-        path = _find_path(details)
+        path = _find_path(event, details)
         if path and (path in self.private.files or f"{path}{os.sep}".startswith(self.private.below)):
             self.raised[:] = [PrivacyError(self.complaint)]
             raise self.raised[0]
@@ -103,12 +104,20 @@ def find_private_files(dataset: Dataset, read: FileAccessLog) -> PrivateFiles:
 
 
 def _is_code(path: str) -> bool:
-    """Return whether a path is code: a Python file, a part of an installed package or a zip of modules."""
-    return path.endswith(CODE_ENDINGS) or ".dist-info" in path or path in map(os.path.realpath, sys.path)
+    """Return whether a path is code: a Python file, a part of an installed package, a zip or a list of modules."""
+    places = [*map(os.path.realpath, sys.path)]
+    listed = path.endswith(".pth") and str(Path(path).parent) in places  # elsewhere the ending is of tensors
+    return path.endswith(CODE_ENDINGS) or ".dist-info" in path or path in places or listed
 
 
-def _find_path(details: tuple[Any, ...]) -> str:
+def _find_path(event: str, details: tuple[Any, ...]) -> str:
     """Return the real path that an event is about; empty if it names none, such as that of a file descriptor."""
-    if not isinstance(details[0], str | bytes):
+    name = details[0]
+    if not isinstance(name, str | bytes | os.PathLike):
         return ""
-    return str(Path(os.fsdecode(details[0])).resolve())
+    text = os.fsdecode(name)
+    if event == "sqlite3.connect":
+        if text in ("", ":memory:"):  # a database without a file
+            return ""
+        text = text.removeprefix("file:").partition("?")[0] if text.startswith("file:") else text
+    return str(Path(text).resolve())

@@ -57,7 +57,7 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
                     f"The predictor returned scores of shape {tuple(scores.shape)}; expected {(rows, task.classes)}, "
                     "one row per example and one column per class."
                 )
-            parts.append(scores.double().cpu())
+            parts.append(scores.to("cpu", torch.float64, copy=True))  # a predictor may use its output again
         few = min(MOST_COMPARED, len(x) // 2)
         alone = predict(_copy_input(x[:few], task)).double().cpu() if few else torch.zeros(0, task.classes).double()
     scores = torch.cat(parts)

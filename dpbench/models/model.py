@@ -387,4 +387,4 @@ def _list_extractor_packages(card: Card) -> str:
 
 
 def _is_whole_number(name: str) -> bool:
-    return name.isascii() and name.isdigit() and str(int(name)) == name
+    return name.isascii() and name.isdigit() and len(name) < 19 and str(int(name)) == name  # of 64 bits

@@ -36,9 +36,10 @@ def read_content(file: Path) -> bytes:
     Raises:
         DataError: the file does not exist, is not a model, or was damaged or changed.
     """
-    if not file.is_file():
-        raise DataError(f"Expected a model, got {file}, which {'is a folder' if file.exists() else 'does not exist'}.")
     try:
+        if not file.is_file():
+            trouble = "is no file" if file.exists() else "does not exist"
+            raise DataError(f"Expected a model, got {file}, which {trouble}.")
         content = read_regular_file(file, MAX_BYTES)
     except OSError as error:
         raise DataError(f"Cannot read model {file}: {error.strerror}.") from error

@@ -23,6 +23,7 @@ import numpy as np
 
 MEMORY = 5 * 2**28  # bytes of a model and its batch
 SECONDS = 7  # for a small request
+MAX_THREADS, STACK = 32, 2**23  # bytes of a thread's stack, which takes address space
 OPSETS = range(18, 24)  # versions of ONNX's operators
 READY, ANSWER, REFUSAL, OUT_OF_MEMORY = range(4)
 LENGTH, ANSWER_HEAD = struct.Struct("<Q"), struct.Struct("<BQ")
@@ -42,7 +43,8 @@ def walk(message: Any) -> Iterator[Any]:
 
 def main() -> None:
     """Answer requests until there are no more: a model, then batches of rows."""
-    form, threads = sys.argv[1], int(sys.argv[2])
+    form, threads = sys.argv[1], min(int(sys.argv[2]), MAX_THREADS)
+    _limit_stacks()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # operations may print
     load = _import_onnx(threads) if form == "onnx" else _import_torch(threads)
@@ -76,6 +78,17 @@ def _answer(answers: BinaryIO, kind: int, content: bytes) -> None:
     answers.flush()
 
 
+def _limit_stacks() -> None:
+    """Start again if threads would get larger stacks: the C library reads their size when a process starts."""
+    with suppress(ImportError):
+        import resource
+
+        size, most = resource.getrlimit(resource.RLIMIT_STACK)
+        if size > STACK:
+            resource.setrlimit(resource.RLIMIT_STACK, (STACK, most))
+            os.execv(sys.executable, sys.orig_argv)  # this very command
+
+
 def _give_up_rights() -> None:
     """Limit memory, files and dumps for good, where the system can."""
     try:
@@ -102,9 +115,10 @@ def _limit_time(seconds: int) -> None:
     with suppress(ImportError):
         import resource
 
-        used = resource.getrusage(resource.RUSAGE_SELF)
+        used, hard = resource.getrusage(resource.RUSAGE_SELF), resource.getrlimit(resource.RLIMIT_CPU)[1]
         most = int(used.ru_utime + used.ru_stime) + 1 + seconds
-        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        if hard == resource.RLIM_INFINITY or most < hard:  # a stricter one holds already
+            resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
 
 
 def _import_onnx(threads: int) -> Callable[[bytes], Loaded]:

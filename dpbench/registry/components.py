@@ -186,7 +186,8 @@ def write_component(part: Any) -> Component:
     if isinstance(part, Concat):
         return Component(name=CONCAT, options={"of": [write_component(extractor) for extractor in part.parts]})
     changed = changed_fields(part)
-    kept = [item.name for item in dataclasses.fields(part) if item.name in changed or not item.metadata.get("added")]
+    options = [item for item in dataclasses.fields(part) if item.init]
+    kept = [item.name for item in options if item.name in changed or not item.metadata.get("added")]
     return Component(name=part.name, options={name: getattr(part, name) for name in kept})
 
 

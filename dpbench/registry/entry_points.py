@@ -175,7 +175,7 @@ def _resolve_unnamed_option(options: Mapping[str, object], cls: type[Any], owner
 def convert_fields(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:
     """Return `options` as keyword arguments of dataclass `cls`, with types checked; see `Registry.build`."""
     types = field_types(cls)
-    names = [field.name for field in dataclasses.fields(cls)]
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
     values = {}
     for key, value in options.items():
         if key not in names:

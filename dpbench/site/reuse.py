@@ -1,10 +1,10 @@
 """Skip a build if neither its inputs nor its outputs have changed since an earlier build.
 
-Inputs are the leaderboard's files, the code of dpbench and of all plugins, the installed packages, and the environment
-variables that pages show. Outputs are `leaderboard.json`, its schema and the site. The cache folder holds the digests
-of both. A change on either side (a byte, a name, a folder, or a link in place of a file) means that everything is
-checked and built again, so that no output is ever stale or a mixture of two builds. Two builds of one leaderboard never
-run at the same time.
+Inputs are the leaderboard's files, the commits that changed its results, the code of dpbench and of all plugins, the
+installed packages, and the environment variables that pages show. Outputs are `leaderboard.json`, its schema and the
+site. The cache folder holds the digests of both. A change on either side (a byte, a name, a folder, or a link in place
+of a file) means that everything is checked and built again, so that no output is ever stale or a mixture of two builds.
+Two builds of one leaderboard never run at the same time.
 
 Not covered: data and network weights that arrive on this machine between two builds (verification asks more learners
 for their plans if it has the network behind activations; `dpbench leaderboard verify` always asks), code that is edited
@@ -25,6 +25,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from dpbench.board.build import INDEX, SCHEMA
+from dpbench.board.history import History
 from dpbench.errors import OutputError
 from dpbench.records.board import list_board_files
 from dpbench.records.fingerprints import locate_fingerprint_folder
@@ -69,7 +70,9 @@ class BuildTarget:
         versions = sorted((str(found.metadata["Name"]), found.version) for found in distributions())
         classes = [item.cls for found in self.plugins.components.values() for item in found.values()]
         environment = [os.environ.get(name, "") for name in (ADDRESS, REPOSITORY, EPOCH)]
-        values = sys.version, versions, [*map(code_digest, classes)], environment, self.docs
+        history = History.open(self.root)
+        filings = history.list_filings() if history else None
+        values = sys.version, versions, [*map(code_digest, classes)], environment, self.docs, filings
         modules = [DPBENCH, *self.extras.packages, *(cls.__module__ for cls in classes)]
         folders = [
             Path(place)

@@ -19,6 +19,7 @@ import llvmlite
 import numba
 from numba.extending import intrinsic
 
+from dpbench.errors import SpecError
 from dpbench.support import progress
 from dpbench.support.own_folders import create_entry, is_intact, open_own_folder
 
@@ -52,7 +53,12 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
         kernels: made by `kernel`.
         sources: the folder of all modules that they are made of.
         call: calls each of them once.
+
+    Raises:
+        SpecError: the environment turns numba's compiler off.
     """
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        raise SpecError("NUMBA_DISABLE_JIT is set, but dpbench's loops run only as compiled. Unset it.")
     folder, trouble = open_own_folder("kernels", "compiled loops")
     place = folder and folder / _kernels_key(sources)
     if place and place.exists() and (trouble := _load_kernels(kernels, place, call)):

@@ -88,8 +88,8 @@ def write_value(value: object) -> str:
 
 
 def is_required_field(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a field has no default."""
-    return field.default is field.default_factory is dataclasses.MISSING
+    """Return whether a field has no default and is not computed from others."""
+    return field.init and field.default is field.default_factory is dataclasses.MISSING
 
 
 def changed_fields(part: Any) -> dict[str, Any]:

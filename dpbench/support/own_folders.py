@@ -32,7 +32,8 @@ def open_own_folder(name: str, what: str) -> tuple[Path | None, str]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in (folder, folder.parent):
             found = each.stat()
-            shared = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+            # In a folder with the sticky bit others may add entries, but not replace the folder that is kept there.
+            shared = found.st_mode & 0o022 and not (each != folder and found.st_mode & stat.S_ISVTX)
             if os.name == "posix" and (not stat.S_ISDIR(found.st_mode) or shared or found.st_uid != os.getuid()):
                 return None, f"Others may write to {each}, so {what} are not kept there. "
         if not os.access(folder, os.W_OK):

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import deprecated
@@ -29,10 +30,15 @@ class Limits:
     says: str = ""
 
     def allow(self, value: Any) -> bool:
-        """Return whether a value, or every value of a list, is in range; nan is never in range."""
-        if isinstance(value, list | tuple):
-            return all(map(self.allow, value))
-        return (
+        """Return whether a value, or every value of a list or mapping, is in range; nan is never in range.
+
+        Bounds are of numbers: text beside them, as in `int | Literal["auto"]`, has none.
+        """
+        if isinstance(value, list | tuple | dict):
+            return all(map(self.allow, value.values() if isinstance(value, dict) else value))
+        if not issubclass(type(value), Real):
+            return value is None or not self.choices or value in self.choices
+        return bool(
             (self.ge is None or value >= self.ge)
             and (self.gt is None or value > self.gt)
             and (self.le is None or value <= self.le)

@@ -123,13 +123,22 @@ def _list_folder_changes(files: Iterable[Path]) -> Iterator[Change]:
 
 def _list_zip_changes(file: Path) -> Iterator[Change]:
     """Yield changes that remove an image from a zip."""
-    with zipfile.ZipFile(file) as archive:
-        names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGE_ENDINGS]
-        contents = {name: io.BytesIO(archive.read(name)) for name in _sample_evenly(names)}
-    levels = {name: level for name, content in contents.items() if (level := _measure_grey_level(content)) is not None}
+    contents = _read_zip(file, _sample_evenly)
+    measured = {name: _measure_grey_level(io.BytesIO(content)) for name, content in contents.items()}
+    levels = {name: level for name, level in measured.items() if level is not None}
     for name in _pick_extremes(levels):
         content = partial(_rewrite_zip_without, file, {name})
         yield Change(f"without {Path(name).name}", {file: content}, replaces=False)
+
+
+def _read_zip(file: Path, choose: Callable[[list[str]], list[str]]) -> dict[str, bytes]:
+    """Return the chosen images of a zip by name; none if it is damaged or needs a password."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGE_ENDINGS]
+            return {name: archive.read(name) for name in choose(names)}
+    except (zipfile.BadZipFile, RuntimeError):
+        return {}
 
 
 def _rewrite_zip_without(file: Path, left_out: Set[str]) -> bytes:
@@ -154,16 +163,16 @@ def _list_array_changes(file: Path) -> Iterator[Change]:
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by name, "" in a .npy; none if it holds Python objects."""
+    """Return the arrays of a file by name, "" in a .npy; none if it is damaged or holds Python objects."""
     try:
         read = np.load(file, allow_pickle=False)
         return dict(read) if file.suffix == ".npz" else {"": read}
-    except ValueError:
+    except (ValueError, EOFError, zipfile.BadZipFile):
         return {}
 
 
 def _holds_images(array: np.ndarray) -> bool:
-    return array.ndim >= 3 and len(array) >= 2
+    return array.ndim >= 3 and len(array) >= 2 and array.size > 0 and array.dtype.kind in "buif"
 
 
 def _blank_images(arrays: Mapping[str, np.ndarray], rows: Mapping[str, np.ndarray]) -> bytes:
@@ -196,11 +205,10 @@ def list_halves(dataset: Dataset) -> Iterator[tuple[Change, Change]]:
 
 
 def _list_zip_halves(file: Path) -> Iterator[tuple[Change, Change]]:
-    with zipfile.ZipFile(file) as archive:
-        names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGE_ENDINGS]
-        contents = {Path(name): _read_content(archive.read(name)) for name in names if len(names) <= MAX_HALVED}
-    for said, halves in _halve(contents):
-        left_out = [{path.as_posix() for path in half} for half in halves]
+    images = _read_zip(file, lambda names: names if len(names) <= MAX_HALVED else [])
+    as_written = {Path(name): name for name in images}  # such as ./1.png
+    for said, halves in _halve({path: _read_content(images[name]) for path, name in as_written.items()}):
+        left_out = [{as_written[path] for path in half} for half in halves]
         yield _pair(said, [{file: partial(_rewrite_zip_without, file, half)} for half in left_out], replaces=False)
 
 
@@ -269,7 +277,7 @@ def _sample_evenly(things: Iterable[T]) -> list[T]:
 
 def _pick_extremes(levels: dict[T, GreyLevel]) -> list[T]:
     ordered = sorted(levels, key=levels.__getitem__)
-    return list(dict.fromkeys(ordered[place] for place in (-1, -2, 0, 1, len(ordered) // 2))) if levels.keys() else []
+    return list(dict.fromkeys([*ordered[:-3:-1], *ordered[:2], *ordered[len(ordered) // 2 :][:1]]))
 
 
 def _measure_grey_level(file: Path | io.BytesIO) -> GreyLevel | None:

@@ -124,3 +124,22 @@ def test_a_blob_that_is_no_result_files_nothing(repository: Repository) -> None:
     (repository.board / "records.tar.xz").write_bytes(b"no archive")
     repository.commit("rubbish")
     assert repository.filed("a" * 64) is None
+
+
+def test_filings_change_with_the_commits_that_change_results_only(repository: Repository) -> None:
+    def filings() -> tuple[str, ...]:
+        history = History.open(repository.root)
+        assert history is not None
+        return history.list_filings()
+
+    repository.write("a")
+    repository.commit("file")
+    before = filings()
+    repository.commit("nothing of a board")
+    assert filings() == before
+    repository.write("b")
+    repository.commit("change")
+    changed = filings()
+    repository.git("reset", "-q", "--soft", "HEAD~1")  # the files stay as they are
+    repository.commit("another commit of the same files")
+    assert len({before, changed, filings()}) == 3

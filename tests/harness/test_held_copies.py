@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,6 +23,13 @@ from tests.helpers.strangers import extend_registry
 HELD: Any = None  # as a notebook holds its data
 DIGITS: np.ndarray = load_digits().data  # (1797, 64): its own learners below do not name it
 
+
+def quantise(x: torch.Tensor) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces that these tensors will go
+        return torch.quantize_per_tensor(x, 1.0, 0, torch.quint8)
+
+
 COPIES: dict[str, Callable[[], Any]] = {
     "rows": lambda: DIGITS,
     "scaled and shifted": lambda: (DIGITS / 16 - 0.5).astype(np.float32),
@@ -32,6 +40,7 @@ COPIES: dict[str, Callable[[], Any]] = {
     "in colour": lambda: np.repeat(DIGITS.reshape(-1, 8, 8, 1), 3, 3),
     "enlarged": lambda: DIGITS.reshape(-1, 8, 8).repeat(4, 1).repeat(4, 2),
     "a tensor": lambda: torch.from_numpy(DIGITS),
+    "quantised": lambda: quantise(torch.from_numpy(DIGITS).float()),
     "a list of rows": lambda: [*DIGITS],
     "beside labels": lambda: {"x": DIGITS, "y": load_digits().target},
 }
@@ -98,8 +107,9 @@ def test_a_copy_of_the_images_is_found_whatever_the_extractor(extractor: str) ->
     [
         load_wine().data, np.eye(64), np.zeros((100, 64)), np.zeros((100, 8, 8)), DIGITS[:15], np.arange(640.0),
         np.random.default_rng(0).normal(size=(1797, 64)), np.random.default_rng(0).normal(size=(99, 8, 8)),
-        np.full((20, 64), np.nan), np.array(["a"] * 20),
+        np.full((20, 64), np.nan), np.array(["a"] * 20), np.zeros((20, 0, 3)), torch.zeros(20, 0, 0, 3),
+        torch.zeros(20, 64).to(torch.complex64).real, torch.eye(64).to_sparse(),
     ],
 )  # fmt: skip
-def test_other_arrays_are_taken(held: np.ndarray) -> None:
+def test_other_arrays_are_taken(held: np.ndarray | torch.Tensor) -> None:
     assert prepare(with_closure(held)).privacy.epsilon

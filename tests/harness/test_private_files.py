@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -114,3 +115,26 @@ def test_modules_are_nobodys_data(tmp_path: Path) -> None:
         for name in ("images.npy", "plugin.py"):
             (tmp_path / name).read_bytes()
     assert read.found == {str((tmp_path / "images.npy").resolve())}
+
+
+@pytest.mark.parametrize("name", ["{}", "file:{}?mode=ro"])
+def test_a_database_is_a_file_too(tmp_path: Path, name: str) -> None:
+    file, read = (tmp_path / "images.db").resolve(), FileAccessLog()
+
+    def query() -> None:
+        sqlite3.connect(name.format(file), uri=name != "{}").execute("select 1 from sqlite_master").fetchall()
+
+    sqlite3.connect(file).close()
+    with judge_audit_events(read):
+        query()
+        sqlite3.connect(":memory:").close()
+    assert read.found == {str(file)}
+    with pytest.raises(PrivacyError, match=REFUSED), PrivateFiles(frozenset(read.found)).refuse_access():
+        query()
+
+
+def test_tensors_in_a_file_that_ends_like_a_list_of_modules_are_data(tmp_path: Path) -> None:
+    torch.save(torch.zeros(3), file := tmp_path / "train.pth")
+    with judge_audit_events(read := FileAccessLog()):
+        torch.load(file)
+    assert str(file.resolve()) in read.found

@@ -194,3 +194,12 @@ def test_metrics_are_those_of_scikit_learn(classes: int, size: int, seed: int) -
     assert found.value("macro_f1") == pytest.approx(f1, abs=1e-12)
     if classes == 2 and len(np.unique(labels)) == 2:
         assert found.auroc == pytest.approx(roc_auc_score(labels, scores[:, 1] - scores[:, 0]), abs=1e-12)
+
+
+def test_a_predictor_may_use_its_output_again() -> None:
+    x, output = torch.randn(BATCH + 9, 3), torch.empty(BATCH, 3, dtype=torch.float64)
+
+    def predict(batch: Tensor) -> Tensor:
+        return output[: len(batch)].copy_(batch)
+
+    assert np.array_equal(predict_all(predict, x, _task(3)), x.double().numpy())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from torch import Tensor
 
 import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
+from dpbench.cli.predict import _write_cell
 from dpbench.errors import DataError, NotReproducible, SpecError
 from dpbench.models import Model
 from dpbench.models.model_file import seal
@@ -255,3 +257,23 @@ def test_an_extractor_of_another_version_is_refused(tmp_path: Path) -> None:
     other = Model(model.card.model_copy(update={"extractors": (facts,)}), model.content)
     with pytest.raises(SpecError, match="another version here than the model learned with"):
         other.predict(np.zeros((1, 8, 8), np.uint8))
+
+
+def test_classes_are_names_where_a_number_has_more_than_64_bits() -> None:
+    for name in ("9" * 19, "1" * 5000):
+        assert Model(make_card().model_copy(update={"classes": ("1", name)}), b"").classes_.tolist() == ["1", name]
+
+
+def test_a_card_without_a_number_of_private_images_is_shown() -> None:
+    assert "guarantee" in dict(make_card().model_copy(update={"private_size": None}).lines())
+
+
+def test_no_class_adds_a_line_to_what_predict_prints() -> None:
+    assert _write_cell("cat\nother.png\tdog\x1b[2J") == "cat?other.png?dog?[2J"
+
+
+def test_what_is_no_model_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe.onnx")
+    for file, said in ((pipe, "is no file"), (tmp_path, "is no file"), (tmp_path / ("x" * 300), "too long")):
+        with pytest.raises(DataError, match=said):
+            Model.load(file)

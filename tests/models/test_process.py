@@ -178,3 +178,32 @@ def test_three_hundred_mutants_of_a_model_end_in_a_sentence() -> None:
 
 def test_the_graph_of_mutants_is_a_model_itself() -> None:
     assert _scores(make_graph()).shape == (5, CLASSES)
+
+
+@pytest.mark.parametrize("stack", [2**23, 2**30])
+def test_many_threads_and_large_stacks_fit_the_limit_of_memory(stack: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_STACK)
+    if most not in (resource.RLIM_INFINITY, max(stack, most)):
+        pytest.skip("this system allows no larger stacks")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 192)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack, most))
+    try:
+        assert _scores(_graph([PRODUCT])).shape == (5, CLASSES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, (before, most))
+
+
+def test_a_stricter_limit_of_processor_time_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    file.write_bytes(seal(_graph([PRODUCT]).SerializeToString(), make_card()))
+    said = """if True:
+        import resource, sys, torch
+        from pathlib import Path
+        torch.get_num_threads = lambda: 8  # which may take more than 30 seconds together
+        from dpbench.models.process import ModelProcess
+        resource.setrlimit(resource.RLIMIT_CPU, (30, 30))  # of each process
+        with ModelProcess(Path(sys.argv[1]).read_bytes()) as process:
+            print(process.facts.classes)
+    """
+    done = subprocess.run([sys.executable, "-c", said, str(file)], capture_output=True, text=True, check=False)
+    assert done.stdout == f"{CLASSES}\n", done.stderr

@@ -11,14 +11,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
+from dpbench_plugins.learners.class_means import ClassMeans
 
 import dpbench.registry.entry_points
 from dpbench import Dataset, Split, Splits, hookimpl
 from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownName
 from dpbench.records.spec import make_spec
 from dpbench.registry import BrokenPlugin, Registration, Registry, load
-from dpbench.registry.components import resolve_search
+from dpbench.registry.components import resolve_search, write_component
 from tests.helpers.commands import call
+from tests.helpers.strangers import extend_registry
 
 
 @dataclass(frozen=True)
@@ -361,3 +363,18 @@ def test_every_installed_plugin_loads() -> None:
     registry = load()
     assert not registry.broken
     assert {"dp-sgd", "pillar"} <= set(registry.components["learner"])
+
+
+def test_a_field_that_a_learner_computes_is_no_option() -> None:
+    @dataclass(frozen=True)
+    class Computes(ClassMeans):
+        table: np.ndarray = field(init=False, repr=False, compare=False)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "table", np.eye(4))
+
+    plugins = extend_registry(Computes)
+    built = plugins.build("learner", Computes.name, {})
+    assert "table" not in write_component(built).options
+    with pytest.raises(SpecError, match="table"):
+        plugins.build("learner", Computes.name, {"table": 1})

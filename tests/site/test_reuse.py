@@ -13,6 +13,7 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import build
+from dpbench.board.history import History
 from dpbench.cli import main
 from dpbench.site import render
 from dpbench.site.extras import ExtraPages, Extras
@@ -219,3 +220,11 @@ def test_a_damaged_record_of_a_build_is_no_record(root: Path, tmp_path: Path, fr
     record.write_text(content, encoding="utf-8")
     make_site(root, tmp_path / "site")
     assert record.read_text(encoding="utf-8") == kept
+
+
+def test_the_commits_that_filed_results_are_inputs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = BuildTarget(root, root / "site", registry.load(), Extras(), docs=False)
+    before = target.digest_inputs()
+    monkeypatch.setattr(History, "open", lambda _: History(root, "a", "b"))
+    monkeypatch.setattr(History, "list_filings", lambda _: ("a", "b"))
+    assert target.digest_inputs() != before

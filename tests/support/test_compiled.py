@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.errors import SpecError
+from dpbench.support.compiled import compile_kernels
+
 CODE = """
 import multiprocessing, sys
 from pathlib import Path
@@ -112,3 +115,9 @@ def test_forked_and_spawned_workers_compute(program: Path, tmp_path: Path) -> No
     printed, said = run(program, tmp_path / "cache", "fork")
     assert printed.splitlines() == ["42", "of these types alone", "42", "42"]
     assert said == "dpbench: " + COMPILES
+
+
+def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("numba.config.DISABLE_JIT", True)
+    with pytest.raises(SpecError, match="NUMBA_DISABLE_JIT is set"):
+        compile_kernels([], tmp_path, dict)

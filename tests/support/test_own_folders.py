@@ -50,3 +50,10 @@ def test_a_folder_that_others_may_write_to_is_not_used(entry: Path, shared: str)
     open_to_all.chmod(0o777)
     folder, trouble = open_own_folder("things", "many things")
     assert folder is None and trouble == f"Others may write to {open_to_all}, so many things are not kept there. "
+
+
+def test_the_sticky_bit_protects_the_folder_above_only(entry: Path) -> None:
+    (folder := entry.parent).parent.chmod(0o1777)
+    assert open_own_folder("things", "many things") == (folder, "")
+    folder.chmod(0o1777)  # anyone could add an entry, with digests that fit
+    assert open_own_folder("things", "many things")[1].startswith(f"Others may write to {folder}, ")

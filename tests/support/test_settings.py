@@ -292,3 +292,19 @@ def test_a_field_that_is_declared_anew_keeps_its_range_unless_it_states_another(
 def test_a_marker_in_a_plugin_does_not_turn_the_check_off() -> None:
     with pytest.raises(SpecError, match="Expected size=0"):
         Marked(size=0)
+
+
+@dataclass(frozen=True)
+class SeveralTypes(Idle):
+    name: ClassVar[str] = "several-types"
+
+    steps: int | Literal["auto"] = setting("auto", ge=1, says="steps")
+    rates: tuple[float | None, ...] = setting((None, 0.1), gt=0, says="rates of steps")
+    weights: dict[str, float] | None = setting(None, ge=0, says="weights of classes")
+
+
+def test_bounds_are_of_the_numbers_among_values_of_several_types() -> None:
+    assert SeveralTypes(weights={"a": 1.0}).steps == "auto"
+    for options in ({"steps": 0}, {"rates": (None, 0.0)}, {"weights": {"a": -1.0}}):
+        with pytest.raises(SpecError, match=f"Expected {next(iter(options))}="):
+            SeveralTypes(**options)

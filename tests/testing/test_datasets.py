@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from dpbench import Dataset, DeclaredImages, Records, Split, Splits
 from dpbench.errors import LawBroken
 from dpbench.testing import DatasetLaws
 from dpbench.testing.checking import check_instance
+from dpbench.testing.copies import list_changes, list_halves
 from dpbench.testing.laws import NotTested
 
 HALVES, ONE_LESS = (
@@ -240,3 +243,34 @@ def test_not_tested_is_told_as_such() -> None:
     outcome = said["dataset digits: each half of the records gives its part of the data"]
     assert outcome.complaint is None and "No copy of the data" in str(outcome.untested)
     assert not said["dataset digits: loading repeats"].untested
+
+
+def test_half_of_a_zip_is_left_out_however_its_names_are_written(photos: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for file in sorted(photos.rglob("*.png")):
+            archive.writestr(f"./{file.relative_to(photos)}", file.read_bytes())
+    with zipfile.ZipFile(tmp_path / "photos.zip") as archive:
+        whole = len(archive.namelist())
+    for pair in list_halves(ImageFolder(path=str(tmp_path / "photos.zip"))):
+        for half in pair:
+            (content,) = half.files.values()
+            assert content is not None
+            with zipfile.ZipFile(io.BytesIO(content())) as archive:
+                assert len(archive.namelist()) == whole // 2
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.npz", "a.npy"])
+def test_no_copy_is_made_of_a_damaged_file_or_of_no_images(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    for content in (b"", b"PK not an archive", b"\x93NUMPY"):
+        file.write_bytes(content)
+        assert not [*list_changes(ImageFolder(path=str(file))), *list_halves(ImageFolder(path=str(file)))]
+    for array in (np.zeros((4, 0, 3)), np.array([[["a"]]] * 4)):
+        np.save(odd := tmp_path / "odd.npy", array)
+        assert not [*list_changes(ImageFolder(path=str(odd))), *list_halves(ImageFolder(path=str(odd)))]
+
+
+def test_a_copy_lacks_the_only_image_of_a_zip(photos: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(next(photos.rglob("*.png")), "1.png")
+    assert [change.said for change in list_changes(ImageFolder(path=str(tmp_path / "a.zip")))] == ["without 1.png"]

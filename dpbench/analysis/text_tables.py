@@ -64,7 +64,7 @@ def write_grids(grids: Iterable[ResultGrid[ResultRow]]) -> list[TextTable]:
 def _write_lines(grid: ResultGrid[ResultRow]) -> Iterator[TextLine]:
     references = {line.label for line in grid.lines if line.reference}
     styles = assign_row_styles([line.label for line in grid.lines], references)
-    return (_write_line(grid, line, styles[line.label]) for line in grid.lines)
+    return (_format_line(grid, line, styles[line.label]) for line in grid.lines)
 
 
 def write_grid_heading(grid: ResultGrid[ResultRow]) -> str:
@@ -72,7 +72,7 @@ def write_grid_heading(grid: ResultGrid[ResultRow]) -> str:
     return f"{grid.title}: {METRIC_FACTS[grid.metric].word}" if grid.metric else grid.title
 
 
-def _write_line(grid: ResultGrid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
+def _format_line(grid: ResultGrid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
     cells = tuple(write_score(grid.row_metric(row), grid.score(row)) if row else "" for row in line.rows)
     best = tuple(row is not None and row.standing is not None and row.standing.tied for row in line.rows)
     return TextLine(line.label, cells, best, line.reference, style)

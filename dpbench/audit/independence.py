@@ -189,7 +189,7 @@ def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
 
 
 def compare_rows(found: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
-    """Yield tests that rows of noise are independent, from products (k, k) of k rows and the numbers in a row."""
+    """Test that rows of noise are independent; `found` has pairs of inner products (k, k) and the length of a row."""
     distances, pairs, together = Extreme(), Extreme(), Extreme()
     for products, numbers in found:
         k = len(products)

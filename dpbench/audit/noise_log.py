@@ -131,7 +131,7 @@ class NoiseLog:
 
 
 class OtherSeedNoise:
-    """Collects the noise of the same questions under other seeds."""
+    """Collects the noise that other seeds draw for the audited run's questions."""
 
     def __init__(self) -> None:
         self._numbers, self._spread = NormalNumbers(MOST_KEPT // 64), Spread("of other seeds", zeros=True)

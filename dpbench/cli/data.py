@@ -66,7 +66,7 @@ def fetch(name: Name, to: To = None) -> None:
     folder = _choose_folder(to)
     with report_interrupt("The partial download is kept; repeat the command to continue."):
         kept = store.fetch_dataset(dataset, folder)
-    _print_stored(dataset, folder, kept)
+    _print_completion(dataset, folder, kept)
 
 
 @app.command("import")
@@ -80,7 +80,7 @@ def import_data(
     from dpbench.data.fetch import store
 
     dataset, folder = _build_dataset(name), _choose_folder(to)
-    _print_stored(dataset, folder, store.import_dataset(dataset, path, folder, link=link))
+    _print_completion(dataset, folder, store.import_dataset(dataset, path, folder, link=link))
 
 
 @app.command()
@@ -131,7 +131,7 @@ def _choose_folder(to: Path | None) -> Path:
     return to.expanduser().resolve()
 
 
-def _print_stored(dataset: Dataset, folder: Path, kept: Any) -> None:
+def _print_completion(dataset: Dataset, folder: Path, kept: Any) -> None:
     print(f"{dataset.name} is complete: {kept} in {folder}")
     print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
 

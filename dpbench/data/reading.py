@@ -80,9 +80,9 @@ class ImageMapper(Generic[R]):
         return [(what, reach) for what, reach in found if reach is not None]
 
     def _use_images(self, indices: Sequence[int]) -> list[R]:
-        return [self._use_image(index) for index in indices]
+        return [self._decode_and_map(index) for index in indices]
 
-    def _use_image(self, index: int) -> R:
+    def _decode_and_map(self, index: int) -> R:
         if self._places is not None and (kind := _find_computed_type(self._places[index])):
             raise NotPure(
                 f"Expected the place of a record as text, bytes or whole numbers, got a {kind}. {INDEPENDENCE_RULE}"

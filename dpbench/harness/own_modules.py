@@ -41,7 +41,7 @@ class OwnModules:
     files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
 
     def is_left_out(self, module: str) -> bool:
-        """Return whether a module is newly imported and belongs to a library or another distribution."""
+        """Return whether a module is new since the snapshot, and is no code of the plugin's own distribution."""
         return module not in self.known and not _is_in_packages(module, self.names) and self._belongs_to_another(module)
 
     def find_new_import(self) -> str | None:

@@ -41,7 +41,7 @@ class DataBug(Exhibit):
         return None if found is None else Epsilon(EPSILON, found)
 
     def visit(self) -> Findings:
-        """Run it; if that passes, check it; if that passes too, submit it."""
+        """Run the exhibit; if the run passes, check its laws; if these pass too, run it for a board."""
         findings: dict[Any, str | None] = {}
         with self._named() as name:
             values = {self.role: name, "public_fraction": 0.0}

@@ -68,7 +68,7 @@ class ContractViolation(Exhibit):
         return Epsilon(EPSILON, math.inf) if self.leaks else None
 
     def visit(self) -> Findings:
-        """Run it; if that passes, check it."""
+        """Run the exhibit; if the run passes, check its laws."""
         try:
             run_learner(self.shown)
         except DpbenchError as error:

@@ -58,7 +58,7 @@ class ScatterNet(Extractor):
     grey: bool = setting(False, says="whether one channel is kept")
 
     def __post_init__(self) -> None:
-        """Check that the sizes divide."""
+        """Check that `size` is a multiple of 4, and that `pool` divides `size` / 4."""
         if self.size % 4:
             raise SpecError(f"Expected size={self.size} of extractor 'scatternet' to be a multiple of 4.")
         if self.size // 4 % self.pool:

@@ -111,7 +111,7 @@ class _Problem:
         found: Tensor | None = None
         for strength in STRENGTHS:
             heads = self.fit_heads("folds", factor / strength, 1e-3, heads, FOLDS)
-            correct = self._held_out(heads)
+            correct = self._count_held_out_correct(heads)
             worse = worse + 1 if correct <= right else 0
             if correct > right:
                 best, right, found = strength, correct, heads
@@ -159,7 +159,7 @@ class _Problem:
         curvature = self._values * (1 - 1 / classes) / classes + penalty
         return _Scaling(self._vectors, curvature.rsqrt())
 
-    def _held_out(self, heads: Tensor) -> int:
+    def _count_held_out_correct(self, heads: Tensor) -> int:
         """Count the rows classified correctly by the head that was not fitted to them."""
         import torch
 

@@ -29,10 +29,10 @@ from dpbench.privacy.core.exact.tiles import (
     i32,
     multiply,
     pack_numbers,
+    padded_stride,
     pair_rows,
     read_rows,
     round_up_to_multiple,
-    spaced_width,
     take_number,
 )  # fmt: skip
 from dpbench.support.compiled import compile_kernels, compiled, kernel
@@ -204,7 +204,7 @@ def score_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, scores: 
     everyone, count = np.arange(q.shape[0]), numbers.shape[0]
     whole = np.zeros((count, round_up_to_multiple(q.shape[1], LANES)), i16)
     whole[:, : q.shape[1]] = numbers
-    packed, rows = pack_numbers(whole), np.zeros((BLOCK, spaced_width(q.shape[1])), i16)
+    packed, rows = pack_numbers(whole), np.zeros((BLOCK, padded_stride(q.shape[1])), i16)
     part, exact = np.empty((BLOCK, packed.shape[0] * LANES), i32), np.empty((count, BLOCK), f8)
     while True:
         start = take_number(counter.ctypes.data) * BLOCK
@@ -221,8 +221,8 @@ def score_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, scores: 
 def sum_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, total: np.ndarray) -> None:
     """Add numbers (k, c) @ q to `total` (k, d) int64."""
     everyone, width, since = np.arange(q.shape[0]), round_up_to_multiple(q.shape[1], LANES), 0
-    part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), spaced_width(width)), i32)
-    rows, pairs = np.zeros((BLOCK, spaced_width(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
+    part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), padded_stride(width)), i32)
+    rows, pairs = np.zeros((BLOCK, padded_stride(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
     held = np.zeros((part.shape[0], BLOCK), i16)
     while True:
         start = take_number(counter.ctypes.data) * BLOCK
@@ -249,8 +249,8 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     """
     count, features = total.shape[0], q.shape[1]
     width, since = round_up_to_multiple(features, LANES), 0
-    part = np.zeros((round_up_to_multiple(count, DEEP), spaced_width(width)), i32)
-    rows, pairs = np.zeros((BLOCK, spaced_width(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
+    part = np.zeros((round_up_to_multiple(count, DEEP), padded_stride(width)), i32)
+    rows, pairs = np.zeros((BLOCK, padded_stride(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
     products, exact = np.empty((BLOCK, packed.shape[0] * LANES), i32), np.empty((count, BLOCK), f8)
     left, terms = np.empty((count, BLOCK), f4), np.empty((count, BLOCK), f4)
     numbers, columns, labels = np.zeros((part.shape[0], BLOCK), i16), np.zeros(count, i64), np.empty(BLOCK, i64)

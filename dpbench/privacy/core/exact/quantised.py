@@ -66,7 +66,7 @@ class QuantisedRows:
 
     @property
     def shape(self) -> torch.Size:
-        """The shape of the rows together, (c, *shape)."""
+        """The shape (c, *example_shape) of the tensor of all rows."""
         return self.q.shape
 
     @property

@@ -121,7 +121,7 @@ def round_up_to_multiple(count: int, multiple: int) -> int:
 
 
 @compiled
-def spaced_width(width: int) -> int:
+def padded_stride(width: int) -> int:
     """Round a row width up so that the entries of a column do not compete for one place in the processor's cache."""
     return round_up_to_multiple(width, 64) + 32
 

@@ -104,7 +104,7 @@ def _set_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
 
 
 def _set_marginals(x: Tensor, levels: list[Tensor], rest: Tensor, marginals: list[Tensor]) -> Tensor:
-    """Return x with these values in every band, in the rank order of x; the low-pass band stays."""
+    """Give each band of `x` the sorted values of `marginals`, by rank; the low-pass band stays."""
     spectrum = torch.fft.fft2(x)  # (n, 3, s, s)
     total = spectrum * rest
     for filters, values in zip(levels, marginals, strict=True):

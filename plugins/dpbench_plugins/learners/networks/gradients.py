@@ -76,7 +76,7 @@ class Gradients:
     views: Views
 
     def row_function(self, theta: Tensor, trains: Trains) -> RowFn:
-        """Return the row function at the trained parameters `theta`, in order.
+        """Return the function that computes the gradient of each row at `theta`, the trained parameters in one vector.
 
         Rows have the precision of `theta`. Memory grows with the chunk times the views.
         """

@@ -564,7 +564,7 @@ class Killed(BaseException):
     """As if the process were gone."""
 
 
-@pytest.mark.parametrize("step", ["plan", "delete_files", "apply_moves"])
+@pytest.mark.parametrize("step", ["plan_moves", "delete_files", "apply_moves"])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_run_killed_at_any_step_is_repeated_and_then_removed(
     home: Path, given: Path, monkeypatch: pytest.MonkeyPatch, step: str, again: bool

@@ -17,7 +17,8 @@ from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
 from dpbench_lab.reproduce.catalogue import Study, find_study, read_studies
 from dpbench_lab.reproduce.document import compare_studies, comparison_remarks, comparison_rows, write_page
-from dpbench_lab.reproduce.measurements import Measurement, Rate, RunFacts
+from dpbench_lab.reproduce.measurements import Measurement, Rate
+from dpbench_lab.reproduce.protocol import RunFacts
 from dpbench_lab.reproduce.verdict import Comparison, compare
 from tests.helpers import readme
 from tests.helpers.commands import call

@@ -266,7 +266,10 @@ def _name(root: Any) -> str:
 
 def _is_published(thing: Any) -> bool:
     """Return whether a library holds this function or class under its own name; it holds no plugin's wrapper."""
-    module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
+    try:
+        module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
+    except Exception:  # an object that makes up attributes may raise anything
+        return False
     if not isinstance(module, str) or not isinstance(name, str) or top_package(module) not in LIBRARIES:
         return False
     return getattr(sys.modules.get(module), name, None) is thing

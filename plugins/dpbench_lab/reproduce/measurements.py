@@ -20,6 +20,7 @@ from dpbench.sweep.grid import Cell
 from dpbench_lab.figures.collect import metric_interval
 from dpbench_lab.inspect.report import Inspection
 from dpbench_lab.reproduce.catalogue import Study
+from dpbench_lab.reproduce.protocol import RunFacts
 
 FIXED = ("dataset", "extractor", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
 
@@ -32,30 +33,6 @@ class Rate:
     value: float  # of the formula as it is written, its constant left out
     fitted: bool  # whether the constant is fitted here
     unseen: float  # the share that one test example of one seed is: a rate below it cannot be told from 0
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """How a number was measured, as far as a paper's protocol may differ; None for what an inspection does not have."""
-
-    data: str
-    network: str
-    learner: str | None = None
-    n: int | None = None  # private examples
-    settings: str | None = None  # how they were chosen
-    accountant: str | None = None
-    steps: int | None = None  # of all releases
-    seeds: int | None = None
-
-    @classmethod
-    def from_result(cls, result: Result) -> RunFacts:
-        """Return the facts of a result."""
-        spec = result.spec
-        return cls(
-            data=spec.dataset.name, network=spec.extractor.name, learner=spec.learner.name, n=result.task.private,
-            settings="no search" if result.search is None else f"{result.selection} search", accountant=spec.accountant,
-            steps=sum(use.steps for use in result.privacy.plan), seeds=len(result.seeds),
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)

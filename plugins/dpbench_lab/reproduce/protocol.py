@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from dpbench.records.result import Result
 from dpbench.support.validation import Record
-
-if TYPE_CHECKING:
-    from dpbench_lab.reproduce.measurements import RunFacts
 
 PARTS = ("data", "network", "learners", "n", "settings", "accountant", "steps", "seeds")
 
@@ -25,6 +23,30 @@ class PublishedProtocol(Record):
     accountant: str | None = None
     steps: tuple[int, ...] = ()  # the fewest and the most
     seeds: int | None = None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """How a number was measured, as far as a paper's protocol may differ; None for what an inspection does not have."""
+
+    data: str
+    network: str
+    learner: str | None = None
+    n: int | None = None  # private examples
+    settings: str | None = None  # how they were chosen
+    accountant: str | None = None
+    steps: int | None = None  # of all releases
+    seeds: int | None = None
+
+    @classmethod
+    def from_result(cls, result: Result) -> RunFacts:
+        """Return the facts of a result."""
+        spec = result.spec
+        return cls(
+            data=spec.dataset.name, network=spec.extractor.name, learner=spec.learner.name, n=result.task.private,
+            settings="no search" if result.search is None else f"{result.selection} search", accountant=spec.accountant,
+            steps=sum(use.steps for use in result.privacy.plan), seeds=len(result.seeds),
+        )  # fmt: skip
 
 
 def describe_differences(protocol: PublishedProtocol | None, runs: Iterable[RunFacts]) -> str:

@@ -275,6 +275,7 @@ def test_many_small_steps_are_composed_on_a_grid_that_is_finer_than_a_step(
     assert epsilon(plan, sigma, 1e-5) == pytest.approx(exact, rel=5e-3)
 
 
+@pytest.mark.slow
 def test_a_budget_that_sampling_alone_meets_is_calibrated() -> None:
     plan = [Release("mean", 1, 0.001)]
     sigma = calibrate(plan, Budget(0.01, 5e-4))

@@ -154,6 +154,7 @@ def test_the_curve_of_one_run_gives_a_smaller_bound_than_renyi_divergences(
     assert stated <= independent_epsilon(plan, sigma, DELTA, drawn) <= 1.03 * stated
 
 
+@pytest.mark.slow
 def test_copies_of_a_row_in_a_search_cost_what_the_mixture_costs() -> None:
     plan = [Release("gradient", 200, 0.02)]
     assert epsilon(plan, 2.62, DELTA, TEN, rows=2) == pytest.approx(1.734, abs=0.01)
@@ -256,9 +257,10 @@ def test_rounding_that_would_break_the_budget_is_refused(monkeypatch: pytest.Mon
 
 
 def test_two_accounts_of_a_search_that_contradict_each_other_are_refused() -> None:
-    stated = epsilon(BOARD, 9.3, DELTA, TEN)
-    assert cross_check(BOARD, 9.3, DELTA, TEN, stated).lower <= stated
+    plan = [Release("sum")]
+    stated = epsilon(plan, 9.3, DELTA, TEN)
+    assert cross_check(plan, 9.3, DELTA, TEN, stated).lower <= stated
     with pytest.raises(AccountantsDisagree, match=r"states epsilon=.* for the search, Opacus"):
-        cross_check(BOARD, 9.3, DELTA, TEN, stated * 0.95)
+        cross_check(plan, 9.3, DELTA, TEN, stated * 0.95)
     with pytest.raises(AccountantsDisagree):
-        cross_check(BOARD, 9.3, DELTA, TEN, 0.01)
+        cross_check(plan, 9.3, DELTA, TEN, 0.01)

@@ -188,7 +188,7 @@ def _figures(sizes: Sizes, surroundings: Mapping[str, str]) -> Any:
         file = Path(folder) / "figures.json"
         names = [f"tests/benchmarks/{name}" for name in sizes.benchmarks]
         enable = ["--benchmark-enable"] if sizes.enable else []
-        command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "", *enable, f"--figures={file}", *names]
+        command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "not long", *enable, f"--figures={file}", *names]
         subprocess.run(command, stdout=sys.stderr, check=True, cwd=ROOT, env=os.environ | surroundings)
         return json.loads(file.read_bytes())
 

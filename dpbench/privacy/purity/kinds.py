@@ -103,9 +103,8 @@ def list_cached_properties(cls: Any) -> frozenset[str]:
 
 def _instance_attributes(thing: Any) -> dict[str, Any]:
     cls: Any = type(thing)
-    held: Any = getattr(thing, "__dict__", {})
-    lazy = list_cached_properties(cls)
-    if not isinstance(held, Mapping):  # an object that makes up attributes: it holds none that can be listed
+    held, lazy = _read_attribute(thing, "__dict__", {}), list_cached_properties(cls)
+    if not isinstance(held, Mapping):
         return {}
     return {name: value for name, value in held.items() if name not in lazy} if lazy else cast(dict[str, Any], held)
 
@@ -113,7 +112,15 @@ def _instance_attributes(thing: Any) -> dict[str, Any]:
 def instance_referents(thing: Any) -> tuple[Any, ...]:
     """Return the attributes of an object, with their names and what its slots hold."""
     held = _instance_attributes(thing)
-    return (*held, *held.values(), *(getattr(thing, name, ABSENT) for name in _slots(thing)))
+    return (*held, *held.values(), *(_read_attribute(thing, name, ABSENT) for name in _slots(thing)))
+
+
+def _read_attribute(thing: Any, name: str, default: Any) -> Any:
+    """Return an attribute that an object has, and not what its class makes up for one that it lacks."""
+    try:
+        return object.__getattribute__(thing, name)
+    except AttributeError:
+        return default
 
 
 def _instance_names(thing: Any) -> list[str]:

@@ -781,3 +781,20 @@ def test_a_shared_scale_that_each_chunk_writes_anew_is_seen_by_the_spot_check_it
     probe.keep([rows(chunk)])
     with pytest.raises(NotPerExample, match="changed when it was evaluated"):
         probe.compare(rows, "A row function")
+
+
+def test_objects_that_raise_for_attributes_they_lack_are_read_all_the_same() -> None:
+    class MakesUp:
+        __slots__ = ("held", "missing")
+
+        def __init__(self) -> None:
+            self.held = [1.0]
+
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError(name)
+
+    thing = MakesUp()
+    reach = Reach(lambda: thing, thorough=True, own_package="tests")
+    before = reach.read()
+    thing.held.append(2.0)
+    assert "held" in (reach.find_change(before, reach.read()) or "")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dpbench import registry
 from dpbench.board.build import build_index, verify_leaderboard
 from dpbench.board.verify.expectations import Expectations
 from dpbench.records.checksums import compute_seal
@@ -19,11 +18,6 @@ from dpbench.site import build_site
 from tests.helpers import boards
 from tests.helpers.boards import edited
 from tests.helpers.commands import call
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Registry:
-    return registry.load()
 
 
 @pytest.fixture(scope="module")

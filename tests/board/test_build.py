@@ -13,7 +13,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dpbench import registry
 from dpbench.board import build
 from dpbench.board.build import INDEX, build_index
 from dpbench.board.index import Entry, Index, Standing
@@ -29,11 +28,6 @@ from dpbench.site import build_site
 from tests.helpers import boards
 from tests.helpers.readme import ROOT
 from tests.helpers.sessions import session
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Registry:
-    return registry.load()
 
 
 @pytest.fixture(scope="module")

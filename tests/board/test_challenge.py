@@ -6,7 +6,7 @@ import base64
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,7 @@ from tests.helpers import boards
 from tests.helpers.sessions import session
 
 LEARNER = "class-means"
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Registry:
-    return registry.load()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def clean_commit() -> Iterator[None]:
-    with boards.clean_commit():
-        yield
+pytestmark = pytest.mark.usefixtures("clean_commit")
 
 
 def git(folder: Path, *words: str) -> str:

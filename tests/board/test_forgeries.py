@@ -7,13 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from dpbench import registry
 from dpbench.board import build
 from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.records.result import Result
@@ -35,17 +33,7 @@ from tests.helpers.sessions import session
 from tests.helpers.strangers import run_learner
 
 LEARNER = "class-means"
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Registry:
-    return registry.load()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def clean_commit() -> Iterator[None]:
-    with boards.clean_commit():
-        yield
+pytestmark = pytest.mark.usefixtures("clean_commit")
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dpbench import registry
 from dpbench.board import build
 from dpbench.board.folder import locate_result
 from dpbench.board.verify.expectations import Expectations
@@ -25,18 +24,8 @@ from tests.helpers.readme import LEADERBOARD
 from tests.helpers.sessions import session
 
 LEARNER = "class-means"
+pytestmark = pytest.mark.usefixtures("clean_commit")
 KINDS = ("results", "audits", "reruns")
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Registry:
-    return registry.load()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def clean_commit() -> Iterator[None]:
-    with boards.clean_commit():
-        yield
 
 
 @pytest.fixture(scope="module")

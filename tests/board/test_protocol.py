@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dpbench import registry
 from dpbench.board.verify.checks import find_departures
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, find_board, list_board_files
@@ -39,11 +38,6 @@ seeds = 2
 metric = "balanced_accuracy"
 selection = ["default", "public-validation"]
 """
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Registry:
-    return registry.load()
 
 
 def written(folder: Path, text: str = TEXT, name: str = "tiny") -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,6 @@ from torch import Tensor
 from dpbench import (
     INDEPENDENT_DRAWS,
     DataError,
-    Dataset,
     DeclaredImages,
     DpbenchError,
     Extractor,
@@ -45,6 +43,7 @@ from dpbench.testing import DatasetLaws, ExtractorLaws
 from dpbench.testing.datasets import NeighbourDataset
 from dpbench.testing.laws import Laws
 from tests.harness.test_roles import Numbered, deal
+from tests.helpers.array_dataset import ArrayDataset, LoadingAccident
 
 Picture = Image.Image
 CPU = torch.device("cpu")
@@ -404,33 +403,14 @@ def test_a_copy_of_a_zip_without_one_record_finds_them_as_well(
     assert bool(found) == caught
 
 
-@dataclass(frozen=True)
-class OfArrays(Dataset):
-    """A file of numpy, each image of it a record, or divided by the brightest of all."""
-
-    name: ClassVar[str] = "of-arrays"
-    classes: ClassVar[tuple[str, ...]] = ("even", "odd")
-    licence: ClassVar[str] = "CC0"
-    citation: ClassVar[str] = "none"
-    shorthand: ClassVar[str] = "path"
-
-    path: str
-    normalised: bool = False
-
-    def load(self) -> Splits:
-        x = np.load(self.path)["x"]
-        x = (x / x.max() * 255).astype(np.uint8) if self.normalised else x
-        y = np.arange(len(x), dtype=np.int64) % 2
-        split = Split(Records([row.tobytes() for row in x], lambda row: Image.frombytes("L", (4, 4), row)), y)
-        return Splits(split, split, hashlib.sha256(x.tobytes()).hexdigest())
-
-
-@pytest.mark.parametrize("normalised", [False, True])
-def test_a_copy_of_an_array_with_a_blank_image_finds_what_follows_from_it(normalised: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("accident", ["", "normalised"])
+def test_a_copy_of_an_array_with_a_blank_image_finds_what_follows_from_it(
+    accident: LoadingAccident, tmp_path: Path
+) -> None:
     levels = np.array([10, 20, 30, 40, 200, 50], np.uint8)
-    np.savez(tmp_path / "x.npz", x=np.broadcast_to(levels[:, None, None], (6, 4, 4)))
-    found = broken(DatasetLaws, ONE_LESS, dataset=OfArrays(str(tmp_path / "x.npz"), normalised))
-    assert bool(found) == normalised
+    np.savez(tmp_path / "x.npz", x=np.broadcast_to(levels[:, None, None], (6, 4, 4)), y=np.arange(6) % 2)
+    found = broken(DatasetLaws, ONE_LESS, dataset=ArrayDataset(str(tmp_path / "x.npz"), accident))
+    assert bool(found) == bool(accident)
 
 
 def test_a_suite_of_data_that_are_stored_otherwise_makes_its_own_copies() -> None:

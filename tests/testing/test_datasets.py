@@ -22,6 +22,7 @@ from dpbench.testing import DatasetLaws
 from dpbench.testing.checking import check_instance
 from dpbench.testing.copies import list_changes, list_halves
 from dpbench.testing.laws import NotTested
+from tests.helpers.array_dataset import ArrayDataset, LoadingAccident
 
 HALVES, ONE_LESS = (
     "test_each_half_of_the_records_gives_its_part_of_the_data",
@@ -203,33 +204,12 @@ def test_halves_tell_nothing_of_a_dataset_of_each_image_alone(
     assert tell(honest(path=str(pack(photos))), HALVES) is None
 
 
-@dataclass(frozen=True)
-class OfArrays(Dataset):
-    """A file of numpy."""
-
-    name: ClassVar[str] = "of-arrays"
-    classes: ClassVar[tuple[str, ...]] = ("even", "odd")
-    licence: ClassVar[str] = "CC0"
-    citation: ClassVar[str] = "none"
-    shorthand: ClassVar[str] = "path"
-
-    path: str
-    kind: str = ""
-
-    def load(self) -> Splits:
-        x, y = (np.load(self.path)[name] for name in "xy")
-        labels = (x.mean((1, 2)) > np.median(x.mean((1, 2)))).astype(np.int64) if self.kind == "median" else y
-        x = (x - x.mean() + 128).clip(0, 255).astype(np.uint8) if self.kind == "centred" else x
-        split = Split(Records([row.tobytes() for row in x], lambda row: Image.frombytes("L", (8, 8), row)), labels)
-        return Splits(split, split, "arrays")
-
-
-@pytest.mark.parametrize(("kind", "told"), [("", False), ("median", True), ("centred", True)])
-def test_halves_of_arrays_are_blank(kind: str, told: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("accident", "told"), [("", False), ("median", True), ("centred", True)])
+def test_halves_of_arrays_are_blank(accident: LoadingAccident, told: bool, tmp_path: Path) -> None:
     drawn = np.random.default_rng(1)
     x = drawn.integers(0, 200, (40, 1, 1)) + drawn.integers(0, 50, (40, 8, 8))
     np.savez(tmp_path / "x.npz", x=x.astype(np.uint8), y=np.arange(40) % 2)
-    assert bool(tell(OfArrays(str(tmp_path / "x.npz"), kind), HALVES)) == told
+    assert bool(tell(ArrayDataset(str(tmp_path / "x.npz"), accident), HALVES)) == told
 
 
 @pytest.mark.parametrize("law", [HALVES, ONE_LESS])

@@ -62,60 +62,67 @@ def comparison_remarks(comparison: Comparison) -> list[str]:
     return said
 
 
+INTRODUCTION = (
+    "# Reproduction of the papers",
+    "",
+    "`dpbench reproduce NAME` runs a table or figure of a paper and compares it with the published one; `dpbench "
+    "reproduce` lists all of them.",
+    "",
+    "A number or an order is *decided* if it was measured with the paper's learner and every accuracy in it is "
+    "above chance (always guessing the largest class) by its 95% interval. A study *holds* if every number of the "
+    "paper is decided and within 2 points, and every ordering that the paper states without numbers is found, "
+    "with a difference larger than its 95% interval (if all seeds agree, the interval of drawing the test "
+    "examples). It *holds in order only* if the pairs that are more than 1 point apart in the paper are ordered in "
+    "the same way: none is reversed beyond both 95% intervals, and for at least half the difference exceeds both "
+    "intervals. *In part* means that some of the paper's numbers or orderings were not decided. A study *holds on "
+    "other data* if all orderings are found, but none of our data is the paper's. *Cannot tell* means that nothing "
+    "is decided, or nothing of the learner that the paper proposes. Otherwise a study *does not hold*. Our "
+    "features differ from the papers' nearly everywhere, so orderings mean more than distances. A generated line "
+    "below each table says what differs.",
+    "",
+    "For a theorem, the measured error is compared with the theorem's rate times one constant, which is fitted at "
+    "one cell. The theorem *does not hold* if the error of a cell that meets its conditions is more than twice the "
+    "rate, beyond the 95% interval. It *holds* if, in addition, no error is less than half of the rate, and the "
+    "constant is within a factor of two of 1. Otherwise it *holds up to a constant*, that is, as an upper bound.",
+    "",
+    '*All studies with their verdicts. "Compared" counts the numbers and orderings that were measured.*',
+    "",
+    "| study | place | compared | verdict |",
+    "|---|---|---|---|",
+)
+
+
 def write_page(comparisons: Iterable[Comparison]) -> str:
     """Return the page of the documentation, as Markdown."""
     kept = tuple(comparisons)
-    lines = [
-        "# Reproduction of the papers",
-        "",
-        "`dpbench reproduce NAME` runs a table or figure of a paper and compares it with the published one; `dpbench "
-        "reproduce` lists all of them.",
-        "",
-        "A number or an order is *decided* if it was measured with the paper's learner and every accuracy in it is "
-        "above chance (always guessing the largest class) by its 95% interval. A study *holds* if every number of the "
-        "paper is decided and within 2 points, and every ordering that the paper states without numbers is found, "
-        "with a difference larger than its 95% interval (if all seeds agree, the interval of drawing the test "
-        "examples). It *holds in order only* if the pairs that are more than 1 point apart in the paper are ordered in "
-        "the same way: none is reversed beyond both 95% intervals, and for at least half the difference exceeds both "
-        "intervals. *In part* means that some of the paper's numbers or orderings were not decided. A study *holds on "
-        "other data* if all orderings are found, but none of our data is the paper's. *Cannot tell* means that nothing "
-        "is decided, or nothing of the learner that the paper proposes. Otherwise a study *does not hold*. Our "
-        "features differ from the papers' nearly everywhere, so orderings mean more than distances. A generated line "
-        "below each table says what differs.",
-        "",
-        "For a theorem, the measured error is compared with the theorem's rate times one constant, which is fitted at "
-        "one cell. The theorem *does not hold* if the error of a cell that meets its conditions is more than twice the "
-        "rate, beyond the 95% interval. It *holds* if, in addition, no error is less than half of the rate, and the "
-        "constant is within a factor of two of 1. Otherwise it *holds up to a constant*, that is, as an upper bound.",
-        "",
-        '*All studies with their verdicts. "Compared" counts the numbers and orderings that were measured.*',
-        "",
-        "| study | place | compared | verdict |",
-        "|---|---|---|---|",
-    ]
+    lines = [*INTRODUCTION]
     for comparison in kept:
         link = f"[{comparison.study.name}](#{comparison.study.name.replace('.', '')})"
         lines.append(
             f"| {link} | {comparison.study.paper}, {comparison.study.place} | {count_compared(comparison)} "
             f"| {comparison.verdict} |"
         )
-    for comparison in kept:
+    return "\n".join([*lines, *(line for comparison in kept for line in _study_lines(comparison))]) + "\n"
+
+
+def _study_lines(comparison: Comparison) -> list[str]:
+    """Return the section of one study."""
+    lines = [
+        "",
+        f"## {comparison.study.name}",
+        "",
+        f"{comparison.study.paper}, {comparison.study.place}. {comparison.study.shows}",
+    ]
+    shown = [row for row in comparison_rows(comparison) if row[2]]
+    if shown:
         lines += [
             "",
-            f"## {comparison.study.name}",
-            "",
-            f"{comparison.study.paper}, {comparison.study.place}. {comparison.study.shows}",
+            f"| cell | {name_number_source(comparison.study)} | measured | difference |",
+            "|---|---|---|---|",
         ]
-        shown = [row for row in comparison_rows(comparison) if row[2]]
-        if shown:
-            lines += [
-                "",
-                f"| cell | {name_number_source(comparison.study)} | measured | difference |",
-                "|---|---|---|---|",
-            ]
-            lines += [f"| {' | '.join(row)} |" for row in shown]
-        lines += [part for remark in comparison_remarks(comparison) for part in ("", remark)]
-    return "\n".join(lines) + "\n"
+        lines += [f"| {' | '.join(row)} |" for row in shown]
+    lines += [part for remark in comparison_remarks(comparison) for part in ("", remark)]
+    return lines
 
 
 def count_compared(comparison: Comparison) -> str:

@@ -80,7 +80,7 @@ def cross_check(
 @functools.lru_cache(1024)  # many runs share a plan
 def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Account | None:
     """Return prv-accountant's account, with an error of 2% of `about`; None if the grid would be too fine."""
-    made = make_prv_accountant(plan, sigma, delta, 0.02 * about)
+    made = make_prv_accountant(plan, sigma, delta, about, 0.02 * about)
     if made is None:
         return None
     accountant, counts = made
@@ -93,18 +93,18 @@ def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: f
 
 
 def make_prv_accountant(
-    plan: Sequence[Planned], sigma: float, delta: float, error: float
+    plan: Sequence[Planned], sigma: float, delta: float, about: float, error: float
 ) -> tuple[Any, list[int]] | None:
-    """Return prv-accountant's accountant for a plan, exact to `error` in epsilon, and how often each part composes.
+    """Return prv-accountant's accountant of a plan, and how often each of its parts composes.
 
-    Return None if that would take too fine a grid.
+    Its epsilon, which is near `about`, has an error of at most `error`. Return None if the grid would be too fine.
     """
     import prv_accountant as prv
 
     delta_error = delta / 1000
     pairs = [use.loss_variables(sigma * use.relative_noise) for use in plan]
     mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
-    points = 2 * (50 * error + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
+    points = 2 * (about + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
     if points > 2**24 * error:
         return None
     try:

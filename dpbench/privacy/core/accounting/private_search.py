@@ -6,8 +6,8 @@ best of a fixed number can cost about as much as publishing all of them. A rando
 had to beat: up to a mean of about 50, the geometric costs some two to three times one run. Neighbours differ by
 adding or removing one example.
 
-Two bounds are computed, and the smaller one is stated. `renyi_epsilon` is the paper's theorem 2. The other
-needs no Rényi divergence: it follows from the curve delta(epsilon) of one run, which a privacy loss distribution gives.
+Two bounds are computed, and the smaller one is stated. `renyi_epsilon` is the paper's theorem 2. The other follows from
+the curve delta(epsilon) of one run, which a privacy loss distribution gives, and not from its Rényi divergences.
 
 Theorem. Let delta_Q(e) be the largest hockey-stick divergence, at e, of one run on neighbouring data, either way round.
 Then the search has, at every e and for every e1 >= 0,
@@ -218,7 +218,7 @@ def independent_renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: floa
 
 def _prv_curve_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, about: float) -> float:
     """Return the bound by the curve of one run, as prv-accountant has it; infinite where it cannot answer."""
-    found = make_prv_accountant(plan, sigma, delta / repeats.mean, PRV_ERROR * about)
+    found = make_prv_accountant(plan, sigma, delta / repeats.mean, about, PRV_ERROR * about)
     if found is None:
         return math.inf
     accountant, counts = found

@@ -151,7 +151,7 @@ def test_the_curve_of_one_run_gives_a_smaller_bound_than_renyi_divergences(
     assert renyi_epsilon(plan, sigma, DELTA, drawn) == pytest.approx(1, rel=1e-3)
     stated = epsilon(plan, sigma, DELTA, drawn)
     assert stated == pytest.approx(bound, abs=2e-3)
-    assert stated <= independent_epsilon(plan, sigma, DELTA, drawn) <= 1.03 * stated
+    assert stated <= independent_epsilon(plan, sigma, DELTA, drawn) <= 1.02 * stated
 
 
 @pytest.mark.slow
@@ -261,6 +261,13 @@ def test_two_accounts_of_a_search_that_contradict_each_other_are_refused() -> No
     stated = epsilon(plan, 9.3, DELTA, TEN)
     assert cross_check(plan, 9.3, DELTA, TEN, stated).lower <= stated
     with pytest.raises(AccountantsDisagree, match=r"states epsilon=.* for the search, Opacus"):
-        cross_check(plan, 9.3, DELTA, TEN, stated * 0.95)
+        cross_check(plan, 9.3, DELTA, TEN, stated * 0.97)
     with pytest.raises(AccountantsDisagree):
         cross_check(plan, 9.3, DELTA, TEN, 0.01)
+
+
+@pytest.mark.parametrize("shape", [0.0, pytest.param(3.0, marks=pytest.mark.slow), 10.0])
+def test_two_accounts_of_an_honest_search_agree_whatever_its_shape(shape: float) -> None:
+    plan, drawn = [Release("sum")], Repeats(10, shape)
+    stated = epsilon(plan, 9.0, DELTA, drawn)
+    assert cross_check(plan, 9.0, DELTA, drawn, stated).lower <= stated

@@ -10,7 +10,7 @@ from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import EntryRow, make_board_rows
 from dpbench.docs.tables import heat_map
-from dpbench.docs.tables.grid_tables import format_score, render_grid
+from dpbench.docs.tables.grid_tables import format_score, render_grid, render_markdown_table
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Interval
 from dpbench.site.overall import count_data_sets, list_overall_results
@@ -35,29 +35,26 @@ OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", "gtsrb-tr
 
 def render_head_table(index: Index) -> str:
     """Return a Markdown table with a line for each board at epsilon 1: its winners and the non-private score."""
-    lines = [
-        "| board | rank 1 | best private score | rank 1 with public labels | `non-private` |",
-        "|---|---|---|---|---|",
-    ]
+    heads = ["board", "rank 1", "best private score", "rank 1 with public labels", "`non-private`"]
+    rows = []
     for standing in _list_filled_standings(index):
         if standing.board.epsilon != 1:
             continue
         first, _, ceiling = _list_leaders_and_references(standing)
         scores = [_format_best(standing, found) for found in (first, ceiling)]
         with_labels = _format_label_leaders(standing)
-        cells = [standing.board.title, _format_learners(first), scores[0], with_labels, scores[1]]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([standing.board.title, _format_learners(first), scores[0], with_labels, scores[1]])
+    return render_markdown_table(heads, rows)
 
 
 def render_boards_table(index: Index) -> str:
     """Return a Markdown table with a line per board: the winners, public labels alone, and the non-private score."""
-    lines = [
-        "| board | entries | seeds | smallest gap | rank 1 | best private score "
-        "| best on how many of 1,000 random halves | worth in public labels | rank 1 with public labels "
-        "| all public labels alone | `non-private` |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    heads = [
+        "board", "entries", "seeds", "smallest gap", "rank 1", "best private score",
+        "best on how many of 1,000 random halves", "worth in public labels", "rank 1 with public labels",
+        "all public labels alone", "`non-private`",
+    ]  # fmt: skip
+    rows = []
     for standing in _list_filled_standings(index):
         first, *_ = found = _list_leaders_and_references(standing)
         scores = [_format_best(standing, entries) for entries in found]
@@ -66,9 +63,8 @@ def render_boards_table(index: Index) -> str:
         cells = [standing.board.title, count, SEEDS[standing.scored], gap, _format_learners(first)]
         halves = f"{standing.stability.first:,}" if standing.stability else ""
         worth = str(first[0].worth or "") if first else ""
-        cells += [scores[0], halves, worth, _format_label_leaders(standing), *scores[1:]]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([*cells, scores[0], halves, worth, _format_label_leaders(standing), *scores[1:]])
+    return render_markdown_table(heads, rows)
 
 
 def render_verified_table(index: Index) -> str:
@@ -141,11 +137,11 @@ def render_ladder_table(index: Index, family: str) -> str:
 
 def render_lead_table(index: Index) -> str:
     """Return a table of the lead of `thrift` over PILLAR (default and tuned), and its gap to the best entry."""
-    lines = [
-        "| data | mean lead over `pillar`, default | mean lead over `pillar`, tuned "
-        "| largest gap to the best | boards at rank 1 |",
-        "|---|---|---|---|---|",
-    ]
+    heads = [
+        "data", "mean lead over `pillar`, default", "mean lead over `pillar`, tuned", "largest gap to the best",
+        "boards at rank 1",
+    ]  # fmt: skip
+    rows = []
     for family, title in LADDERS.items():
         ahead: dict[str, list[float]] = {rule: [] for rule in RULES}
         behind, first, boards = [(0.0, "")], 0, 0  # nobody is ahead
@@ -164,10 +160,8 @@ def render_lead_table(index: Index) -> str:
                         behind.append((_score_in_points(entry, metric) - _score_in_points(ours, metric), named))
         worst, who = max(behind)
         means = [f"{sum(points) / len(points):+.1f}" if points else "" for points in ahead.values()]
-        lines.append(
-            f"| {title} | {' | '.join(means)} | {f'{worst:.1f} ({who})' if who else 'none'} | {first} of {boards} |"
-        )
-    return "\n".join(lines)
+        rows.append([title, *means, f"{worst:.1f} ({who})" if who else "none", f"{first} of {boards}"])
+    return render_markdown_table(heads, rows)
 
 
 def _list_family(index: Index, family: str) -> list[Standing]:

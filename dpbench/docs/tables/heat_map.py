@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import HeatCell, draw_heat_map, new_figure, render_figure
 from dpbench.analysis.palette import INK, shade_colour
+from dpbench.board.distance import list_default_rows
 from dpbench.board.index import Standing
-from dpbench.board.rows import EntryRow, make_board_rows
+from dpbench.board.rows import EntryRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +50,8 @@ def _make_figure(groups: tuple[HeatMapGroup, ...]) -> Figure:
         for column, standing in enumerate(group.standings):
             epsilon = f"{standing.board.epsilon:g}".lstrip("0")
             axes.text(left + column + 0.5, -0.25, epsilon, ha="center", va="bottom", fontsize=6)
-            cells += [_make_cell(left + column, learners, row) for row in _list_default_rows(standing)]
+            rows_worst_first = list_default_rows(standing)
+            cells += [_make_cell(left + column, learners, row) for row in reversed(rows_worst_first)]
         left += len(group.standings) + GROUP_GAP
     draw_heat_map(axes, cells, columns, rows)
     axes.text(-0.6, -0.25, "ε", ha="right", va="bottom", fontsize=8)
@@ -69,7 +71,7 @@ def _sort_learners(standings: Iterable[Standing]) -> list[str]:
     """Return the learners sorted by their mean distance from the best entry, closest first."""
     gaps: dict[str, list[float]] = {}
     for standing in standings:
-        for row in _list_default_rows(standing):
+        for row in list_default_rows(standing):
             gaps.setdefault(row.facts.learner, []).append(row.behind or 0.0)
     return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
 
@@ -84,9 +86,3 @@ def _draw_legend(axes: Axes, rows: int) -> None:
     ]
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3, color=INK, label="rank 1, alone or tied")
     axes.legend(handles=[*handles, dot], loc="upper left", bbox_to_anchor=(0, -0.1 / rows), ncols=len(said) + 1)
-
-
-def _list_default_rows(standing: Standing) -> list[EntryRow]:
-    return [
-        row for row in make_board_rows(standing) if row.standing.role == "entry" and row.facts.selection == "default"
-    ]

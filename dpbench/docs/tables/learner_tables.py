@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from dpbench.board.index import Standing
-from dpbench.docs.tables.grid_tables import epsilon_table, format_score
+from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
 from dpbench.records.result import Result
 
 ONE_ROUND_OPTIONS = {"rounds": 1, "moment": 0.0}
@@ -40,14 +40,12 @@ def render_steps_table(narrow: Sequence[Result], wide: Sequence[Result]) -> str:
             at = (options["learning_rate"] or math.inf, options["steps"] or 0)
             found.setdefault(at, {})[networks, result.spec.learner.name] = format_score(result.metrics["accuracy"])
     columns = [(networks, learner) for networks in (0, 1) for learner in ("dp-sgd", "pillar")]
-    lines = [
-        "| learning rate | steps | `dp-sgd`, 1,280 | `pillar`, 1,280 | `dp-sgd`, 2,560 | `pillar`, 2,560 |",
-        "|---|---|---|---|---|---|",
-    ]
+    heads = ["learning rate", "steps", "`dp-sgd`, 1,280", "`pillar`, 1,280", "`dp-sgd`, 2,560", "`pillar`, 2,560"]
+    rows = []
     for (rate, steps), by in sorted(found.items()):
-        setting = f"{rate:g} | {steps:,}" if steps else "dpbench's defaults | "
-        lines.append(f"| {setting} | {' | '.join(by.get(column, '') for column in columns)} |")
-    return "\n".join(lines)
+        setting = [f"{rate:g}", f"{steps:,}"] if steps else ["dpbench's defaults", ""]
+        rows.append([*setting, *(by.get(column, "") for column in columns)])
+    return render_markdown_table(heads, rows)
 
 
 def render_fine_tuning(results: Sequence[Result]) -> str:
@@ -70,7 +68,7 @@ def render_fine_tuning_boards(standings: Sequence[Standing]) -> str:
     If a board ranks by another metric, that metric follows in brackets.
     """
     parts = ("head", "bias", "lora")
-    lines = [f"| board | private images | {' | '.join(f'`{part}`' for part in parts)} |", "|---|---|---|---|---|"]
+    rows = []
     for standing in standings:
         found = {}
         for entry in standing.entries:
@@ -79,9 +77,9 @@ def render_fine_tuning_boards(standings: Sequence[Standing]) -> str:
                 if standing.board.metric != "accuracy":
                     found[entry.settings["parameters"]] += f" ({format_score(entry.metrics[standing.board.metric])})"
         if found:
-            cells = " | ".join(found.get(part, "") for part in parts)
-            lines.append(f"| `{standing.board.name}` | {standing.private:,} | {cells} |")
-    return "\n".join(lines)
+            cells = [found.get(part, "") for part in parts]
+            rows.append([f"`{standing.board.name}`", f"{standing.private:,}", *cells])
+    return render_markdown_table(["board", "private images", *(f"`{part}`" for part in parts)], rows)
 
 
 def render_third_phase(results: Sequence[Result]) -> str:

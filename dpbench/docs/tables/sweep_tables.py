@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
-from dpbench.docs.tables.grid_tables import epsilon_table, format_score
+from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Result
 
@@ -31,11 +31,11 @@ def render_dimensions_table(results: Iterable[Result]) -> str:
     found = {}
     for result in results:
         found[result.spec.learner.options.get("k", math.inf), result.spec.epsilon] = result.metrics["accuracy"]
-    lines = ["| k | ε 0.1 | ε 0.7 | ε ∞ |", "|---|---|---|---|"]
+    rows = []
     for k in sorted({k for k, _ in found}):
         cells = [format_score(found[k, epsilon]) for epsilon in (0.1, 0.7, math.inf)]
-        lines.append(f"| {'all (`dp-sgd`)' if k == math.inf else k} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(["all (`dp-sgd`)" if k == math.inf else str(k), *cells])
+    return render_markdown_table(["k", "ε 0.1", "ε 0.7", "ε ∞"], rows)
 
 
 def render_extractors_table(results: Iterable[Result]) -> str:
@@ -49,10 +49,11 @@ def render_extractors_table(results: Iterable[Result]) -> str:
         "`public-only`": ("public-only", 1.0), "`thrift`, ε 0.1": ("thrift", 0.1),
         "`thrift`, ε 1": ("thrift", 1.0),
     }  # fmt: skip
-    lines = [f"| extractor | {' | '.join(asked)} |", "|---|" + "---|" * len(asked)]
-    for extractor, scores in sorted(found.items(), key=lambda pair: pair[1].get(("thrift", 1.0), "")):
-        lines.append(f"| `{extractor}` | {' | '.join(scores.get(column, '') for column in asked.values())} |")
-    return "\n".join(lines)
+    rows = [
+        [f"`{extractor}`", *(scores.get(column, "") for column in asked.values())]
+        for extractor, scores in sorted(found.items(), key=lambda pair: pair[1].get(("thrift", 1.0), ""))
+    ]
+    return render_markdown_table(["extractor", *asked], rows)
 
 
 def render_scores_table(results: Iterable[Result], metric: Metric) -> str:

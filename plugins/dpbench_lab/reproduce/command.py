@@ -32,7 +32,7 @@ def reproduce(
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List every table and figure, with its verdict.")] = False,
     root: Annotated[
-        Path, typer.Option(help="For the list: folder of the leaderboard whose results are compared.")
+        Path, typer.Option(help="For the list and for inspections: the leaderboard whose results are compared.")
     ] = LEADERBOARD,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as Markdown.")] = False,
     workers: Annotated[int | None, typer.Option(help="Cells to run at a time. \\[default: cores / threads]")] = None,
@@ -86,7 +86,7 @@ def reproduce(
 
 
 def _check_failures(name: str, summary: SweepSummary | None) -> None:
-    """Refuse to end well if cells of a study failed, such as those with more dimensions than public data has."""
+    """Raise an error if cells of a study failed, such as those with more dimensions than the public data."""
     from dpbench.errors import SpecError
 
     if summary and summary.failed:
@@ -139,8 +139,8 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     counts = Counter(comparison.verdict for comparison in found).most_common()
     console.print(f"{len(found)} studies: {', '.join(f'{n} {verdict}' for verdict, n in counts)}.", soft_wrap=True)
     absent = f"No results were compared: {root} does not exist"
-    name_number_source = f"Verdicts use the results in {root}" if root.is_dir() else absent
-    console.print(f"{name_number_source}. To run one: dpbench reproduce NAME", soft_wrap=True)
+    source = f"Verdicts use the results in {root}" if root.is_dir() else absent
+    console.print(f"{source}. To run one: dpbench reproduce NAME", soft_wrap=True)
 
 
 def _show(comparison: Comparison) -> None:

@@ -14,8 +14,8 @@ PARTS = ("data", "network", "learners", "n", "settings", "accountant", "steps", 
 class PublishedProtocol(Record):
     """What a paper states of the runs behind a table or figure; what it does not state is left out."""
 
-    data: tuple[str, ...] = ()  # names of datasets, as here
-    network: tuple[str, ...] = ()  # names of extractors, as here
+    data: tuple[str, ...] = ()  # names of datasets, as here; the paper's names for those that are not here
+    network: tuple[str, ...] = ()  # names of extractors, likewise
     learners: tuple[str, ...] = ()  # names of learners here that run the paper's algorithms
     own: str | None = None  # the learner that the paper proposes
     n: Mapping[str, int] = {}  # dataset -> private examples
@@ -27,7 +27,7 @@ class PublishedProtocol(Record):
 
 @dataclass(frozen=True)
 class RunFacts:
-    """How a number was measured, as far as a paper's protocol may differ; None for what an inspection does not have."""
+    """How a number was measured, in the terms of a paper's protocol; an inspection lacks what defaults to None."""
 
     data: str
     network: str
@@ -50,7 +50,7 @@ class RunFacts:
 
 
 def describe_differences(protocol: PublishedProtocol | None, runs: Iterable[RunFacts]) -> str:
-    """Return one line on data, network, learners, n, grid, accountant, steps and seeds; empty if nothing was run.
+    """Return one line on the `PARTS` of a protocol that differ; empty if nothing was run.
 
     Each part that differs has our value and then the paper's in brackets. Without a protocol, as for a theorem, the
     line has all of our values.

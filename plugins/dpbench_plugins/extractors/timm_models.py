@@ -28,6 +28,8 @@ DATA_OF_TAGS = {
     "in1k": "ImageNet-1k", "in12k": "ImageNet-12k", "in21k": "ImageNet-21k", "in22k": "ImageNet-22k",
     "yfcc100m": "YFCC100M", "ig1b": "Instagram", "laion2b": "LAION-2B", "laion400m": "LAION-400M",
     "datacompxl": "DataComp-1B", "lvd142m": "LVD-142M", "webli": "WebLI", "openai": "image-text pairs of OpenAI",
+    "jft": "JFT-300M", "swag": "Instagram", "seer": "Instagram", "ssld": "ImageNet-22k", "m30m": "Merged-30M",
+    "m38m": "Merged-38M", "laiona": "LAION-Aesthetic",
 }  # fmt: skip
 """What a word in the tag of timm's weights says of their data."""
 
@@ -51,7 +53,7 @@ class PretrainedNetwork(Photographs):
     def trained_on(self) -> str:  # type: ignore[override]  # the weights decide
         """The data that the tag of the weights names, such as in1k; empty if it names none that is known here."""
         words = self.selection.partition(".")[2].split("_")
-        return ", ".join(dict.fromkeys(name for word in words for start, name in DATA_OF_TAGS.items() if word == start))
+        return ", ".join(dict.fromkeys(DATA_OF_TAGS[word] for word in words if word in DATA_OF_TAGS))
 
     @cached_property
     def _entry(self) -> Any:

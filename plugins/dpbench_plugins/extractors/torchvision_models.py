@@ -56,7 +56,9 @@ class Classifier(Photographs):
     @property
     def trained_on(self) -> str:  # type: ignore[override]  # the weights decide
         """The data of the weights, by their tag; `SWAG` weights have seen images of a social network first."""
-        return "Instagram, ImageNet-1k" if "SWAG" in self.selection[1] else "ImageNet-1k"
+        tag = self.selection[1]
+        weights = self._entry.name if tag == "DEFAULT" else tag  # of some models, the default is SWAG
+        return "Instagram, ImageNet-1k" if "SWAG" in weights else "ImageNet-1k"
 
     @cached_property
     def _entry(self) -> Any:

@@ -1,6 +1,8 @@
-"""How cost grows: processor seconds and peak memory of fits, sweeps and leaderboards, with fitted exponents.
+"""How cost grows and how it compares: the tables of the pages on scaling and on speed.
 
-Processor time does not grow when other processes compete for the cores. Every measurement has a process of its own::
+The page on scaling has processor seconds, which do not grow when other processes compete for the cores. The page on
+speed (`ratios` and `way`) has wall-clock times, so measure these on a quiet machine. Every measurement has a process of
+its own::
 
     python -m tests.benchmarks.scaling fits large        # these tables
     python -m tests.benchmarks.scaling --page            # all, and into the documentation; half an hour

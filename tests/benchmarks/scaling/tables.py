@@ -167,10 +167,9 @@ def way(sizes: Sizes) -> str:
     own = _measured("ours", share=share, **shared)
     other = _measured("theirs", n=int(own["n"]), **shared)
     rows: list[Sequence[object]] = [
-        (name, *(f"{sum(found.get(phase, 0.0) for phase in phases):.1f}" for found in (own, other)))
-        for name, phases in PHASES.items()
+        (name, *(f"{found.get(phase, 0.0):.1f}" for found in (own, other))) for name, phase in PHASES.items()
     ]
-    totals = [sum(found.get(phase, 0.0) for phases in PHASES.values() for phase in phases) for found in (own, other)]
+    totals = [sum(found.get(phase, 0.0) for phase in PHASES.values()) for found in (own, other)]
     rows.append(("**all**", *(f"**{total:.1f}**" for total in totals)))
     rows.append(("accuracy, %", *(f"{100 * found['accuracy']:.2f}" for found in (own, other))))
     return table((f"{own['n']:,.0f} private images", "dpbench, s", "torch and Opacus, s"), rows)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from dpbench import Extractor, Split
 
-PHASES: Mapping[str, Sequence[str]] = {
-    "read and compute features": ("load",),
-    "compare the splits for copies": ("compare",),
-    "calibrate the noise, second accountant included": ("calibrate",),
-    "fit": ("fit",),
-    "score": ("score",),
+PHASES: Mapping[str, str] = {
+    "read and compute features": "load",
+    "compare the splits for copies": "compare",
+    "calibrate the noise, second accountant included": "calibrate",
+    "fit": "fit",
+    "score": "score",
 }
 DELTA, CLIP, RATE, LEARNING_RATE = 1e-5, 1.0, 0.1, 0.5
 Found = dict[str, float]

@@ -158,3 +158,7 @@ def test_a_name_without_its_tag_is_refused_and_near_ones_listed(model: str, hint
 def test_the_tag_of_the_weights_says_what_they_have_seen() -> None:
     assert ResNet50SWSL().trained_on == "Instagram, ImageNet-1k"
     assert ResNet50SSL().trained_on == "YFCC100M, ImageNet-1k"
+    assert Timm("tf_efficientnet_b0.ns_jft_in1k").trained_on == "JFT-300M, ImageNet-1k"
+    assert Timm("regnety_160.swag_ft_in1k").trained_on == "Instagram, ImageNet-1k"
+    assert Timm("eva02_large_patch14_224.mim_m38m").trained_on == "Merged-38M"
+    assert Timm("resnet50.bamboo").trained_on == ""

@@ -199,6 +199,18 @@ def test_the_default_weights_are_torchvisions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "tag", "seen"),
+    [
+        ("resnet50", "DEFAULT", "ImageNet-1k"),
+        ("vit_h_14", "DEFAULT", "Instagram, ImageNet-1k"),  # its only weights are SWAG
+        ("vit_b_16", "IMAGENET1K_SWAG_LINEAR_V1", "Instagram, ImageNet-1k"),
+    ],
+)
+def test_the_weights_say_what_they_have_seen_by_any_name(model: str, tag: str, seen: str) -> None:
+    assert TorchVision(model, tag).trained_on == seen
+
+
+@pytest.mark.parametrize(
     ("model", "tag"),
     [("vit_b_16", "IMAGENET1K_SWAG_E2E_V1"), ("maxvit_t", "IMAGENET1K_V1"), ("inception_v3", "IMAGENET1K_V1")],
 )

@@ -12,7 +12,7 @@ from dpbench_lab.reproduce.catalogue import Study, read_studies
 from dpbench_lab.reproduce.measurements import Measurement, read_measurements
 from dpbench_lab.reproduce.protocol import describe_differences
 from dpbench_lab.reproduce.rates import RateComparison
-from dpbench_lab.reproduce.verdict import Comparison, NumberComparison, OrderComparison, compare
+from dpbench_lab.reproduce.verdict import APART, NEAR, Comparison, NumberComparison, OrderComparison, compare
 
 FIGURES, INSPECTIONS = "figures", "inspections"  # folders of the leaderboard
 
@@ -70,9 +70,9 @@ INTRODUCTION = (
     "",
     "A number or an order is *decided* if it was measured with the paper's learner and every accuracy in it is "
     "above chance (always guessing the largest class) by its 95% interval. A study *holds* if every number of the "
-    "paper is decided and within 2 points, and every ordering that the paper states without numbers is found, "
+    f"paper is decided and within {NEAR:g} points, and every ordering that the paper states without numbers is found, "
     "with a difference larger than its 95% interval (if all seeds agree, the interval of drawing the test "
-    "examples). It *holds in order only* if the pairs that are more than 1 point apart in the paper are ordered in "
+    f"examples). It *holds in order only* if the pairs that are more than {APART:g} point apart in the paper are ordered in "
     "the same way: none is reversed beyond both 95% intervals, and for at least half the difference exceeds both "
     "intervals. *In part* means that some of the paper's numbers or orderings were not decided. A study *holds on "
     "other data* if all orderings are found, but none of our data is the paper's. *Cannot tell* means that nothing "

@@ -42,6 +42,7 @@ from dpbench.board.verify.review import Review, review_leaderboard
 from dpbench.board.verify.strays import find_strays
 from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
+from dpbench.records.challenge import CHALLENGE_COUNT
 from dpbench.records.identity import LearnerIdentity, identify_learner, label_learners
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -64,9 +65,11 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
             strays += find_rerun_complaints(result.stored, result.result, root) + find_audit_complaints(
                 result.stored, result.result, root
             )
-    filed = [(result.stored.board, result.result) for result in found.results if result.result and result.stored.board]
-    strays += find_challenge_complaints(_list_filed(found, known), root)
-    strays += find_curve_complaints(root, read_boards(root), filed)
+    filed = _list_filed(found, known)
+    strays += find_challenge_complaints(filed, root)
+    strays += find_curve_complaints(
+        root, read_boards(root), [(entry.stored.board or "", entry.result) for entry in filed]
+    )
     return dataclasses.replace(found, strays=tuple(strays))
 
 
@@ -182,6 +185,7 @@ class _Shared:
 def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) -> Standing:
     candidates = [_collect_records(result, board, shared) for result in results]
     challenged = uses_challenge_seeds(candidates)
+    seeds = CHALLENGE_COUNT if challenged else len(board.seeds)
     if challenged:
         candidates = limit_entries(candidates, board.metric)
     entries = [_make_scored_entry(candidate, board, challenged, shared) for candidate in candidates]
@@ -203,7 +207,7 @@ def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) ->
         board=board,
         digest=board.digest,
         scored="challenge seeds" if challenged else "seeds chosen by the submitter",
-        gap=compute_gap(board, candidates[0].result) if candidates else None,
+        gap=compute_gap(board, candidates[0].result, seeds) if candidates else None,
         entries=(*first, *rest),
         above=_explain_above_ceiling(entries, board, shared.plugins),
         stability=measure_stability(group, tied),

@@ -157,7 +157,7 @@ def test_rerun_says_what_it_costs_before_it_starts(root: Path, capsys: Captured)
     change(file, "seconds", {"load": 60.0, "fit": 600.0, "score": 60.0, "tune": 3600.0})
     assert ask("verify", "--rerun", "--root", root, file) == 1
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("Re-running 2 seeds of 1 result: about 12 min 0 s and ")
+    assert first.startswith("Re-running 2 seeds and 5 challenge seeds of 1 result: about 39 min 30 s and ")
     assert second.startswith(f"not run results/tiny/{file.name}: ")
     assert ask("verify", "--rerun", "--seed", 0, "--root", root, file) == 1
     assert "Re-running 1 seed of 1 result: about 6 min 30 s and " in capsys.readouterr().out

@@ -117,7 +117,8 @@ def prepare_rerun(
     from dpbench.board.verify.cost import describe_cost
     from dpbench.records.provenance import find_user_name
 
-    print(describe_cost(planned), flush=True)
+    if planned:
+        print(describe_cost(planned), flush=True)
     from dpbench.harness.session import open_session
 
     return RerunRequest(open_session(device, plugins=plugins), seed, by or find_user_name())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -163,7 +164,7 @@ def test_five_challenge_seeds_are_compared_with_a_reference_of_two_seeds(answers
     chance = np.random.default_rng(0)
     many, few = (chance.random((seeds, 60)) < 0.7 for seeds in (5, 2))
     entry, reference, first = (
-        Scores(tuple(bits.mean(1)), (lambda bits=bits: bits) if answers else None) for bits in (many, few, many[:2])
+        Scores(tuple(bits.mean(1)), partial(np.copy, bits) if answers else None) for bits in (many, few, many[:2])
     )
     assert compare_entries(entry, reference) == compare_entries(first, reference)
     assert compare_entries(reference, entry).difference == -compare_entries(first, reference).difference != 0

@@ -32,11 +32,11 @@ class PlannedFits:
 
 
 def describe_cost(planned: Sequence[PlannedFits]) -> str:
-    """Describe the cost of these fits in a sentence."""
+    """Describe the cost of these fits, of one result or more, in a sentence."""
     timed = [fits for fits in planned if "fit" in fits.result.seconds]
     peak = max((max(fits.result.peak_bytes.values(), default=0) for fits in planned), default=0)
     own, challenge = sum(fits.own for fits in planned), sum(fits.challenge for fits in planned)
-    seeds = f"{own} seed{'s' * (own != 1)}" if own or not challenge else ""
+    seeds = f"{own} seed{'s' * (own != 1)}" if own else ""
     fresh = f"{challenge} challenge seed{'s' * (challenge != 1)}" if challenge else ""
     what = f"{'Re-running' if seeds else 'Running'} {' and '.join(filter(None, (seeds, fresh)))}"
     memory = f" and {bytes_in_words(peak)} of memory" if peak else ""

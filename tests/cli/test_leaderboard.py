@@ -294,6 +294,21 @@ def test_check_names_what_a_submission_may_not_state(
     assert not list((empty / "results").rglob("*.json"))
 
 
+def test_check_does_not_look_for_commits_in_a_repository_that_holds_an_installed_dpbench(
+    empty: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = tmp_path / "project" / "site-packages" / "dpbench"
+    installed.mkdir(parents=True)
+    git = ("git", "-C", str(tmp_path / "project"), "-c", "user.name=t", "-c", "user.email=t@localhost")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    monkeypatch.setattr("dpbench.board.add.PACKAGE", installed)
+    file = elsewhere(empty, "class-means")
+    change(file, "provenance.commit", "f" * 40)
+    assert ask("check", file, "--root", empty) == 0
+    assert "provenance.commit" not in capsys.readouterr().out
+
+
 def test_check_refuses_a_key_that_stands_twice(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
     text = file.read_text(encoding="utf-8")

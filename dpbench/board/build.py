@@ -27,7 +27,7 @@ from dpbench.board.entry import (
     select_scores,
     uses_challenge_seeds,
 )
-from dpbench.board.exchange import compute_worth, find_curve_complaints, read_curve
+from dpbench.board.exchange import Curve, compute_worth, find_curve_complaints, read_curve
 from dpbench.board.folder import read_boards
 from dpbench.board.gap import compute_gap
 from dpbench.board.index import Entry, Index, Standing
@@ -188,7 +188,11 @@ def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) ->
     seeds = CHALLENGE_COUNT if challenged else len(board.seeds)
     if challenged:
         candidates = limit_entries(candidates, board.metric)
-    entries = [_make_scored_entry(candidate, board, challenged, shared) for candidate in candidates]
+    curve = read_curve(shared.root, board)
+    entries = [
+        _value_entry(*_make_scored_entry(candidate, board, challenged, shared), board, curve)
+        for candidate in candidates
+    ]
     entries.sort(key=lambda pair: (-entry_sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     scores = [collect_ranking_scores(result, board.metric) for _, result in ranked]
@@ -224,10 +228,13 @@ def _collect_records(checked: CheckedFile, board: Board, shared: _Shared) -> Can
 
 
 def _make_scored_entry(candidate: Candidate, board: Board, challenged: bool, shared: _Shared) -> tuple[Entry, Result]:
-    """Return the entry of a candidate and the result whose scores count, with its worth in public labels."""
-    scored, curve = select_scores(candidate, challenged), read_curve(shared.root, board)
+    """Return the entry of a candidate and the result whose scores count."""
     label = shared.labels[identify_learner(candidate.result)]
-    entry = make_entry(candidate, board, shared.known, label, challenged)
+    return make_entry(candidate, board, shared.known, label, challenged), select_scores(candidate, challenged)
+
+
+def _value_entry(entry: Entry, scored: Result, board: Board, curve: Curve | None) -> tuple[Entry, Result]:
+    """Return an entry with its worth in public labels, and the result whose scores count."""
     pays_once = entry.reads_private and entry.reads != "features and labels"
     if curve is not None and pays_once and entry.role != "ceiling":
         worth = compute_worth(curve, collect_ranking_scores(scored, board.metric).per_seed)

@@ -152,6 +152,7 @@ def test_a_submission_is_checked_where_it_touches_the_leaderboard() -> None:
 def test_challenge_seeds_are_run_on_main_with_its_history_and_signed_by_a_job_that_runs_no_code() -> None:
     content = read(ROOT / ".github/workflows/challenge.yml")
     assert content["on"] == {"push": {"branches": ["main"], "paths": ["leaderboard/results/**"]}}
+    assert "concurrency" not in content  # a push that waits would be dropped for the next one
     run, sign = content["jobs"]["run"]["steps"], content["jobs"]["sign"]["steps"]
     assert run[0]["with"]["fetch-depth"] == 0  # the filing commit is found in the history
     assert [step["uses"].partition("@")[0] for step in sign] == [

@@ -150,11 +150,16 @@ def decode_bits(correct: str, test: int) -> np.ndarray:
 
 
 def compare_entries(first: Scores, second: Scores) -> PairedComparison:
-    """Compare two entries on the seeds that they share and, if both record answers, on the same test examples."""
+    """Compare two entries on pairs of seeds and, if both record answers, on the same test examples.
+
+    Seeds are paired in order. If an entry has more seeds than the other, as challenge seeds beside a reference without
+    them, its first seeds count.
+    """
+    seeds = min(len(first.per_seed), len(second.per_seed))
     if first.bits is None or second.bits is None:
-        return compare_over_seeds(first.per_seed, second.per_seed)
+        return compare_over_seeds(first.per_seed[:seeds], second.per_seed[:seeds])
     units = first.units if first.units is not None else second.units
-    return compare_over_examples(first.bits(), second.bits(), units)
+    return compare_over_examples(first.bits()[:seeds], second.bits()[:seeds], units)
 
 
 def compare_over_examples(first: np.ndarray, second: np.ndarray, units: np.ndarray | None = None) -> PairedComparison:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 
 from dpbench.records.provenance import HARNESS
+from dpbench.records.rerun import CODE_CLAIM
 from dpbench.records.result import Result
 
 
@@ -31,7 +32,7 @@ def _unchecked_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
         yield "how many private images equal a public one"
     if result.task.groups and "task.groups" not in confirmed:
         yield "which group each test image is in"
-    if not any(claim.startswith("provenance.code") for claim in confirmed):
+    if not any(claim.startswith(CODE_CLAIM) for claim in confirmed):
         yield "which code made it"
     yield from _unchecked_settings(result, confirmed)
     sources = result.provenance.get("sources", {})

@@ -157,7 +157,8 @@ def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
     """Yield what a submission may not state: a status that only the project gives, or a commit that nobody can find."""
     if result.status != "submitted":
         yield "status", f"expected submitted, got {result.status}: only the project disputes or withdraws a result"
-    commit, history = result.provenance.get("commit"), History.open(PACKAGE.parent)
+    cloned = (PACKAGE.parent / ".git").exists()  # an installed package can lie in a repository that is not dpbench's
+    commit, history = result.provenance.get("commit"), History.open(PACKAGE.parent) if cloned else None
     if commit is not None and history is not None and not history.has_commit(str(commit)):
         yield (
             "provenance.commit",

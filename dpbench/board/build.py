@@ -27,7 +27,7 @@ from dpbench.board.entry import (
     select_scores,
     uses_challenge_seeds,
 )
-from dpbench.board.exchange import compute_worth, find_curve_complaints, read_curve
+from dpbench.board.exchange import Curve, compute_worth, find_curve_complaints, read_curve
 from dpbench.board.folder import read_boards
 from dpbench.board.gap import compute_gap
 from dpbench.board.index import Entry, Index, Standing
@@ -42,6 +42,7 @@ from dpbench.board.verify.review import Review, review_leaderboard
 from dpbench.board.verify.strays import find_strays
 from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
+from dpbench.records.challenge import CHALLENGE_COUNT
 from dpbench.records.identity import LearnerIdentity, identify_learner, label_learners
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -64,9 +65,11 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
             strays += find_rerun_complaints(result.stored, result.result, root) + find_audit_complaints(
                 result.stored, result.result, root
             )
-    filed = [(result.stored.board, result.result) for result in found.results if result.result and result.stored.board]
-    strays += find_challenge_complaints(_list_filed(found, known), root)
-    strays += find_curve_complaints(root, read_boards(root), filed)
+    filed = _list_filed(found, known)
+    strays += find_challenge_complaints(filed, root)
+    strays += find_curve_complaints(
+        root, read_boards(root), [(entry.stored.board or "", entry.result) for entry in filed]
+    )
     return dataclasses.replace(found, strays=tuple(strays))
 
 
@@ -182,9 +185,14 @@ class _Shared:
 def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) -> Standing:
     candidates = [_collect_records(result, board, shared) for result in results]
     challenged = uses_challenge_seeds(candidates)
+    seeds = CHALLENGE_COUNT if challenged else len(board.seeds)
     if challenged:
         candidates = limit_entries(candidates, board.metric)
-    entries = [_make_scored_entry(candidate, board, challenged, shared) for candidate in candidates]
+    curve = read_curve(shared.root, board)
+    entries = [
+        _value_entry(*_make_scored_entry(candidate, board, challenged, shared), board, curve)
+        for candidate in candidates
+    ]
     entries.sort(key=lambda pair: (-entry_sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     scores = [collect_ranking_scores(result, board.metric) for _, result in ranked]
@@ -203,7 +211,7 @@ def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) ->
         board=board,
         digest=board.digest,
         scored="challenge seeds" if challenged else "seeds chosen by the submitter",
-        gap=compute_gap(board, candidates[0].result) if candidates else None,
+        gap=compute_gap(board, candidates[0].result, seeds) if candidates else None,
         entries=(*first, *rest),
         above=_explain_above_ceiling(entries, board, shared.plugins),
         stability=measure_stability(group, tied),
@@ -220,10 +228,13 @@ def _collect_records(checked: CheckedFile, board: Board, shared: _Shared) -> Can
 
 
 def _make_scored_entry(candidate: Candidate, board: Board, challenged: bool, shared: _Shared) -> tuple[Entry, Result]:
-    """Return the entry of a candidate and the result whose scores count, with its worth in public labels."""
-    scored, curve = select_scores(candidate, challenged), read_curve(shared.root, board)
+    """Return the entry of a candidate and the result whose scores count."""
     label = shared.labels[identify_learner(candidate.result)]
-    entry = make_entry(candidate, board, shared.known, label, challenged)
+    return make_entry(candidate, board, shared.known, label, challenged), select_scores(candidate, challenged)
+
+
+def _value_entry(entry: Entry, scored: Result, board: Board, curve: Curve | None) -> tuple[Entry, Result]:
+    """Return an entry with its worth in public labels, and the result whose scores count."""
     pays_once = entry.reads_private and entry.reads != "features and labels"
     if curve is not None and pays_once and entry.role != "ceiling":
         worth = compute_worth(curve, collect_ranking_scores(scored, board.metric).per_seed)

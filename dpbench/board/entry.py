@@ -144,15 +144,15 @@ def make_entry(candidate: Candidate, board: Board, known: Expectations, label: s
 def _explain_foreign_components(candidate: Candidate) -> str:
     """Explain why a result with components of other distributions has no rank yet; "" if their sources ran here."""
     provenance = candidate.result.provenance
-    ran = [record.provenance for record in (candidate.again, candidate.challenge) if record is not None]
+    counted = candidate.again if candidate.reproduced else None, candidate.challenge
+    ran = [record.provenance for record in counted if record is not None]
     for role, origin in candidate.result.components.items():
         if origin.distribution == HARNESS:
             continue
         whose, digest = f"the source of its {role}, of {origin.distribution},", find_code_digest(provenance, role)
         if origin.distribution not in provenance.get("sources", {}) or not digest:
             return f"{whose} is not on record"
-        same = any(find_code_digest(made, role) == digest for made in ran)
-        if not (same and (candidate.reproduced or candidate.challenge)):
+        if all(find_code_digest(made, role) != digest for made in ran):
             return f"{whose} has not run here yet"
     return ""
 
@@ -237,13 +237,13 @@ def _assign_trust(again: Rerun | None, reproduced: bool, audit: Audit | None) ->
 def _list_confirmed_claims(record: Rerun, reproduced: bool) -> frozenset[str]:
     """Return the claims that a re-run confirmed; digests of code are included only if all of them agree."""
     same = {claim.claim for claim in record.claims if claim.verdict == "same"}
-    code = {claim for claim in same if claim.startswith("provenance.code")}
+    code = {claim.claim for claim in record.claims if claim.is_about_code}
     seen = same if _compare_code(record) == "same" else same - code
     return frozenset(seen | {"seeds"} if reproduced else seen)
 
 
 def _compare_code(record: Rerun) -> Literal["same", "other", "not compared"]:
-    found = [claim.verdict for claim in record.claims if claim.claim.startswith("provenance.code")]
+    found = [claim.verdict for claim in record.claims if claim.is_about_code]
     if not found:
         return "not compared"
     return "same" if all(verdict == "same" for verdict in found) else "other"

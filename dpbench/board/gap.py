@@ -29,15 +29,21 @@ LEVEL = 0.05
 DIGITS = 5
 
 
-def compute_gap(board: Board, result: Result) -> Gap | None:
-    """Return the smallest gap of a board, whose test set a result describes; None for a metric such as AUROC."""
+def compute_gap(board: Board, result: Result, seeds: int) -> Gap | None:
+    """Return the smallest gap of a board, or None for a metric such as AUROC.
+
+    Args:
+        board: the board, for its metric.
+        result: any result of the board, for its test set.
+        seeds: the number of seeds that an entry's score is the mean of.
+    """
     examples = _count_independent_examples(board, result)
     if not examples:
         return None
     normal = NormalDist()
     errors = normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(POWER)
     high = errors * math.sqrt(2 * ACCURACY * (1 - ACCURACY) / examples)
-    low = high / math.sqrt(len(board.seeds))
+    low = high / math.sqrt(seeds)
     return Gap(accuracy=ACCURACY, low=round(low, DIGITS), high=round(high, DIGITS), examples=round(examples, 1))
 
 

@@ -18,6 +18,7 @@ from dpbench.cli.rerun import (
     Root,
     challenge,
     count_noun,
+    plan_rerun,
     prepare_rerun,
     rerun_and_report,
     write_result_line,
@@ -81,7 +82,9 @@ def verify(
     plugins = _load_plugins()
     known = Expectations.read(root, plugins)
     found = _review_files(files, root, known)
-    request = prepare_rerun(found.results, seed, by, plugins, given.place.device) if rerun else None
+    request = None
+    if rerun:
+        request = prepare_rerun(plan_rerun(found.results, seed), seed, by, plugins, given.place.device)
     counts = Counter[str]()
     for result in found.results:
         again = request if result.ok else None

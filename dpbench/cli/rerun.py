@@ -18,6 +18,7 @@ from dpbench.records.place import Place
 if TYPE_CHECKING:
     from dpbench.board.verify.challenge_record import FiledResult
     from dpbench.board.verify.checks import CheckedFile
+    from dpbench.board.verify.cost import PlannedFits
     from dpbench.harness.session import Session
     from dpbench.records.board import Board
     from dpbench.registry import Registry
@@ -60,12 +61,15 @@ def challenge(
 ) -> None:
     """Run results with challenge seeds, which nobody chose: they follow from the result and the commit that filed it.
 
-    A board is ranked by challenge seeds once all of its entries have them. Results with a current record are skipped.
+    A board is ranked by challenge seeds once most of its reproduced entries have them. Results with a current record
+    are skipped.
     """
     from dpbench.board.folder import list_results, locate_result
     from dpbench.board.verify.challenge_record import find_challenge
+    from dpbench.board.verify.cost import PlannedFits
     from dpbench.board.verify.expectations import Expectations
     from dpbench.board.verify.review import review_files
+    from dpbench.records.challenge import CHALLENGE_COUNT
     from dpbench.registry import load
 
     plugins = load()
@@ -78,7 +82,9 @@ def challenge(
     open_files = [
         file for file in checked if not (file.ok and file.result and find_challenge(file.stored, file.result, root))
     ]
-    request = prepare_rerun(open_files, None, by, plugins, given.place.device)
+    results = [file.result for file in open_files if file.ok and file.result]
+    planned = [PlannedFits(result, own=0, challenge=CHALLENGE_COUNT, search=False) for result in results]
+    request = prepare_rerun(planned, None, by, plugins, given.place.device)
     unfinished = 0
     for file in open_files:
         line = write_result_line(file)
@@ -91,14 +97,28 @@ def challenge(
         raise typer.Exit(1)
 
 
+def plan_rerun(files: Sequence[CheckedFile], seed: int | None) -> list[PlannedFits]:
+    """Return the fits of a re-run: all seeds and, for results on a board, their challenge seeds; or a single seed."""
+    from dpbench.board.verify.cost import PlannedFits
+    from dpbench.records.challenge import CHALLENGE_COUNT
+
+    return [
+        PlannedFits(file.result, 1, 0, search=False) if seed is not None else
+        PlannedFits(file.result, len(file.result.seeds), CHALLENGE_COUNT * (file.stored.board is not None), search=True)
+        for file in files
+        if file.ok and file.result
+    ]  # fmt: skip
+
+
 def prepare_rerun(
-    files: Sequence[CheckedFile], seed: int | None, by: str | None, plugins: Registry, device: str
+    planned: Sequence[PlannedFits], seed: int | None, by: str | None, plugins: Registry, device: str
 ) -> RerunRequest:
-    """Print the cost of re-running results before it starts, and return the request."""
+    """Print the cost of the planned fits before they start, and return the request."""
     from dpbench.board.verify.cost import describe_cost
     from dpbench.records.provenance import find_user_name
 
-    print(describe_cost([file.result for file in files if file.ok and file.result], seed), flush=True)
+    if planned:
+        print(describe_cost(planned), flush=True)
     from dpbench.harness.session import open_session
 
     return RerunRequest(open_session(device, plugins=plugins), seed, by or find_user_name())

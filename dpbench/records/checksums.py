@@ -1,8 +1,8 @@
 """Digests of files' contents, which reveal accidental changes.
 
-A result has a digest of its evidence. The record of an audit or a re-run has a digest of everything in it, including
-the digest of the result's evidence, so that it cannot be passed off as a record of another result by editing that line
-alone.
+A result has a digest of its evidence. The record of an audit, a re-run or challenge seeds has a digest of
+everything in it, including the digest of the result's evidence, so that it cannot be passed off as a record of another
+result by editing that line alone.
 
 A digest proves nothing about the author of a file, because anybody can compute it again. A statement in a result is
 evidence only if it is derived again, from plan and sigma or by running the code.
@@ -22,7 +22,7 @@ def evidence_digest(content: Mapping[str, Any]) -> str:
 
 
 def compute_seal(content: Mapping[str, Any]) -> str:
-    """Return the digest of an audit or re-run record, which covers the evidence digest of the result it is about."""
+    """Return the digest of a record about a result; it covers the evidence digest of that result."""
     return _digest_without(content, "seal")
 
 

@@ -58,7 +58,10 @@ class LearnerIdentity:
 
     @property
     def family(self) -> str:
-        """What counts once in a family of tests: a learner of dpbench, or all learners of another distribution."""
+        """What counts once in a family of tests: a learner of dpbench, or all learners of another distribution.
+
+        The space after a distribution keeps it apart from a learner of dpbench with the same name.
+        """
         return self.name if self.own else f"{normalise_distribution(self.distribution)} "
 
 

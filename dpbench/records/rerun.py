@@ -11,6 +11,9 @@ from dpbench.records import storage
 from dpbench.records.group_counts import GroupCounts
 from dpbench.support.validation import Record
 
+CODE_CLAIM = "provenance.code"
+"""The claim that the same code made the result; the claim of a component ends with its role."""
+
 Outcome = Literal["same predictions", "same within tolerance", "differs"]
 Verdict = Literal["same", "differs", "not checked"]
 
@@ -34,6 +37,11 @@ class ClaimCheck(Record):
     claim: str  # the field of the result
     verdict: Verdict
     said: str = ""
+
+    @property
+    def is_about_code(self) -> bool:
+        """Whether the claim is that the same code made the result."""
+        return self.claim.startswith(CODE_CLAIM)
 
 
 class Rerun(Record):

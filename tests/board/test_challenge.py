@@ -94,8 +94,11 @@ def test_a_board_is_ranked_by_challenge_seeds_once_all_its_reproduced_entries_ha
     assert entry.challenge.submitter == filed_result(root).result.metrics["accuracy"] != entry.challenge.score
     assert entry.challenge.seeds == tuple(seed["seed"] for seed in record["seeds"])
     assert (entry.seeds, entry.challenge.by, entry.status) == (5, "the test", "audited")
+    gap = standing.gap
     challenge_path(filed_result(root).stored, root).unlink()
     standing = tiny(root, plugins)
+    assert gap is not None and standing.gap is not None  # five challenge seeds, and two of the submitter
+    assert standing.gap.low / gap.low == pytest.approx((5 / 2) ** 0.5, rel=1e-3)
     assert standing.scored == entry_of(standing).scored == "seeds chosen by the submitter"
     assert entry_of(standing).metrics["accuracy"] == filed_result(root).result.metrics["accuracy"]
 
@@ -219,6 +222,7 @@ def test_the_command_runs_what_lacks_a_record_and_says_what_it_could_not_run(
         main(command)
     said = capsys.readouterr().out
     assert ended.value.code == 1
+    assert said.startswith("Running 25 challenge seeds of 5 results: about ")
     assert "with challenge seeds, " in said and "not run results/tiny/thrift-digits-" in said
     assert said.endswith("5 results, 0 had a record, 1 not run\n")
     with pytest.raises(SystemExit):

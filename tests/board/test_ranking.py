@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -156,6 +157,17 @@ def test_only_entries_that_read_public_labels_are_ranked_among_those_that_do() -
     assert rank_groups(entries, [True, False, False, True, False]) == [(1, 1), (1, 1), (2, 2), (3, 3), (3, 3)]
     assert rank_groups(entries, [False] * 5) == rank_groups(entries, [True] * 5)
     assert rank_groups([], []) == []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_five_challenge_seeds_are_compared_with_a_reference_of_two_seeds(answers: bool) -> None:
+    chance = np.random.default_rng(0)
+    many, few = (chance.random((seeds, 60)) < 0.7 for seeds in (5, 2))
+    entry, reference, first = (
+        Scores(tuple(bits.mean(1)), partial(np.copy, bits) if answers else None) for bits in (many, few, many[:2])
+    )
+    assert compare_entries(entry, reference) == compare_entries(first, reference)
+    assert compare_entries(reference, entry).difference == -compare_entries(first, reference).difference != 0
 
 
 def test_holm_refuses_what_the_textbook_refuses() -> None:

@@ -12,7 +12,7 @@ import pytest
 from dpbench import registry
 from dpbench.analysis.paired import Scores
 from dpbench.board import build
-from dpbench.board.entry import FURTHER_ENTRY_REASON, Candidate, limit_entries, uses_challenge_seeds
+from dpbench.board.entry import FURTHER_ENTRY_REASON, Candidate, limit_entries, make_candidate, uses_challenge_seeds
 from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.index import Entry, Index
 from dpbench.board.ranking import compute_corrected_ranks, correct_by_learner
@@ -127,6 +127,22 @@ def test_a_learner_from_elsewhere_is_ranked_once_its_source_has_run(root: Path) 
     impostor(root)
     entry = entry_of(built(root), PRO)
     assert (entry.role, entry.rank, entry.status) == ("entry", 1, "reproduced")
+
+
+def test_challenge_seeds_of_other_code_beside_a_quick_look_at_the_stated_code_give_no_rank(root: Path) -> None:
+    result = impostor(root)
+    known = Expectations.read(root, registry.load())
+    stored = locate_result(root / "results" / BOARD / result.file_name, root)
+    look = boards.reproduced(result)
+    look = look.model_copy(update={"seeds": look.seeds[:1]})
+    same, other = (
+        Challenge.model_construct(seeds=(), provenance={"code": {"learner": digest}}) for digest in ("5" * 16, "6" * 16)
+    )
+    roles = [
+        make_candidate(CheckedFile(stored, (), result), find_board(BOARD), known, look, None, challenge).role
+        for challenge in (None, other, same)
+    ]
+    assert roles == ["unranked", "unranked", "entry"]
 
 
 def test_a_record_of_a_rerun_by_other_code_is_named_where_it_claims_the_same(root: Path) -> None:

@@ -157,7 +157,7 @@ def test_rerun_says_what_it_costs_before_it_starts(root: Path, capsys: Captured)
     change(file, "seconds", {"load": 60.0, "fit": 600.0, "score": 60.0, "tune": 3600.0})
     assert ask("verify", "--rerun", "--root", root, file) == 1
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("Re-running 2 seeds of 1 result: about 12 min 0 s and ")
+    assert first.startswith("Re-running 2 seeds and 5 challenge seeds of 1 result: about 39 min 30 s and ")
     assert second.startswith(f"not run results/tiny/{file.name}: ")
     assert ask("verify", "--rerun", "--seed", 0, "--root", root, file) == 1
     assert "Re-running 1 seed of 1 result: about 6 min 30 s and " in capsys.readouterr().out
@@ -292,6 +292,21 @@ def test_check_names_what_a_submission_may_not_state(
     found = capsys.readouterr()
     assert said in found.out and said in found.err
     assert not list((empty / "results").rglob("*.json"))
+
+
+def test_check_does_not_look_for_commits_in_a_repository_that_holds_an_installed_dpbench(
+    empty: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = tmp_path / "project" / "site-packages" / "dpbench"
+    installed.mkdir(parents=True)
+    git = ("git", "-C", str(tmp_path / "project"), "-c", "user.name=t", "-c", "user.email=t@localhost")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    monkeypatch.setattr("dpbench.board.add.PACKAGE", installed)
+    file = elsewhere(empty, "class-means")
+    change(file, "provenance.commit", "f" * 40)
+    assert ask("check", file, "--root", empty) == 0
+    assert "provenance.commit" not in capsys.readouterr().out
 
 
 def test_check_refuses_a_key_that_stands_twice(empty: Path, capsys: Captured) -> None:

@@ -29,6 +29,7 @@ from dpbench.records.checksums import compute_seal
 from dpbench.records.identity import find_learner_digest
 from dpbench.records.metrics import RankMetric
 from dpbench.records.provenance import HARNESS, current_date
+from dpbench.records.rerun import CODE_CLAIM
 from dpbench.records.result import Result
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _check_record(record: Challenge, filed: FiledResult, history: History | None
     yield from check_confusion_present(whole)
     theirs, here = find_learner_digest(result.provenance), find_learner_digest(record.provenance)
     if result.components["learner"].distribution != HARNESS and here != theirs:
-        yield "provenance.code.learner", f"expected {theirs!r}, the code of the result, got {here!r}"
+        yield f"{CODE_CLAIM}.learner", f"expected {theirs!r}, the code of the result, got {here!r}"
 
 
 def _check_own_seeds(record: Challenge, filed: FiledResult, records: int) -> FieldComplaints:

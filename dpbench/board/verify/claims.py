@@ -15,7 +15,7 @@ from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.run import compare_seeds, make_task_facts
 from dpbench.harness.session import Session
 from dpbench.records.provenance import HARNESS, find_source
-from dpbench.records.rerun import ClaimCheck
+from dpbench.records.rerun import CODE_CLAIM, ClaimCheck
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import is_close
@@ -85,12 +85,12 @@ def _compare_code_digests(found: PreparedRerun) -> Iterator[ClaimCheck]:
     """Compare digests of code, or fingerprints if the digests differ. Code of the same commit has equal digests."""
     stated, here = found.result.provenance.get("code"), digest_code(found.prepared.parts)
     if not isinstance(stated, Mapping):
-        yield ClaimCheck(claim="provenance.code", verdict="not checked", said="the result states no digests of code")
+        yield ClaimCheck(claim=CODE_CLAIM, verdict="not checked", said="the result states no digests of code")
         return
     differ = [role for role in sorted(stated.keys() | here.keys()) if stated.get(role) != here.get(role)]
     alike = _compare_fingerprints(found) if differ else {}
     for role in sorted(stated.keys() | here.keys()):
-        claim, there, own = f"provenance.code.{role}", stated.get(role), here.get(role)
+        claim, there, own = f"{CODE_CLAIM}.{role}", stated.get(role), here.get(role)
         if role not in differ:
             yield ClaimCheck(claim=claim, verdict="same")
             continue

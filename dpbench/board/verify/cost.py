@@ -1,8 +1,9 @@
-"""Estimate the cost of re-running results from the times that they state."""
+"""Estimate the cost of re-running results, and of their challenge seeds, from the times that they state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dpbench.records.result import Result
 from dpbench.support.messages import bytes_in_words, duration
@@ -10,25 +11,39 @@ from dpbench.support.messages import bytes_in_words, duration
 PHASES_PER_RESULT = ("load", "calibrate", "compare")  # phases that a re-run goes through once a result
 
 
-def describe_cost(results: Sequence[Result], seed: int | None) -> str:
-    """Describe in a sentence the cost of re-running these results, with all of their seeds or with a single seed."""
-    timed = [result for result in results if "fit" in result.seconds]
-    seconds = sum(estimate_rerun_seconds(result, whole=seed is None) for result in timed)
-    fits = sum(len(result.seeds) if seed is None else 1 for result in results)
-    peak = max((max(result.peak_bytes.values(), default=0) for result in results), default=0)
-    what = f"Re-running {fits} seed{'s' * (fits != 1)} of {len(results)} result{'s' * (len(results) != 1)}"
+@dataclass(frozen=True)
+class PlannedFits:
+    """The fits that are planned for a result."""
+
+    result: Result
+    own: int  # seeds of the result
+    challenge: int  # challenge seeds
+    search: bool  # whether a search on public data is repeated
+
+    @property
+    def seconds(self) -> float:
+        """The estimated seconds on the machine of the result's author."""
+        spent = self.result.seconds
+        each = (spent.get("fit", 0.0) + spent.get("score", 0.0)) / max(1, len(self.result.seeds))
+        repeated = self.search and self.result.selection == "public-validation"
+        searched = spent.get("tune", 0.0) if repeated else 0.0
+        once = sum(spent.get(phase, 0.0) for phase in PHASES_PER_RESULT)
+        return once + (self.own + self.challenge) * each + searched
+
+
+def describe_cost(planned: Sequence[PlannedFits]) -> str:
+    """Describe the cost of these fits, of one result or more, in a sentence."""
+    timed = [fits for fits in planned if "fit" in fits.result.seconds]
+    peak = max((max(fits.result.peak_bytes.values(), default=0) for fits in planned), default=0)
+    own, challenge = sum(fits.own for fits in planned), sum(fits.challenge for fits in planned)
+    seeds = f"{own} seed{'s' * (own != 1)}" if own else ""
+    fresh = f"{challenge} challenge seed{'s' * (challenge != 1)}" if challenge else ""
+    what = f"{'Re-running' if seeds else 'Running'} {' and '.join(filter(None, (seeds, fresh)))}"
     memory = f" and {bytes_in_words(peak)} of memory" if peak else ""
-    silent = len(results) - len(timed)
+    silent = len(planned) - len(timed)
     untold = f" (not counting {silent} whose cost is secret)" if silent else ""
     return (
-        f"{what}: about {duration(seconds)}{memory}, judging by what their authors recorded{untold}. Features that are "
-        "not in the cache are extracted first."
+        f"{what} of {len(planned)} result{'s' * (len(planned) != 1)}: about "
+        f"{duration(sum(fits.seconds for fits in timed))}{memory}, judging by what their authors recorded{untold}. "
+        "Features that are not in the cache are extracted first."
     )
-
-
-def estimate_rerun_seconds(result: Result, whole: bool) -> float:
-    """Estimate a re-run's seconds on the original machine, for all seeds and the search, or for a single seed."""
-    spent, fits = result.seconds, len(result.seeds) if whole else 1
-    each = (spent.get("fit", 0.0) + spent.get("score", 0.0)) / max(1, len(result.seeds))
-    searched = spent.get("tune", 0.0) if whole and result.selection == "public-validation" else 0.0
-    return sum(spent.get(phase, 0.0) for phase in PHASES_PER_RESULT) + fits * each + searched

@@ -27,14 +27,11 @@ from dpbench.board.verify.verdict import (
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
 from dpbench.records.checksums import compute_seal
 from dpbench.records.provenance import current_date
-from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
+from dpbench.records.rerun import CODE_CLAIM, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 
 if TYPE_CHECKING:
     from dpbench.harness.session import Session
-
-CODE_CLAIM = "provenance.code"
-"""Of which a claim is that the same code made the result; a role follows."""
 
 
 def rerun_path(stored: ResultFile, root: Path) -> Path:
@@ -86,7 +83,7 @@ def _check_code_claims(record: Rerun, result: Result) -> FieldComplaints:
     stated, here = (made.get("code") or {} for made in (result.provenance, record.provenance))
     for check in record.claims:
         role = check.claim.removeprefix(f"{CODE_CLAIM}.")
-        if _is_code_claim(check) and check.verdict == "same" and not check.said and stated.get(role) != here.get(role):
+        if check.is_about_code and check.verdict == "same" and not check.said and stated.get(role) != here.get(role):
             yield check.claim, f"expected the code of the result, {stated.get(role)}, got {here.get(role)}"
 
 
@@ -156,12 +153,12 @@ def summarize_rerun(record: Rerun, result: Result) -> str:
     left = [
         f"{claim.claim}: {claim.said}"
         for claim in record.claims
-        if claim.verdict == "not checked" and not _is_code_claim(claim)
+        if claim.verdict == "not checked" and not claim.is_about_code
     ]
     code = [
         claim.claim.rpartition(".")[2]
         for claim in record.claims
-        if claim.verdict == "not checked" and _is_code_claim(claim)
+        if claim.verdict == "not checked" and claim.is_about_code
     ]
     if code:
         at = result.provenance.get("commit")
@@ -177,10 +174,6 @@ def describe_differences(record: Rerun) -> str:
         f"seed {seed.seed}: differs, accuracy {seed.accuracy:.6g}" for seed in record.seeds if not _seed_agrees(seed)
     ]
     return "; ".join([*differ, *false])
-
-
-def _is_code_claim(check: ClaimCheck) -> bool:
-    return check.claim.startswith(CODE_CLAIM)
 
 
 def _seed_agrees(rerun: SeedRerun) -> bool:

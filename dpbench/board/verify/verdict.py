@@ -43,10 +43,7 @@ def judge_seeds(record: Rerun, result: Result) -> Rerun:
 
 def is_reproduced(record: Rerun, result: Result) -> bool:
     """Return whether all seeds agree, the same code ran, and no checked claim is false."""
-    seeds, code = (
-        {seed.seed for seed in record.seeds},
-        [claim for claim in record.claims if claim.claim.startswith("prov")],
-    )
+    seeds, code = {seed.seed for seed in record.seeds}, [claim for claim in record.claims if claim.is_about_code]
     whole = seeds == {*result.spec.seeds} and all(seed.correct is not None for seed in record.seeds)
     same = bool(code) and all(check.verdict == "same" for check in code)
     return record.agrees and whole and same and result.privacy.rng == "research"

@@ -76,7 +76,7 @@ def _look_up_operation(name: str) -> Callable[..., Any]:
         return OWN_OPERATIONS[str(name)]
     space, _, rest = str(name).partition(".")
     packet, _, overload = rest.partition(".")
-    found = getattr(getattr(torch.ops.aten, packet, None), overload, None) if space == "aten" else None
+    found: Any = getattr(getattr(torch.ops.aten, packet, None), overload, None) if space == "aten" else None
     tags = found.tags if isinstance(found, torch._ops.OpOverload) else ()
     if torch.Tag.core not in tags or torch.Tag.nondeterministic_seeded in tags:
         raise ValueError(f"it has an operation that a model may not have: {str(name)[:60]!r}")

@@ -100,14 +100,14 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
     try:
         import onnxruntime
     except ImportError as error:
-        raise _UnsupportedNetwork(f"The package onnxruntime cannot be imported ({_first_line(error)}).") from error
+        raise _UnsupportedNetwork(f"The package onnxruntime cannot be imported ({first_line(error)}).") from error
     images = _random_images(extractor)
     try:
         graph = _load_graph(extractor, network, images)
         embed = _open_graph(graph)
         found, again = embed(images), embed(images)
     except Exception as error:  # whatever torch's export or onnxruntime raises
-        raise _UnsupportedNetwork(f"onnxruntime cannot compute the network: {_first_line(error)}.") from error
+        raise _UnsupportedNetwork(f"onnxruntime cannot compute the network: {first_line(error)}.") from error
     expected = _open_torch_network(extractor, torch.device("cpu"))(images)
     if not torch.equal(found, again):
         raise _UnsupportedNetwork("onnxruntime gives other features for the same images at each call.")
@@ -137,7 +137,7 @@ def _random_images(extractor: Extractor) -> Tensor:
         prepared = torch.stack([extractor.prepare(image) for image in images])
         other = extractor.prepare(images[0].resize((SIDE // 2, SIDE)))
     except Exception as error:  # an extractor of other images than colour photographs
-        raise _UnsupportedNetwork(f"Random colour images cannot be prepared: {_first_line(error)}.") from error
+        raise _UnsupportedNetwork(f"Random colour images cannot be prepared: {first_line(error)}.") from error
     if other.shape != prepared.shape[1:]:
         raise _UnsupportedNetwork("The shape of a prepared image depends on its size, and a graph has one shape.")
     return prepared
@@ -211,5 +211,6 @@ def suppress_export_output() -> Iterator[None]:
         logging.disable(before)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, printable and without its full stop; its type if it says nothing."""
     return make_printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))

@@ -3,10 +3,12 @@
 What a learner reads there has no noise, so the stated epsilon would not hold.
 
 Covered: arrays and tensors that a learner, its class, closures and defaults reach, globals that its code names, and all
-globals of the modules of its distribution. An array is a copy if some of its rows are private rows or private images;
-scale and shift do not count, and images may be of any size.
-Not covered: copies that were standardised or projected, arrays that code finds by another way than their name, such as
-`globals()`, lists of numbers, and files (`private_files`).
+globals of the modules of its distribution. `SAMPLE_SIZE` or more evenly spaced rows of each array are compared, or all
+rows of a shorter one. The array is a copy if `MIN_COPIES` of these are different private rows or private images; scale
+and shift do not count, and images may be of any size.
+Not covered: fewer private rows than `MIN_COPIES`, private rows among many times as many others, features of fewer than
+`MIN_WIDTH` numbers, copies that were standardised or projected, arrays that code finds by another way than their name,
+such as `globals()`, lists of numbers, and files (`private_files`).
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from dpbench.harness.leftovers import Leftovers
 from dpbench.harness.split_images import SplitImages
 from dpbench.privacy.core.rows import PrivateRows
 
-SAMPLE_SIZE = 256  # rows of an array that are compared
-MIN_COPIES = 16  # of these, that are different private rows; fewer may be chance
+SAMPLE_SIZE = 256  # rows of an array that are compared, at least, and fewer than twice as many
+MIN_COPIES = 16  # different private rows among these; fewer may be chance
 MIN_ROW_LIKENESS, MIN_IMAGE_LIKENESS = 1 - 1e-5, 0.999  # correlation of two rows, and of two thumbnails
 MIN_SPREAD = 1e-6  # of a row's largest number: rows that vary less are constant
 MIN_WIDTH = 8  # numbers of a row: shorter rows look alike

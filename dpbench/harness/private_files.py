@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from dpbench.api import Dataset
 from dpbench.data import sources
@@ -119,5 +120,5 @@ def _find_path(event: str, details: tuple[Any, ...]) -> str:
     if event == "sqlite3.connect":
         if text in ("", ":memory:"):  # a database without a file
             return ""
-        text = text.removeprefix("file:").partition("?")[0] if text.startswith("file:") else text
+        text = unquote(urlsplit(text).path) if text.startswith("file:") else text
     return str(Path(text).resolve())

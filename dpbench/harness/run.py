@@ -13,6 +13,7 @@ from dpbench.data.concat import describe_training_data
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.guarantee import compute_copies_epsilon, make_unit_facts
+from dpbench.harness.held_copies import refuse_held_copies
 from dpbench.harness.loaded import LoadedRun, digest_code, get_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.split_images import SplitComparison
@@ -100,9 +101,12 @@ def tune_loaded(loaded: LoadedRun) -> Tuning:
     """Search for settings without a run; the test split is not read.
 
     Raises:
+        PrivacyError: the learner reaches a copy of the private data.
         DpbenchError: as `Bench.choose` does.
     """
     images, phases = loaded.images, loaded.phases
+    with phases("compare"):
+        refuse_held_copies(loaded.parts.learner, loaded.roles.private, images)
     with phases("tune"), limit_threads(loaded.threads):
         bench = loaded.make_bench(check_search(loaded.resolved.search))
         chosen = bench.choose()

@@ -2,8 +2,8 @@
 
 The predictor runs once on a few rows, whose number stays open; torch records what it does and writes it in ONNX
 operators. If the predictor asks for the number of rows, the graph repeats what it does for a block of `ROWS`. A
-predictor that branches on values or leaves torch cannot be exported. Nothing
-here proves that the graph computes the same: `models.model` compares both on other rows.
+predictor that branches on values or leaves torch cannot be exported. Nothing here proves that the graph computes the
+same: `models.model` compares both on other rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dpbench.api import Predict
-from dpbench.data.engine import suppress_export_output
+from dpbench.data.engine import first_line, suppress_export_output
 from dpbench.errors import SpecError
 from dpbench.models.worker import walk
 from dpbench.privacy.core.exact.limits import SLICE, SLICES, SMALLEST
@@ -49,8 +49,9 @@ def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.dev
             except torch._dynamo.exc.UserError:  # it asks for the number of rows, as `len(x)` does
                 model = _repeat_in_blocks(_export(predict, rows, None))
     except Exception as error:  # whatever a stranger's code meets that is asked for values it cannot have
-        said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
-        raise SpecError(f"its predictor is more than tensor operations ({type(error).__name__}: {said})") from error
+        raise SpecError(
+            f"its predictor is more than tensor operations ({type(error).__name__}: {first_line(error)})"
+        ) from error
     if drawn := {node.op_type for node in model.graph.node} & RANDOM_OPERATORS:
         raise SpecError(f"its predictor draws at random ({', '.join(drawn)})")
     for message in walk(model):  # the exporter notes lines of code

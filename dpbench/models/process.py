@@ -26,7 +26,6 @@ from dpbench.support.validation import Record
 
 START_SECONDS = 120  # for the imports of a busy machine
 BATCH_NUMBERS, MAX_ROWS = 2**20, 1024  # that are sent at once
-MAX_SENTENCE = 300  # bytes of a library's words
 OUT_OF_MEMORY = f"it takes more than {worker.MEMORY / 2**30:g} GiB of memory"
 
 
@@ -109,7 +108,7 @@ class ModelProcess:
                 pipes.stdin.write(part)
             pipes.stdin.flush()
             kind, length = worker.ANSWER_HEAD.unpack(pipes.stdout.read(worker.ANSWER_HEAD.size))
-            content: bytes = pipes.stdout.read(min(length, most + MAX_SENTENCE))
+            content: bytes = pipes.stdout.read(min(length, most + worker.MAX_SENTENCE))
         except (OSError, struct.error) as error:  # its end of a pipe is closed
             raise DataError(self._explain_end(seconds)) from error
         finally:
@@ -119,7 +118,7 @@ class ModelProcess:
         if kind == worker.OUT_OF_MEMORY:
             raise DataError(OUT_OF_MEMORY)
         if kind == worker.REFUSAL:
-            raise DataError(make_printable(content.decode(errors="replace")[:MAX_SENTENCE]).rstrip("."))
+            raise DataError(make_printable(content.decode(errors="replace")[: worker.MAX_SENTENCE]).rstrip("."))
         raise DataError(f"it answers with {length:,} bytes, expected {most:,} at most")
 
     def _stop(self) -> None:

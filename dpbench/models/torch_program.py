@@ -1,7 +1,7 @@
 """Read models of version 0.2, operations of torch in JSON with their tensors; dpbench 0.4 no longer will.
 
-Only `worker` runs this. That an operation belongs to torch's core set keeps out what opens files or draws, and does not
-make it safe: the limits of the process do.
+Only `worker` runs this. Operations belong to torch's core set, which has none that opens files, and do not draw. That
+does not make them safe; the limits of the process do.
 """
 
 from __future__ import annotations
@@ -72,12 +72,15 @@ def _hash_tensor(tensor: Tensor) -> str:
 
 
 def _look_up_operation(name: str) -> Callable[..., Any]:
+    if str(name) in OWN_OPERATIONS:
+        return OWN_OPERATIONS[str(name)]
     space, _, rest = str(name).partition(".")
     packet, _, overload = rest.partition(".")
-    found = getattr(getattr(torch.ops.aten, packet, None), overload, None) if space == "aten" else None
-    operation: Callable[..., Any] | None = OWN_OPERATIONS.get(str(name), found)
-    if operation is None or (isinstance(operation, torch._ops.OpOverload) and torch.Tag.core not in operation.tags):
+    found: Any = getattr(getattr(torch.ops.aten, packet, None), overload, None) if space == "aten" else None
+    tags = found.tags if isinstance(found, torch._ops.OpOverload) else ()
+    if torch.Tag.core not in tags or torch.Tag.nondeterministic_seeded in tags:
         raise ValueError(f"it has an operation that a model may not have: {str(name)[:60]!r}")
+    operation: Callable[..., Any] = found
     return operation
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 MEMORY = 5 * 2**28  # bytes of a model and its batch
 SECONDS = 7  # for a small request
+MAX_SENTENCE = 300  # bytes of a library's words
 MAX_THREADS, STACK = 32, 2**23  # bytes of a thread's stack, which takes address space
 OPSETS = range(18, 24)  # versions of ONNX's operators
 READY, ANSWER, REFUSAL, OUT_OF_MEMORY = range(4)
@@ -70,7 +71,7 @@ def main() -> None:
             short = any(
                 text in said for text in ("bad_alloc", "bad allocation", "can't allocate", "Failed to allocate")
             )
-            _answer(answers, OUT_OF_MEMORY if short else REFUSAL, said[:300].encode())
+            _answer(answers, OUT_OF_MEMORY if short else REFUSAL, said.encode(errors="replace")[:MAX_SENTENCE])
 
 
 def _answer(answers: BinaryIO, kind: int, content: bytes) -> None:

@@ -96,6 +96,14 @@ def test_so_is_one_whose_class_default_or_closure_holds_it(monkeypatch: pytest.M
             prepare(learner)
 
 
+def test_a_search_without_a_run_refuses_it_too() -> None:
+    learner = with_closure(DIGITS)
+    search = {"rule": "public-validation", "space": {"k": (5, 10)}}
+    wanted = {"learner": learner.name, "dataset": "digits", "public_fraction": 0.1, "public_labels": True}
+    with pytest.raises(PrivacyError, match="reaches a copy of the private data"):
+        session(extend_registry(learner)).tune(make_spec({**wanted, "seeds": 1, "search": search}, "the test"))
+
+
 @pytest.mark.parametrize("extractor", ["pixels", "pixels:size=4"])
 def test_a_copy_of_the_images_is_found_whatever_the_extractor(extractor: str) -> None:
     with pytest.raises(PrivacyError, match="reaches a copy of the private data"):

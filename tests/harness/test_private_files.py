@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import torch
@@ -117,12 +118,14 @@ def test_modules_are_nobodys_data(tmp_path: Path) -> None:
     assert read.found == {str((tmp_path / "images.npy").resolve())}
 
 
-@pytest.mark.parametrize("name", ["{}", "file:{}?mode=ro"])
+@pytest.mark.parametrize("name", ["{}", "file:{}?mode=ro", "file://localhost{}"])
 def test_a_database_is_a_file_too(tmp_path: Path, name: str) -> None:
-    file, read = (tmp_path / "images.db").resolve(), FileAccessLog()
+    file, read = (tmp_path / "im ages.db").resolve(), FileAccessLog()
+
+    opened = name.format(file if name == "{}" else quote(str(file)))
 
     def query() -> None:
-        sqlite3.connect(name.format(file), uri=name != "{}").execute("select 1 from sqlite_master").fetchall()
+        sqlite3.connect(opened, uri=name != "{}").execute("select 1 from sqlite_master").fetchall()
 
     sqlite3.connect(file).close()
     with judge_audit_events(read):

@@ -80,7 +80,8 @@ def test_an_old_model_that_was_changed_or_has_other_operations_is_refused(tmp_pa
     file.write_bytes(OLD_MODEL.read_bytes().replace(b"class-means", b"class-meanz", 1))
     with pytest.raises(DataError, match="damaged or was changed"):
         dpbench.load_model(file)
-    for operation in ("aten.from_file.default", "aten._print.default", "os.system", "aten.set_.source_Tensor"):
+    others = ("aten.from_file.default", "aten._print.default", "os.system", "aten.set_.source_Tensor")
+    for operation in (*others, "aten.rand.default", "aten.native_dropout.default"):
         file.write_bytes(write_old_model([[operation, [], {}]], {}))
         with pytest.raises(DataError, match="an operation that a model may not have"):
             dpbench.load_model(file)

@@ -15,6 +15,7 @@ from dpbench.api import Budget, Release
 from dpbench.errors import AccountantsDisagree, PlanError, SpecError
 from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.accountant import ORDERS
+from dpbench.privacy.core.accounting.crosscheck import make_prv_accountant
 from dpbench.privacy.core.accounting.private_search import (
     Repeats,
     calibrate,
@@ -152,6 +153,16 @@ def test_the_curve_of_one_run_gives_a_smaller_bound_than_renyi_divergences(
     stated = epsilon(plan, sigma, DELTA, drawn)
     assert stated == pytest.approx(bound, abs=2e-3)
     assert stated <= independent_epsilon(plan, sigma, DELTA, drawn) <= 1.02 * stated
+
+
+def test_the_curve_has_the_deltas_of_prv_accountant() -> None:
+    made = make_prv_accountant([Release("gradient", 200, 0.02)], 2.62, DELTA, 0.005)
+    assert made is not None
+    losses, epsilons = made[0].compute_composition(made[1]), np.linspace(-0.1, 2, 12)
+    expected = [losses.compute_delta_estimate(epsilon) for epsilon in epsilons]
+    assert private_search.estimate_deltas(losses, epsilons) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    assert expected[-1] < DELTA < expected[0]
+    assert private_search.estimate_deltas(losses, np.array([500.0])) == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -229,10 +229,18 @@ def _prv_curve_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repe
             one_run = accountant.compute_epsilon(delta / repeats.mean, counts)[2]
         except RuntimeError:
             return math.inf
-        curve = accountant.compute_composition(counts)
-        deltas = [curve.compute_delta_estimate(point - accountant.eps_error) for point in points]
-    upper = np.clip(np.array(deltas) + accountant.delta_error, 0, 1)
+        deltas = estimate_deltas(accountant.compute_composition(counts), points - accountant.eps_error)
+    upper = np.clip(deltas + accountant.delta_error, 0, 1)
     return float(one_run) + _least_choice(repeats, points, upper)
+
+
+def estimate_deltas(losses: Any, epsilons: np.ndarray) -> np.ndarray:
+    """Return `compute_delta_estimate` of prv-accountant's losses at each epsilon, by two sums over the grid for all."""
+    grid, infinite = losses.domain.ts(), 1 - math.exp(losses.log_pmc_inf)
+    sums = [np.append(np.cumsum(mass[::-1])[::-1], 0.0) for mass in (losses.pmf, losses.pmf * np.exp(-grid))]
+    first = np.searchsorted(grid, epsilons)
+    deltas: np.ndarray = (sums[0][first] - np.exp(epsilons) * sums[1][first]) * (1 - infinite) + infinite
+    return deltas
 
 
 def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float) -> Account:

@@ -156,7 +156,7 @@ def test_the_curve_of_one_run_gives_a_smaller_bound_than_renyi_divergences(
 
 
 def test_the_curve_has_the_deltas_of_prv_accountant() -> None:
-    made = make_prv_accountant([Release("gradient", 200, 0.02)], 2.62, DELTA, 0.005)
+    made = make_prv_accountant([Release("gradient", 200, 0.02)], 2.62, DELTA, 1.0, 0.005)
     assert made is not None
     losses, epsilons = made[0].compute_composition(made[1]), np.linspace(-0.1, 2, 12)
     expected = [losses.compute_delta_estimate(epsilon) for epsilon in epsilons]

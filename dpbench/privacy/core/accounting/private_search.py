@@ -227,7 +227,7 @@ def _prv_curve_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repe
     with silence_libraries():
         try:
             one_run = accountant.compute_epsilon(delta / repeats.mean, counts)[2]
-        except RuntimeError:
+        except (RuntimeError, ValueError):  # it finds no epsilon, or its own rounding would decide
             return math.inf
         deltas = estimate_deltas(accountant.compute_composition(counts), points - accountant.eps_error)
     upper = np.clip(deltas + accountant.delta_error, 0, 1)

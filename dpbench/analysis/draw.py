@@ -125,12 +125,12 @@ def label_powers_of_ten(axis: Axis) -> None:
     """Label the powers of ten on a logarithmic axis. The labels are plain text; untrusted names are never parsed."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: write_power(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write_tick_label(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def write_power(value: float) -> str:
-    """Return a number as the label of an axis.
+def write_tick_label(value: float) -> str:
+    """Return a number as a tick label of an axis.
 
     >>> write_power(0.01), write_power(1e-9), write_power(1e5), write_power(2.0)
     ('0.01', '10⁻⁹', '10⁵', '2')

@@ -174,7 +174,7 @@ def compare_over_examples(first: np.ndarray, second: np.ndarray, units: np.ndarr
 
 
 def _compare_totals(d: np.ndarray, sizes: np.ndarray | None) -> PairedComparison:
-    """Compare by the differences d (S, u) of each unit in total, given its number of examples (u,); None: one each."""
+    """Compare by the total difference d (S, u) of each unit; `sizes` (u,) counts its examples, None means one each."""
     seeds, n = d.shape
     size = 1.0 if sizes is None else float(sizes.mean())  # examples in a unit
     weights = 1.0 if sizes is None else sizes / size  # (u,), 1 on average

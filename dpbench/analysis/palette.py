@@ -71,7 +71,7 @@ class LearnerStyle:
         return self.shape.letters[-1 if self.hollow else 0]
 
     @property
-    def terminal(self) -> str:
+    def terminal_colour(self) -> str:
         """The colour for `rich`, with its own background, because the terminal's background is unknown."""
         return f"{DARK_QUIET if self.colour is None else DARK[self.colour]} on {DARK_PAPER}"
 

@@ -229,7 +229,7 @@ def pairing_key(result: Result) -> tuple[object, ...]:
 
 
 def _reference_rows(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
-    """Return a reference's row for every ε; where it has no result, the row of another of its results."""
+    """Return a reference's row for every ε; where it has no result, take its row at another ε."""
     at = {stored.result.spec.epsilon: stored for stored in filed}
     return {epsilon: make_row(at.get(epsilon, filed[-1])) for epsilon in x}
 

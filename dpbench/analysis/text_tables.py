@@ -113,7 +113,7 @@ def _make_label(line: TextLine, coloured: bool) -> RichText:
 
     if line.style is None or not coloured:
         return Text(line.label)
-    return Text.assemble((f" {line.style.letter} ", line.style.terminal), f" {line.label}")
+    return Text.assemble((f" {line.style.letter} ", line.style.terminal_colour), f" {line.label}")
 
 
 def _split_columns(wide: Sequence[int], width: int) -> list[list[int]]:

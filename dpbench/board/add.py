@@ -51,7 +51,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
     wanted: list[tuple[Filing, dict[str, Any]]] = []
     places: dict[str, tuple[Path, dict[str, Any]]] = {}  # of this call: two files may be results of one spec
     for file in files:
-        checked, boards = submissions.match(file)
+        checked, boards = submissions.match_boards(file)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
             content = _read_as_submitted(checked.result)
@@ -123,7 +123,7 @@ class SubmissionChecker:
     known: Expectations
     _held: dict[str, list[CheckedFile]] = field(default_factory=dict)  # by board
 
-    def match(self, file: Path) -> tuple[CheckedFile, list[str]]:
+    def match_boards(self, file: Path) -> tuple[CheckedFile, list[str]]:
         """Check a file alone, then against the results of each board that it matches; return it with these boards."""
         (alone,) = review_files([ResultFile(file, str(file), filed=False)], self.known).results
         if not alone.ok or alone.result is None:

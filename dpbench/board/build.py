@@ -31,7 +31,7 @@ from dpbench.board.exchange import Curve, compute_worth, find_curve_complaints, 
 from dpbench.board.folder import read_boards
 from dpbench.board.gap import compute_gap
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.ranking import RANKING_SENTENCE, entry_sort_value, rank_groups
+from dpbench.board.ranking import RANKING_SENTENCE, entry_sort_value, rank_within_groups
 from dpbench.board.stability import measure_stability
 from dpbench.board.verify.audits import find_audit, find_audit_complaints
 from dpbench.board.verify.challenge_record import FiledResult, find_challenge, find_challenge_complaints
@@ -116,7 +116,7 @@ def build_index(root: Path, plugins: Registry) -> Index:
         if result.stored.board is not None:
             by_board[result.stored.board].append(result)
     boards = sorted(read_boards(root).items())
-    shared = _Shared(root, known, plugins, label_learners(_list_learners(found.results)))
+    shared = _BoardContext(root, known, plugins, label_learners(_list_learners(found.results)))
     standings = [_make_standing(board, by_board[name], shared) for name, board in boards]
     return Index(ranking=RANKING_SENTENCE, distances=compute_distances(standings), standings=tuple(standings))
 
@@ -173,8 +173,8 @@ def make_schema() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Shared:
-    """What all boards of a leaderboard share."""
+class _BoardContext:
+    """The data that all boards of a leaderboard share."""
 
     root: Path
     known: Expectations
@@ -182,7 +182,7 @@ class _Shared:
     labels: Mapping[LearnerIdentity, str]
 
 
-def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) -> Standing:
+def _make_standing(board: Board, results: list[CheckedFile], shared: _BoardContext) -> Standing:
     candidates = [_collect_records(result, board, shared) for result in results]
     challenged = uses_challenge_seeds(candidates)
     seeds = CHALLENGE_COUNT if challenged else len(board.seeds)
@@ -190,14 +190,14 @@ def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) ->
         candidates = limit_entries(candidates, board.metric)
     curve = read_curve(shared.root, board)
     entries = [
-        _value_entry(*_make_scored_entry(candidate, board, challenged, shared), board, curve)
+        _add_label_worth(*_make_scored_entry(candidate, board, challenged, shared), board, curve)
         for candidate in candidates
     ]
     entries.sort(key=lambda pair: (-entry_sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     scores = [collect_ranking_scores(result, board.metric) for _, result in ranked]
     families = [identify_learner(result).family for _, result in ranked]
-    places = rank_groups(scores, [entry.reads_labels for entry, _ in ranked], families)
+    places = rank_within_groups(scores, [entry.reads_labels for entry, _ in ranked], families)
     first = [
         entry.model_copy(update={"rank": rank, "uncorrected_rank": other})
         for (entry, _), (rank, other) in zip(ranked, places, strict=True)
@@ -219,7 +219,7 @@ def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) ->
     )
 
 
-def _collect_records(checked: CheckedFile, board: Board, shared: _Shared) -> Candidate:
+def _collect_records(checked: CheckedFile, board: Board, shared: _BoardContext) -> Candidate:
     """Return a result with its re-run, audit and challenge seeds, as far as they are on record."""
     assert checked.result is not None
     stored, result, root = checked.stored, checked.result, shared.root
@@ -227,13 +227,15 @@ def _collect_records(checked: CheckedFile, board: Board, shared: _Shared) -> Can
     return make_candidate(checked, board, shared.known, *records)
 
 
-def _make_scored_entry(candidate: Candidate, board: Board, challenged: bool, shared: _Shared) -> tuple[Entry, Result]:
+def _make_scored_entry(
+    candidate: Candidate, board: Board, challenged: bool, shared: _BoardContext
+) -> tuple[Entry, Result]:
     """Return the entry of a candidate and the result whose scores count."""
     label = shared.labels[identify_learner(candidate.result)]
     return make_entry(candidate, board, shared.known, label, challenged), select_scores(candidate, challenged)
 
 
-def _value_entry(entry: Entry, scored: Result, board: Board, curve: Curve | None) -> tuple[Entry, Result]:
+def _add_label_worth(entry: Entry, scored: Result, board: Board, curve: Curve | None) -> tuple[Entry, Result]:
     """Return an entry with its worth in public labels, and the result whose scores count."""
     pays_once = entry.reads_private and entry.reads != "features and labels"
     if curve is not None and pays_once and entry.role != "ceiling":

@@ -81,10 +81,10 @@ def uses_challenge_seeds(candidates: Sequence[Candidate]) -> bool:
 
 
 def limit_entries(candidates: Sequence[Candidate], metric: str) -> list[Candidate]:
-    """Return the candidates of a board with challenge seeds, of which a learner has one entry for each rule.
+    """Return the candidates of a board with challenge seeds, at most one per learner and selection rule.
 
-    Each entry has challenge seeds of its own, so the best of many entries by these would be the one with the kindest
-    noise. The entry is therefore the best by the submitter's seeds, which were on record before challenge seeds were.
+    Each entry has its own challenge seeds, so choosing the best of many entries by these would select the luckiest
+    noise. The candidate kept is therefore the best by the submitter's seeds, which were on record first.
     """
     best: dict[tuple[str, ...], Candidate] = {}
     for candidate in sorted(candidates, key=lambda found: -entry_sort_value(found.result, metric)):

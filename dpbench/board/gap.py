@@ -35,7 +35,7 @@ def compute_gap(board: Board, result: Result, seeds: int) -> Gap | None:
     Args:
         board: the board, for its metric.
         result: any result of the board, for its test set.
-        seeds: the number of seeds that an entry's score is the mean of.
+        seeds: the number of seeds over which an entry's score is averaged.
     """
     examples = _count_independent_examples(board, result)
     if not examples:
@@ -48,7 +48,7 @@ def compute_gap(board: Board, result: Result, seeds: int) -> Gap | None:
 
 
 def _count_independent_examples(board: Board, result: Result) -> float:
-    """Return how many independent test examples the metric is worth; 0 if it is no mean over examples or classes."""
+    """Return the effective number of test examples; 0 if the metric is not a mean over examples or classes."""
     task = result.task
     if board.metric == "accuracy":
         return task.test if task.test_units is None else len(np.unique(decode_units(task.test_units, task.test)))

@@ -37,8 +37,10 @@ class History:
     def open(cls, folder: Path) -> History | None:
         """Return the history of a folder; None if the folder has no repository or the clone is shallow."""
         try:
-            shallow, head = _git(folder, "rev-parse", "--is-shallow-repository", "HEAD").decode().split()
-            refs = _git(folder, "for-each-ref", "--format=%(refname) %(objectname)", *PUBLISHED).decode().splitlines()
+            shallow, head = _run_git(folder, "rev-parse", "--is-shallow-repository", "HEAD").decode().split()
+            refs = (
+                _run_git(folder, "for-each-ref", "--format=%(refname) %(objectname)", *PUBLISHED).decode().splitlines()
+            )
         except (OSError, subprocess.SubprocessError):
             return None
         known = dict(ref.split() for ref in refs)
@@ -48,12 +50,12 @@ class History:
     def list_filings(self) -> tuple[str, ...]:
         """Return the commits of both main lines, local and published, that changed results."""
         log = ("log", "--first-parent", "--format=%H")
-        return tuple(_git(self.folder, *log, tip, "--", "results/").decode() for tip in (self.head, self.main))
+        return tuple(_run_git(self.folder, *log, tip, "--", "results/").decode() for tip in (self.head, self.main))
 
     def has_commit(self, commit: str) -> bool:
         """Return whether the repository has a commit with this hash."""
         try:
-            _git(self.folder, "cat-file", "-e", f"{commit}^{{commit}}")
+            _run_git(self.folder, "cat-file", "-e", f"{commit}^{{commit}}")
         except subprocess.CalledProcessError:
             return False
         return True
@@ -68,7 +70,7 @@ class History:
 def _list_filings(folder: Path, board: str, tip: str) -> Mapping[tuple[str, str], str]:
     """Return the filing commit of each result that a board has or had, by file name and evidence digest."""
     place = f"results/{board}/"
-    log = _git(folder, "log", "--first-parent", "--reverse", "--format=%H", tip, "--", place).decode().split()
+    log = _run_git(folder, "log", "--first-parent", "--reverse", "--format=%H", tip, "--", place).decode().split()
     trees = {commit: dict(_list_blobs(folder, commit, place)) for commit in log}
     blobs = {blob: name for tree in trees.values() for name, blob in tree.items()}
     evidence = {blob: list(_read_evidence(blobs[blob], raw)) for blob, raw in _read_blobs(folder, blobs)}
@@ -81,14 +83,14 @@ def _list_filings(folder: Path, board: str, tip: str) -> Mapping[tuple[str, str]
 
 
 def _list_blobs(folder: Path, commit: str, place: str) -> Iterator[tuple[str, str]]:
-    for line in _git(folder, "ls-tree", "-z", commit, place).decode().split("\0"):
+    for line in _run_git(folder, "ls-tree", "-z", commit, place).decode().split("\0"):
         facts, _, path = line.partition("\t")
         if facts.split()[1:2] == ["blob"]:
             yield path.rpartition("/")[2], facts.split()[2]
 
 
 def _read_blobs(folder: Path, blobs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    raw = _git(folder, "cat-file", "--batch", given="\n".join(blobs).encode())
+    raw = _run_git(folder, "cat-file", "--batch", given="\n".join(blobs).encode())
     start = 0
     while start < len(raw):
         head, _, _ = raw[start : start + 200].partition(b"\n")
@@ -111,6 +113,6 @@ def _read_evidence(name: str, raw: bytes) -> Iterator[tuple[str, str]]:
             yield record, str(json.loads(content)["evidence_digest"])
 
 
-def _git(folder: Path, *words: str, given: bytes = b"") -> bytes:
+def _run_git(folder: Path, *words: str, given: bytes = b"") -> bytes:
     command = ["git", "-C", str(folder), *words]
     return subprocess.run(command, input=given, capture_output=True, check=True, timeout=300).stdout

@@ -14,8 +14,8 @@ of the best entry's own learner count for nothing. All learners of one distribut
 with the best. Holm's guarantee holds for one entry of each learner. Whoever files variants bears the risk of the
 comparisons that are not counted: a false difference can only lower a variant.
 
-Public labels can be worth more than private images, so entries are compared in groups (`rank_groups`): entries that
-read no public labels with one another, and entries that read them with all entries.
+Public labels can be worth more than private images, so entries are compared in groups (`rank_within_groups`): entries
+that read no public labels with one another, and entries that read them with all entries.
 
 The correction does not cover two effects: the best entry was picked on this same test set (`board.stability`), and test
 examples can be dependent although results record no units, such as the frames of one track.
@@ -61,12 +61,12 @@ def entry_sort_value(result: Result, metric: str) -> int:
     return round(result.metrics[metric].mean / RELATIVE_TOLERANCE)
 
 
-def correct_by_learner(p: Sequence[float], learners: Sequence[Hashable], best: Hashable = None) -> np.ndarray:
+def adjust_by_learner(p: Sequence[float], learners: Sequence[Hashable], best: Hashable = None) -> np.ndarray:
     """Return Holm's adjusted p-values (m,) of comparisons with the best entry, in which each learner counts once.
 
-    It counts by its first entry; any further entry of it gets the value that it would have in place of that first one.
-    Entries of the learner `best`, which the best entry belongs to, do not count, and get the value that they would have
-    as one more learner.
+    A learner counts by its first entry. Each further entry gets the value that it would have in place of the first.
+    Entries of `best`, the learner of the best entry, are not counted, and get the value that they would have as an
+    additional learner.
 
     >>> correct_by_learner([0.02, 0.03, 0.04], ["thrift", "pillar", "pillar"]).tolist()
     [0.04, 0.04, 0.04]
@@ -87,7 +87,7 @@ def compute_corrected_ranks(entries: Sequence[Scores], learners: Sequence[Hashab
     """Return each entry's rank, corrected for the number of comparisons; `entries` are sorted, best first.
 
     At each rank, the best entry is compared once with every entry below it. `learners` names what counts once
-    (`correct_by_learner`); by default, every entry does.
+    (`adjust_by_learner`); by default, every entry does.
     """
     found: list[int] = []
     keys: Sequence[Any] = range(len(entries)) if learners is None else learners
@@ -95,7 +95,7 @@ def compute_corrected_ranks(entries: Sequence[Scores], learners: Sequence[Hashab
         place = len(found)
         best = _cache_bits(entries[place])
         below = [compare_entries(best, entry).p for entry in entries[place + 1 :]]
-        p = correct_by_learner(below, keys[place + 1 :], keys[place])
+        p = adjust_by_learner(below, keys[place + 1 :], keys[place])
         worse = np.flatnonzero(p < LEVEL)
         found += [place + 1] * (1 + (int(worse[0]) if len(worse) else len(p)))
     return found
@@ -112,7 +112,7 @@ def compute_uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
     return found
 
 
-def rank_groups(
+def rank_within_groups(
     entries: Sequence[Scores], reads_labels: Sequence[bool], learners: Sequence[Hashable] | None = None
 ) -> list[tuple[int, int]]:
     """Return each entry's rank and uncorrected rank within its group; `entries` are sorted, best first.

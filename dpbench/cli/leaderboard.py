@@ -201,7 +201,7 @@ def check_submission(
 
     submissions, failed = SubmissionChecker(root, Expectations.read(root, _load_plugins())), False
     for file in files:
-        checked, boards = submissions.match(file)
+        checked, boards = submissions.match_boards(file)
         failed |= not checked.ok
         if not checked.ok or checked.result is None:
             print(write_result_line(checked))

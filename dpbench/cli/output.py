@@ -1,4 +1,4 @@
-"""Handling of interruptions, and of results that cannot be written."""
+"""Handle Ctrl-C, and print results that cannot be written."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ PRESENCE_WORDS = {True: "yes", False: "no", None: "-"}
 
 
 def collect_dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Return where a dataset is, or how to get it, with default options; `present` is None if it depends on others."""
+    """Return where a dataset is, or how to get it; `present` is None if the user must set an option to tell."""
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
         "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",

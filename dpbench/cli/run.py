@@ -68,7 +68,7 @@ class ModelWriter:
         spec = prepared.spec
         name = f"{spec.learner.name}-{spec.dataset.name}-{spec.digest[:16]}-seed-{fitted.result.seed}.onnx"
         try:
-            Model.of(prepared, fitted).save(self.folder / name)
+            Model.from_fit(prepared, fitted).save(self.folder / name)
             self._written += 1
         except (SpecError, OutputError) as error:
             self._refused = str(error)

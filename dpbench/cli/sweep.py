@@ -62,12 +62,12 @@ def sweep(
     """Run every unfinished cell of a grid and write a JSON result per cell. Run it again to resume."""
     from dpbench.registry import load
     from dpbench.sweep import conduct
-    from dpbench.sweep.resources import Resources, slurm_options
+    from dpbench.sweep.resources import Resources, parse_slurm_options
 
     if dry_run and (retry_failed or refresh):
         flag = "--retry-failed" if retry_failed else "--refresh"
         raise SpecError(f"Expected --dry-run without {flag}: it shows the state of every cell and runs none.")
-    jobs = slurm_options(slurm) if slurm else None
+    jobs = parse_slurm_options(slurm) if slurm else None
     definition = ready_made_sweeps.find_sweep_file(file)
     resources = Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
     plugins = load()

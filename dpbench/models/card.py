@@ -30,7 +30,7 @@ class ExtractorFacts(Record):
     trained_on: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def has_same_features(self, other: ExtractorFacts) -> bool:
-        """Return whether name, version and weights are the same; earlier cards do not state what these have seen."""
+        """Return whether name, version and weights are the same; earlier cards do not record the training data."""
         return (self.name, self.version, self.weights) == (other.name, other.version, other.weights)
 
 
@@ -87,12 +87,12 @@ class Card(Record):
         return self.spec.extractor
 
     @property
-    def private(self) -> bool:
+    def is_private(self) -> bool:
         """Whether the model may be published as differentially private, with the stated epsilon and delta."""
         return self._find_privacy_objection() is None
 
     @property
-    def statement(self) -> str:
+    def privacy_statement(self) -> str:
         """The model's privacy guarantee in a sentence or two, or the reason why it must not be published as private."""
         why = self._find_privacy_objection()
         if why is not None:
@@ -135,7 +135,7 @@ class Card(Record):
 
     def _facts(self) -> Iterator[Fact]:
         spec, privacy = self.spec, self.privacy
-        yield Fact("privacy", (self.statement,))
+        yield Fact("privacy", (self.privacy_statement,))
         if privacy.sigma:
             yield from describe_guarantee(spec, privacy, list_not_covered(privacy, self.left_out), self.private_size)
         if self.private_size is not None and privacy.plan:
@@ -155,5 +155,5 @@ class Card(Record):
         yield Fact("result", (spec.digest,))
 
     def copy_origin(self, result: Result) -> Self:
-        """Return this card, of a refitted seed, with the spec and the selection rule of the stored result."""
+        """Return this card of a refitted seed with the spec and the selection rule of the stored result."""
         return self.model_copy(update={"spec": result.spec, "selection": result.selection})

@@ -1,9 +1,9 @@
 """Export a predictor as an ONNX graph: a function of a plugin becomes data that any ONNX runtime serves.
 
-The predictor runs once on a few rows, whose number stays open; torch records what it does and writes it in ONNX
-operators. If the predictor asks for the number of rows, the graph repeats what it does for a block of `ROWS`. A
-predictor that branches on values or leaves torch cannot be exported. Nothing here proves that the graph computes the
-same: `models.model` compares both on other rows.
+The predictor runs once on a few rows; torch records its operations for any number of rows and writes them as ONNX
+operators. If the predictor asks for the number of rows, the graph repeats its operations on blocks of `ROWS` rows. A
+predictor that branches on values or leaves torch cannot be exported. The export proves nothing about equality:
+`models.model` compares graph and predictor on other rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from dpbench.api import Predict
 from dpbench.data.engine import first_line, suppress_export_output
 from dpbench.errors import SpecError
-from dpbench.models.worker import walk
+from dpbench.models.worker import walk_messages
 from dpbench.privacy.core.exact.limits import SLICE, SLICES, SMALLEST
 from dpbench.privacy.core.exact.products import DEEPEST
 from dpbench.privacy.core.exact.quantised import exact_linear
@@ -36,10 +36,10 @@ DETAIL = 2.0 ** (SLICE * (SLICES - 1))  # steps of a row's unit
 
 
 def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.device) -> bytes:
-    """Return the ONNX graph from `examples` (n, *shape) float32 to `scores` (n, classes), without names of files.
+    """Return the ONNX graph from `examples` (n, *shape) float32 to `scores` (n, classes), without file names.
 
     Raises:
-        SpecError: the predictor does something that cannot be exported; the message says what.
+        SpecError: the predictor has an operation that cannot be exported; the message names it.
     """
     rows = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0)).to(device)
     try:
@@ -54,7 +54,7 @@ def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.dev
         ) from error
     if drawn := {node.op_type for node in model.graph.node} & RANDOM_OPERATORS:
         raise SpecError(f"its predictor draws at random ({', '.join(drawn)})")
-    for message in walk(model):  # the exporter notes lines of code
+    for message in walk_messages(model):  # the exporter notes lines of code
         for field in ("doc_string", "metadata_props", "value_info"):
             if field in message.DESCRIPTOR.fields_by_name:
                 message.ClearField(field)
@@ -66,14 +66,14 @@ def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.dev
 
 
 def _export(predict: Predict, rows: Tensor, open_axes: Any) -> Any:
-    program = torch.export.export(_Recorded(predict), (rows,), dynamic_shapes=(open_axes,), strict=False)
+    program = torch.export.export(_ExportableModule(predict), (rows,), dynamic_shapes=(open_axes,), strict=False)
     names: Any = {"input_names": ["examples"], "output_names": ["scores"]}
     exported: Any = torch.onnx.export(program, dynamo=True, verbose=False, **names)
     return exported.model_proto
 
 
 def _repeat_in_blocks(block: Any) -> Any:
-    """Return a graph for any number of rows from a graph for `ROWS`: it fills the last block with zeros."""
+    """Return a graph that runs a graph for `ROWS` rows on blocks; zeros fill the last block."""
     from onnx import TensorProto, helper, numpy_helper
 
     axes = [axis.dim_value for axis in block.graph.input[0].type.tensor_type.shape.dim]
@@ -105,32 +105,32 @@ def _repeat_in_blocks(block: Any) -> Any:
     return helper.make_model(graph, opset_imports=block.opset_import, ir_version=block.ir_version)
 
 
-class _Recorded(nn.Module):
-    """A predictor as a module, whose calls for all rows at once have other spellings while it is recorded."""
+class _ExportableModule(nn.Module):
+    """A predictor as a module that replaces operations without ONNX form while torch records it."""
 
     def __init__(self, predict: Predict) -> None:
         super().__init__()
         self._predict = predict
 
     def forward(self, examples: Tensor) -> Tensor:
-        with _Spelling():
+        with _OnnxOperators():
             return self._predict(examples.clone())  # which it may write to
 
 
-class _Spelling(TorchFunctionMode):
-    """Spells the exact product in ONNX operators, and does not split rows that are few enough for one part."""
+class _OnnxOperators(TorchFunctionMode):
+    """Replaces the exact product by ONNX operators, and omits splits along rows if all rows fit in one part."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is exact_linear:
-            return spell_exact_linear(*args, **(kwargs or {}))
+            return onnx_exact_linear(*args, **(kwargs or {}))
         if func in {torch.split, Tensor.split} and {*args[2:], *(kwargs or {}).values()} <= {0}:  # along rows
             size = args[1]
             return (args[0],) if isinstance(size, int) and args[0].shape[0] <= size else func(*args)
         return func(*args, **(kwargs or {}))
 
 
-def spell_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return the bits of `exact_linear` by operations that ONNX has: its integers are exact in float64."""
+def onnx_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute `exact_linear`, with the same bits, from ONNX operators; its integers are exact in float64."""
     if x.dtype == torch.float64:
         return nn.functional.linear(x, weight, bias)
     (left, unit), (right, other) = _whole_numbers(x), _whole_numbers(weight)
@@ -142,7 +142,7 @@ def spell_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
 
 
 def _whole_numbers(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what `exact.quantised.whole_numbers` does, in float64; ONNX has no bits of floats, but can compare."""
+    """Compute `exact.quantised.whole_numbers` in float64, by comparisons: ONNX cannot read the bits of floats."""
     powers = 2.0 ** torch.arange(-126, 128, dtype=torch.float32, device=rows.device)
     largest = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST)
     unit = torch.where(largest >= powers, powers, 0).amax(1, keepdim=True) * 2.0**-5

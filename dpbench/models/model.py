@@ -91,7 +91,7 @@ class Model:
             x = (
                 self._vectors(images)
                 if self.card.mode == VECTOR_MODE
-                else self._features(_Images.of(images, self.card.mode))
+                else self._features(_Images.from_input(images, self.card.mode))
             )
             if tuple(x.shape[1:]) != self.card.example_shape:
                 raise DataError(
@@ -143,7 +143,7 @@ class Model:
             OutputError: the file cannot be written.
             SpecError: the file's name has another ending.
         """
-        place, ending = Path(file), files.ENDINGS[files.find_form(self.content)]
+        place, ending = Path(file), files.ENDINGS[files.find_format(self.content)]
         if place.suffix != ending:
             raise SpecError(f"Expected the name of this model to end in {ending}, got {place}.")
         write_atomically(place, lambda out: out.write(self.content))
@@ -170,7 +170,7 @@ class Model:
         return cls(card, content, plugins, device)
 
     @classmethod
-    def of(
+    def from_fit(
         cls, prepared: PreparedRun, fitted: SeedFit, plugins: Registry | None = None, result: Result | None = None
     ) -> Model:
         """Export the predictor of a fit as a model, and check that both predict the same on the test split.
@@ -187,7 +187,7 @@ class Model:
             card = card.copy_origin(result)
         try:
             graph = export_predictor(fitted.predict, task.example_shape, task.device)
-            content = files.seal(graph, card)
+            content = files.build_model_file(graph, card)
             _check_export(content, fitted, prepared)
         except DpbenchError as error:
             raise SpecError(f"The model of learner {name!r} cannot be kept: {str(error).rstrip('.')}.") from error
@@ -236,7 +236,7 @@ class _Images:
     mode: str
 
     @classmethod
-    def of(cls, images: Any, mode: str) -> _Images:
+    def from_input(cls, images: Any, mode: str) -> _Images:
         held = [images] if isinstance(images, str | Path) else images
         if isinstance(held, np.ndarray):
             _check_array_mode(held, mode)
@@ -269,7 +269,7 @@ class _Images:
 
 def find_unreadable_images(files: Sequence[Path], mode: str) -> dict[Path, str]:
     """Return the image files that cannot be read in this mode, each with the reason."""
-    images, found = _Images.of(files, mode), {}
+    images, found = _Images.from_input(files, mode), {}
     for place, file in enumerate(files):
         try:
             images[place]

@@ -1,4 +1,4 @@
-"""Model files: an ONNX graph that ends with its card and a digest of all bytes before, as metadata. No code."""
+"""Model files: an ONNX graph whose last metadata are its card and a digest of all bytes before. They hold no code."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ DIGEST_BYTES = 76  # of the last entry of a graph's metadata
 OLD_START = b'{"__metadata__"'
 
 
-def seal(graph: bytes, card: Card) -> bytes:
+def build_model_file(graph: bytes, card: Card) -> bytes:
     """Return the content of a model file; equal models give equal bytes.
 
-    A protobuf message may be followed by more of its fields, so the entries stand at the end of the graph.
+    The entries are appended to the graph, because protobuf accepts further fields after a message.
     """
     content = graph + _metadata_entry("card", card.model_dump_json())
     return content + _metadata_entry("digest", hashlib.sha256(content).hexdigest())
 
 
-def find_form(content: bytes) -> Literal["onnx", "torch"]:
-    """Return what a model is: an ONNX graph, or operations of torch, as version 0.2 wrote them (read until 0.4)."""
+def find_format(content: bytes) -> Literal["onnx", "torch"]:
+    """Return a model's format: `onnx`, or `torch` for the torch operations that version 0.2 wrote (read until 0.4)."""
     return "torch" if content[8 : 8 + len(OLD_START)] == OLD_START else "onnx"
 
 
 def read_content(file: Path) -> bytes:
-    """Return the content of a model file, which may come from a stranger: see `process` for running it.
+    """Return the content of an untrusted model file; `process` runs it.
 
     Raises:
         DataError: the file does not exist, is not a model, or was damaged or changed.
@@ -44,7 +44,7 @@ def read_content(file: Path) -> bytes:
     except OSError as error:
         raise DataError(f"Cannot read model {file}: {error.strerror}.") from error
     digest = hashlib.sha256(content[:-DIGEST_BYTES]).hexdigest().encode()
-    if find_form(content) == "onnx" and not content.endswith(digest):
+    if find_format(content) == "onnx" and not content.endswith(digest):
         raise DataError(f"{file} is not a dpbench model, or is damaged or was changed: its digest does not fit.")
     return content
 

@@ -1,4 +1,4 @@
-"""Run a model in a process with limits (`models.worker`), and say in one sentence what became of it."""
+"""Run a model in a process with limits (`models.worker`), and explain each failure in a sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dpbench.errors import DataError
 from dpbench.models import worker
-from dpbench.models.model_file import find_form
+from dpbench.models.model_file import find_format
 from dpbench.support.untrusted import MAX_BYTES, make_printable, parse_json
 from dpbench.support.validation import Record
 
@@ -30,7 +30,7 @@ OUT_OF_MEMORY = f"it takes more than {worker.MEMORY / 2**30:g} GiB of memory"
 
 
 class GraphFacts(Record):
-    """What a model's process says of it."""
+    """The description of a model by the process that runs it."""
 
     card: str  # JSON
     shape: tuple[int, ...]  # of a row
@@ -40,13 +40,13 @@ class GraphFacts(Record):
 class ModelProcess:
     """A process that runs a single model, as a map of rows to scores; leave the `with` block to end it.
 
-    It starts at once, and imports what it needs while the caller goes on. Every request has a limit of time, and what
-    comes back is checked: a model can give wrong scores, and can do nothing else to the process that asks.
+    The process starts at once, and imports its modules while the caller continues. Every request has a time limit, and
+    every answer is checked: a model can return wrong scores, but cannot affect the calling process otherwise.
     """
 
     def __init__(self, content: bytes) -> None:
         self._content, self._timed_out = content, False
-        command = [sys.executable, "-P", worker.__file__, find_form(content), str(torch.get_num_threads())]
+        command = [sys.executable, "-P", worker.__file__, find_format(content), str(torch.get_num_threads())]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # each takes address space, which is limited
@@ -62,7 +62,7 @@ class ModelProcess:
 
     @cached_property
     def facts(self) -> GraphFacts:
-        """What the model says of itself.
+        """The model's card, the shape of its rows and its number of classes.
 
         Raises:
             DataError: the model cannot be loaded.
@@ -95,8 +95,8 @@ class ModelProcess:
         return torch.from_numpy(scores)
 
     def _ask(self, content: bytes, most: int) -> bytes:
-        """Send a request and return the answer, of at most so many bytes."""
-        seconds = worker.allow_seconds(len(content))
+        """Send a request and return the answer, which has at most `most` bytes."""
+        seconds = worker.compute_time_limit(len(content))
         return self._receive(worker.ANSWER, seconds, most, worker.LENGTH.pack(len(content)), content)
 
     def _receive(self, wanted: int, seconds: float, most: int, *request: bytes) -> bytes:

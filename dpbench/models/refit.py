@@ -35,4 +35,4 @@ def refit_model(result: Result, seed: int, session: Session) -> Model:
             f"Seed {seed} of {result.file_name} gives other labels here than the result states: the processor or "
             "the package versions differ. Run its spec again to get a model made on this machine."
         )
-    return Model.of(prepared, refit, session.plugins, result)
+    return Model.from_fit(prepared, refit, session.plugins, result)

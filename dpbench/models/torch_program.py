@@ -1,7 +1,7 @@
-"""Read models of version 0.2, operations of torch in JSON with their tensors; dpbench 0.4 no longer will.
+"""Read models of version 0.2: torch operations in JSON, with their tensors. Dropped in dpbench 0.4.
 
-Only `worker` runs this. Operations belong to torch's core set, which has none that opens files, and do not draw. That
-does not make them safe; the limits of the process do.
+Only `worker` runs this. Only operations of torch's core set are allowed: none of them opens files, and random ones are
+refused. This does not make a model safe; the limits of the process do.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def load_program(content: bytes) -> tuple[str, tuple[int, ...], int, Callable[[n
     """Return the card of a model, the shape of a row, the number of classes and the function from rows to scores.
 
     Raises:
-        ValueError: it is no such model, or was damaged or changed.
-        Exception: whatever torch says of operations that do not fit together.
+        ValueError: the content is not such a model, or was damaged or changed.
+        Exception: torch's own error for operations that do not fit together.
     """
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
     tensors = load(content)
@@ -61,7 +61,7 @@ def load_program(content: bytes) -> tuple[str, tuple[int, ...], int, Callable[[n
 
 
 def digest_parts(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of a model: of its card, operations and numbers."""
+    """Return the SHA-256 of a model's card, operations and numbers."""
     numbers = {name: [str(value.dtype), [*value.shape], _hash_tensor(value)] for name, value in tensors.items()}
     return canonical_digest([dict(texts), numbers])
 
@@ -85,7 +85,7 @@ def _look_up_operation(name: str) -> Callable[..., Any]:
 
 
 def _run(steps: Sequence[Step], tensors: Mapping[str, Tensor], batch: Tensor) -> Tensor:
-    """Run the steps on a batch: value 0 is the batch, value i + 1 the result of step i, and the last are the scores."""
+    """Run the steps on a batch and return the scores: value 0 is the batch, and value i + 1 the result of step i."""
     values: dict[int, Any] = {0: batch}
     last = {used: number for number, step in enumerate(steps, 1) for used in _list_value_numbers(step[1:])}
     read = partial(_decode_argument, values=values, tensors=tensors)

@@ -1,11 +1,11 @@
-"""The process that runs a model: a program of its own, which `models.process` starts and feeds.
+"""A program that runs a model in a process of its own; `models.process` starts it and sends it requests.
 
-A model may come from a stranger, and what its operations do to memory is up to the libraries that run them. So this
-process holds nothing else, and gives up what it does not need before it looks at the model: after its imports it can
-open no file and no connection, write no file, leave no core dump, and take `MEMORY` bytes more. It reads requests
-from standard input, a length before each, and answers on standard output: a kind, a length, the content.
+A model may be malicious, and the libraries that run its operations may have memory errors. So this process holds
+nothing else, and drops its rights before it reads the model: after its imports it cannot open a file or a connection,
+write a file, dump core, or take more than `MEMORY` further bytes. It reads requests from standard input, each after its
+length, and writes answers to standard output: kind, length and content.
 
-It is run as a script and imports nothing of dpbench but, for models of version 0.2, `torch_program`.
+It runs as a script, and imports nothing from dpbench except `torch_program` for models of version 0.2.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Rows = np.ndarray  # (n, *shape) float32
 Loaded = tuple[str, tuple[int, ...], int, Callable[[Rows], np.ndarray]]  # card, shape of a row, classes, scores
 
 
-def walk(message: Any) -> Iterator[Any]:
+def walk_messages(message: Any) -> Iterator[Any]:
     """Yield a protobuf message and all messages in it."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
             for part in value if field.is_repeated else [value]:
-                yield from walk(part)
+                yield from walk_messages(part)
 
 
 def main() -> None:
-    """Answer requests until there are no more: a model, then batches of rows."""
+    """Answer requests until standard input ends: first a model, then batches of rows."""
     form, threads = sys.argv[1], min(int(sys.argv[2]), MAX_THREADS)
     _limit_stacks()
     answers = os.fdopen(os.dup(1), "wb")
@@ -55,7 +55,7 @@ def main() -> None:
     shape: tuple[int, ...] = ()
     while request := sys.stdin.buffer.read(LENGTH.size):
         (size,) = LENGTH.unpack(request)
-        _limit_time(allow_seconds(size) * threads)
+        _limit_time(compute_time_limit(size) * threads)
         content = sys.stdin.buffer.read(size)
         try:
             if predict is None:
@@ -80,7 +80,7 @@ def _answer(answers: BinaryIO, kind: int, content: bytes) -> None:
 
 
 def _limit_stacks() -> None:
-    """Start again if threads would get larger stacks: the C library reads their size when a process starts."""
+    """Limit the stacks of threads, by restarting the process: the C library reads the limit only at its start."""
     with suppress(ImportError):
         import resource
 
@@ -91,7 +91,7 @@ def _limit_stacks() -> None:
 
 
 def _give_up_rights() -> None:
-    """Limit memory, files and dumps for good, where the system can."""
+    """Permanently limit memory, files and core dumps, if the system supports it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -106,13 +106,13 @@ def _give_up_rights() -> None:
             resource.setrlimit(limit, (most, most))
 
 
-def allow_seconds(size: int) -> int:
-    """Return how long a request of this many bytes may take."""
+def compute_time_limit(size: int) -> int:
+    """Return the time limit in seconds of a request of this many bytes."""
     return SECONDS + size // 40_000_000
 
 
 def _limit_time(seconds: int) -> None:
-    """Let the system end this process if a request takes too long and nobody waits any more."""
+    """Make the system end this process if a request takes too long, in case the caller is gone."""
     with suppress(ImportError):
         import resource
 
@@ -157,7 +157,7 @@ def _import_onnx(threads: int) -> Callable[[bytes], Loaded]:
 
 
 def _check_graph(model: Any) -> None:
-    """Check that a graph holds all that it needs, in the operators of ONNX itself.
+    """Check that a graph is self-contained and uses only ONNX's own operators.
 
     Raises:
         ValueError: it does not; the message says what is wrong.
@@ -167,7 +167,7 @@ def _check_graph(model: Any) -> None:
         raise ValueError(f"expected opset {OPSETS[0]} to {OPSETS[-1]} of ONNX, got {versions.get('', 'none')}")
     if len(model.graph.input) != 1 or len(model.graph.output) != 1:
         raise ValueError("its graph has several inputs or outputs, or none")
-    for message in walk(model):
+    for message in walk_messages(model):
         kind = message.DESCRIPTOR.name
         if kind in {"NodeProto", "FunctionProto"} and message.domain not in {"", "ai.onnx"}:
             raise ValueError(f"it has an operator of another domain, {message.domain!r}")

@@ -135,7 +135,7 @@ def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str
     from dpbench.testing.checking import check_instance, check_laws
 
     if isinstance(component, str):
-        return _tell_outcomes(check_laws(load(), component))
+        return _complaints_by_law(check_laws(load(), component))
     cls = component if isinstance(component, type) else type(component)
     kind = next((kind for kind, base in KINDS.items() if issubclass(cls, base)), None)
     if kind is None:
@@ -143,11 +143,11 @@ def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str
         raise SpecError(f"Expected a component by name, or a class or an instance of {bases}; got {component!r:.80}.")
     plugins = _register_own_classes(load(), {kind: [component]})
     if cls is component:
-        return _tell_outcomes(check_laws(plugins, cls.name))
-    return _tell_outcomes(check_instance(kind, component, cls.name))
+        return _complaints_by_law(check_laws(plugins, cls.name))
+    return _complaints_by_law(check_instance(kind, component, cls.name))
 
 
-def _tell_outcomes(outcomes: Iterable[LawOutcome]) -> dict[str, str | None]:
+def _complaints_by_law(outcomes: Iterable[LawOutcome]) -> dict[str, str | None]:
     return {law: f"Not tested: {untested}" if untested else complaint for law, complaint, untested in outcomes}
 
 
@@ -183,10 +183,10 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
     failed: dict[str, str] = {}
     models: dict[tuple[str, int], Model] = {}
 
-    def keep_one(cell: Cell, prepared: PreparedRun, fitted: SeedFit) -> None:
+    def keep_model(cell: Cell, prepared: PreparedRun, fitted: SeedFit) -> None:
         seed = fitted.result.seed
         try:
-            models[prepared.spec.digest, seed] = Model.of(prepared, fitted, plugins)
+            models[prepared.spec.digest, seed] = Model.from_fit(prepared, fitted, plugins)
         except SpecError as error:  # costs no result
             failed[f"model of seed {seed} of {cell}"] = str(error)
 
@@ -196,7 +196,7 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
             if result is None:
                 # What is interrupted goes on, unless a class of this session may have changed since.
                 journal = Journal(out) if _is_identifiable(cell, plugins) and not keep else None
-                result = session.run(cell.spec, keep=partial(keep_one, cell) if keep else None, journal=journal)
+                result = session.run(cell.spec, keep=partial(keep_model, cell) if keep else None, journal=journal)
                 result.write(out)
                 Journal(out).delete(result.file_name)
             filed.append(StoredResult(out / result.file_name, result))

@@ -22,12 +22,12 @@ from dpbench.support.files import canonical_digest
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import WrittenRecord, misfit_sentence
+from dpbench.support.validation import UserRecord, misfit_sentence
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
-class ReportedFigure(WrittenRecord):
+class ReportedFigure(UserRecord):
     """A score that a paper reports for this board's task, shown apart from measured results."""
 
     learner: str

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from dpbench.records.setting import Flag
-from dpbench.support.validation import WrittenRecord
+from dpbench.support.validation import UserRecord
 
 
-class Place(WrittenRecord):
+class Place(UserRecord):
     """The user's choices for a run besides its spec; they affect numbers only through the board or file they name."""
 
     board: str | None = Field(

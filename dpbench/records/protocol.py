@@ -25,7 +25,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records.metrics import RankMetric
 from dpbench.records.setting import Flag
-from dpbench.support.validation import Record, WrittenRecord
+from dpbench.support.validation import Record, UserRecord
 
 EPSILON_RANGE = (1e-4, 1e4)
 SMALLEST_DELTA = 1e-12  # below it accountants round, and no longer agree
@@ -186,7 +186,7 @@ class SplitRule:
     keep_copies: bool = False  # private images that equal a public one stay private
 
 
-class Protocol(WrittenRecord):
+class Protocol(UserRecord):
     """The data, features, budget and seeds of a run."""
 
     dataset: Annotated[ComponentField, Flag(several="A,B")] = Field(

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from dpbench.records.setting import Flag, Switch
 from dpbench.support.untrusted import PrintableText
-from dpbench.support.validation import Record, WrittenRecord
+from dpbench.support.validation import Record, UserRecord
 
 SelectionRule = Literal[
     "default", "by-hand", "transfer", "public-validation", "private-accounted", "private-unaccounted", "oracle"
@@ -57,7 +57,7 @@ def _parse_space(space: object) -> object:
     return read
 
 
-class Search(WrittenRecord):
+class Search(UserRecord):
     """A search over a learner's settings, as part of a spec.
 
     ====================== ================================================= =====================================

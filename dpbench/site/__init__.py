@@ -57,7 +57,7 @@ def build_site(
         OutputError: `out` holds files that no build wrote, or cannot be written.
     """
     layout.check_names(index)
-    site = Site.of(index, root, plugins or load(), docs=docs is not None, further=extras.sections)
+    site = Site.from_index(index, root, plugins or load(), docs=docs is not None, further=extras.sections)
     with replace_site(out) as folder:
         with entry_pages.write_entries(site, folder):
             pages.write_pages(site, extras, folder)

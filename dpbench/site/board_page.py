@@ -25,8 +25,8 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
     labels = best is not None and best.reads_labels  # as all entries do
     values = {
         "standing": standing, "table": table, "family": family, "looks": site.looks, "learners": site.learners,
-        "best": best, "first": view.rank_one_entries(standing, labels=labels),
-        "with_labels": view.rank_one_entries(standing, labels=True),
+        "best": best, "first": view.list_first_rank_entries(standing, labels=labels),
+        "with_labels": view.list_first_rank_entries(standing, labels=True),
         "count": count_rivals(standing, labels=labels), "all": view.count_ranked(standing),
         "worthy": next((entry for entry in standing.entries if entry.rank == 1 and entry.worth), None),
         "control": view.find_public_only_result(standing), "ceiling": view.find_non_private_result(standing),

@@ -33,7 +33,7 @@ class BoardComponent:
         return self.registered is not None and self.registered.cls.name == self.name
 
     @property
-    def entries(self) -> int:
+    def entry_count(self) -> int:
         """The number of ranked entries on the component's boards."""
         return sum(entry.role == "entry" for standing in self.boards for entry in standing.entries)
 

@@ -31,7 +31,7 @@ class Site:
     rows: Mapping[str, tuple[EntryRow, ...]]  # of each board, by its name
 
     @classmethod
-    def of(
+    def from_index(
         cls, index: Index, root: Path, plugins: Registry, *, docs: bool, further: tuple[PageSection, ...] = ()
     ) -> Self:
         """Build the site of an index; `further` adds sections to the header.

@@ -31,12 +31,12 @@ class LearnerView:
     distance: str  # from the best entry, over all boards, in words; empty where it has none
 
     @property
-    def firsts(self) -> int:
+    def first_ranks(self) -> int:
         """The number of boards on which the learner has rank 1, alone or tied."""
         return len({standing.board.name for standing, row in self.entries if row.entry.rank == 1})
 
     @property
-    def boards(self) -> int:
+    def board_count(self) -> int:
         """The number of boards on which the learner has results."""
         return len({standing.board.name for standing, _ in self.entries})
 
@@ -56,7 +56,9 @@ def render_pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> I
         yield site.learners[page.name], _render_page(site, page, shown, renderer)
     found = {result.distance.learner: result for result in list_overall_results(site.index)}
     places = {name: place for place, name in enumerate(found)}
-    every.sort(key=lambda view: (view.role != "entry", places.get(view.name, len(places)), -view.firsts, view.name))
+    every.sort(
+        key=lambda view: (view.role != "entry", places.get(view.name, len(places)), -view.first_ranks, view.name)
+    )
     values = {"learners": [(view, _read_summary(view), found.get(view.name)) for view in every], "site": site}
     yield "learners.html", renderer.page("learners", "learners.html", "learners", values)
 

@@ -77,7 +77,7 @@ def make_k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) ->
     """Return a chart of accuracy against k (dimensions kept); None unless entries of a learner differ in k alone."""
     groups: dict[tuple[object, ...], dict[float, EntryRow]] = defaultdict(dict)
     for row in rows:
-        k = _parse_positive(row.entry.settings.get("k", ""))
+        k = _parse_positive_number(row.entry.settings.get("k", ""))
         if row.entry.role == "entry" and k is not None and row.score:
             rest = tuple(pair for pair in row.entry.settings.items() if pair[0] != "k")
             groups[row.entry.learner, row.entry.selection, rest][k] = row
@@ -136,7 +136,7 @@ def _make_line(series: GridSeries, metric: Metric, every: Mapping[str, LearnerSt
     )
 
 
-def _parse_positive(word: str) -> float | None:
+def _parse_positive_number(word: str) -> float | None:
     try:
         value = float(word)
     except ValueError:

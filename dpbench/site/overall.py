@@ -13,7 +13,7 @@ class OverallResult:
     """The result of a learner over all boards."""
 
     distance: Distance
-    firsts: int  # boards on which an entry of it has rank 1, whatever its settings
+    first_ranks: int  # boards on which an entry of it has rank 1, whatever its settings
 
     @property
     def points(self) -> str:

@@ -43,7 +43,7 @@ OUTPUTS = (INDEX, SCHEMA)
 
 @contextmanager
 def lock_build(root: Path) -> Iterator[None]:
-    """Hold the lock of a leaderboard's builds: a second build could replace the site that the first remembers.
+    """Hold the lock of a leaderboard's builds, because a second build could replace a site that the first is recording.
 
     Raises:
         OutputError: another build holds it.
@@ -85,7 +85,7 @@ class BuildTarget:
         return canonical_digest([repr(values), code, own]) if code and own else None
 
     def find_build(self, inputs: str | None) -> str | None:
-        """Return the sentence of the build whose inputs and outputs these are; None if there is no such build."""
+        """Return the message of the earlier build with these inputs and outputs, or None if there is none."""
         outputs = self._digest_outputs()
         if inputs is None or outputs is None:
             return None
@@ -96,7 +96,7 @@ class BuildTarget:
             return None
 
     def remember_build(self, inputs: str | None, said: str) -> None:
-        """Remember a build of these inputs and its sentence, unless an input has changed meanwhile."""
+        """Record a build with these inputs and its message, unless an input has changed meanwhile."""
         outputs = self._digest_outputs()
         if None in (inputs, outputs) or self.digest_inputs() != inputs:
             return

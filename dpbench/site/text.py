@@ -108,7 +108,7 @@ def keep_epsilon_together(title: str) -> str:
     return title.replace("ε ", "ε\u00a0")
 
 
-def round_to_four(value: float) -> str:
+def format_four_digits(value: float) -> str:
     """Return a number with four significant digits.
 
     >>> round_to_four(37.3064), round_to_four(0.0)
@@ -140,6 +140,6 @@ FILTERS = {
     "score": format_score,
     "plain_score": format_plain_score, "seed_score": format_seed_score, "budget": write_epsilon,
     "upward": formats.write_upper_bound, "downward": formats.write_lower_bound,
-    "four": round_to_four, "bound": keep_epsilon_together,
+    "four": format_four_digits, "bound": keep_epsilon_together,
     "capital": capitalise_name, "anchor": make_anchor, "shorten": show_string,
 }  # fmt: skip

@@ -87,14 +87,14 @@ def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
     labels = bool(ranked) and ranked[0].entry.reads_labels  # as all do
     for line in beside:
         first_group = takewhile(lambda row: row.entry.role != "entry" or row.entry.reads_labels is labels, rows)
-        rows.insert(sum(_scores_at_least(row, line) for row in first_group), line)
+        rows.insert(sum(_scores_at_least_as_well(row, line) for row in first_group), line)
     ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
     left_out = sum(max(len(found) - MAX_ROWS, 0) for found in (ranked, unranked))
     axis = Axis.from_scores(row.score for row in rows)
     return BoardTable(tuple(rows), tuple(unranked[:MAX_ROWS]), len(ranked), left_out, axis, ruled)
 
 
-def _scores_at_least(row: EntryRow, line: EntryRow) -> bool:
+def _scores_at_least_as_well(row: EntryRow, line: EntryRow) -> bool:
     return row.score is not None and line.score is not None and row.score.mean >= line.score.mean
 
 
@@ -109,7 +109,7 @@ def find_best_entry(standing: Standing) -> Entry | None:
     return next((entry for entry in standing.entries if entry.role == "entry"), None)
 
 
-def rank_one_entries(standing: Standing, *, labels: bool = False) -> list[Entry]:
+def list_first_rank_entries(standing: Standing, *, labels: bool = False) -> list[Entry]:
     """Return an entry of rank 1 per learner, in the board's order; with `labels`, entries that read public labels."""
     tied = [entry for entry in standing.entries if entry.rank == 1 and entry.reads_labels is labels]
     found = {entry.learner: entry for entry in reversed(tied)}

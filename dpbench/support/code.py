@@ -21,7 +21,7 @@ EMPTY_DIGEST = ""
 
 
 def top_package(module: object) -> str:
-    """Return the topmost package in a module's name."""
+    """Return the topmost package of a module, given the module's dotted name."""
     return str(module).partition(".")[0]
 
 
@@ -143,7 +143,7 @@ def _list_top_level_names(package: str, folder: Path) -> frozenset[str]:
     brings = {
         point.dist.name: point.dist
         for point in entry_points(group=DPBENCH)
-        if point.dist and _topmost_package(point.value) == package
+        if point.dist and _entry_point_package(point.value) == package
     }
     listed = {file.parts[0].removesuffix(".py") for bring in brings.values() for file in bring.files or ()}
     beside = set[str]()
@@ -152,7 +152,7 @@ def _list_top_level_names(package: str, folder: Path) -> frozenset[str]:
     return frozenset({package, *listed, *beside} - {DPBENCH})
 
 
-def _topmost_package(module: str) -> str:
+def _entry_point_package(module: str) -> str:
     return module.partition(":")[0].partition(".")[0].strip()
 
 

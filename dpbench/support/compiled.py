@@ -1,8 +1,8 @@
-"""Compiled loops (numba): made once for a processor, and kept in a folder that only the user can write.
+"""Compile loops with numba once per processor, and cache them in a folder that only the user can write.
 
-numba keeps what it compiled as pickles, and whoever can write these can run code as the user. So they are read only
-from an intact folder of the user's own (`own_folders`); otherwise loops are compiled again, in a few seconds, and one
-sentence says why.
+numba caches compiled code as pickles, and whoever can write these can run code as the user. So they are read only from
+an intact folder of the user's own (`own_folders`). Otherwise loops are compiled again, which takes a few seconds, and
+dpbench prints the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Have numba compile a function together with the kernels that call it; dividing by zero gives infinity."""
+    """Have numba compile a function as part of the kernels that call it; division by zero gives infinity."""
     loop: Any = numba.njit(error_model="numpy")(function)
     return cast(Function, loop)
 
@@ -51,8 +51,8 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
 
     Args:
         kernels: made by `kernel`.
-        sources: the folder of all modules that they are made of.
-        call: calls each of them once.
+        sources: the folder with the source code of all kernels.
+        call: a function that calls each kernel once.
 
     Raises:
         SpecError: the environment turns numba's compiler off.

@@ -1,4 +1,4 @@
-"""Choose whether glibc keeps freed memory: steps of a fit reuse it, and workers of a pool leave it to each other."""
+"""Choose whether glibc keeps freed memory, which a fit reuses at every step, or returns it to other workers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def keep_freed_memory() -> None:
 def return_freed_memory() -> None:
     """Make glibc return each freed block of `MIN_RETURNED_BYTES` at once; do nothing for other C libraries.
 
-    By default glibc keeps blocks of up to 32 MiB once it has seen such a block: an accountant leaves hundreds of
-    megabytes to a process that needs them no more.
+    By default glibc keeps freed blocks of up to 32 MiB once it has seen such a block. After an accountant has run, the
+    process would hold hundreds of megabytes that it no longer needs.
     """
     _set_thresholds(MIN_RETURNED_BYTES, MIN_RETURNED_BYTES)
 

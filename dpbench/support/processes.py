@@ -31,13 +31,13 @@ class _SigintBlockedContext(SpawnContext):
     Process = _SigintBlockedProcess
 
 
-def collect_rarely() -> None:
-    """Collect garbage only after 100,000 new objects: records leave none, and collecting took a tenth of the time."""
+def collect_garbage_rarely() -> None:
+    """Collect garbage only after 100,000 new objects: records leave none, and collecting took 10% of the time."""
     gc.set_threshold(100_000)
 
 
 def _start_worker() -> None:
-    collect_rarely()
+    collect_garbage_rarely()
     malloc.return_freed_memory()
 
 

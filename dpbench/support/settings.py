@@ -29,13 +29,13 @@ class Limits:
     choices: tuple[Any, ...] = ()
     says: str = ""
 
-    def allow(self, value: Any) -> bool:
+    def allows(self, value: Any) -> bool:
         """Return whether a value, or every value of a list or mapping, is in range; nan is never in range.
 
-        Bounds are of numbers: text beside them, as in `int | Literal["auto"]`, has none.
+        Bounds apply to numbers only, not to the text that a type such as `int | Literal["auto"]` also allows.
         """
         if isinstance(value, list | tuple | dict):
-            return all(map(self.allow, value.values() if isinstance(value, dict) else value))
+            return all(map(self.allows, value.values() if isinstance(value, dict) else value))
         if not issubclass(type(value), Real):
             return value is None or not self.choices or value in self.choices
         return bool(
@@ -88,15 +88,15 @@ def setting(  # noqa: PLR0913 - one for each fact
     both. None is always allowed if the type has it: `k: int | None = setting(None, ge=1, says="components kept")`.
 
     Args:
-        default: the value if nobody sets it; without one, users have to.
+        default: the default value; without it, users must set one.
         ge: the smallest value.
-        gt: a bound that every value exceeds.
+        gt: the exclusive lower bound.
         le: the largest value.
-        lt: a bound that every value stays below; `math.inf` allows finite numbers only.
+        lt: the exclusive upper bound; `math.inf` allows finite numbers only.
         choices: the only values; for text, declare a `Literal` instead.
         says: the meaning, a noun phrase such as "noisy gradient steps".
-        added: whether the setting is newer than published results, whose specs stay as they are at its default.
-        kw_only: whether Python takes it by keyword only, as `dataclasses.field` has it.
+        added: whether the setting is newer than published results; specs leave it out at its default.
+        kw_only: whether the setting is keyword-only, as in `dataclasses.field`.
     """
     metadata = {LIMITS: Limits(ge, gt, le, lt, tuple(choices), says), "added": added}
     keyword = True if kw_only else dataclasses.MISSING  # which leaves it to the class
@@ -145,7 +145,7 @@ def check_settings(part: T) -> T:
     for field, limits, hint in _list_limited_fields(cls):
         value = getattr(part, field.name)
         fits = has_type(value, hint)
-        if fits and (value is None or limits.allow(value)):
+        if fits and (value is None or limits.allows(value)):
             continue
         owner, name = _component_kind(cls), getattr(cls, "name", cls.__name__)
         got = f"{value!s:.80} {limits.condition}" if fits else f"{value!r:.80} to be {type_in_words(hint, str(limits))}"
@@ -206,5 +206,5 @@ def require_setting(setting: T | None) -> T:
 
 @deprecated("dpbench.settled is called require_setting. The old name will be removed in version 0.4.")
 def settled(setting: T | None) -> T:
-    """Return what `require_setting` returns: the name of this function until version 0.2."""
+    """Return the result of `require_setting`, which had this name until version 0.2."""
     return require_setting(setting)

@@ -1,6 +1,6 @@
 """Choose the number of computing threads, and let idle threads sleep.
 
-Measured on two cores that others used too, steps of `dp-sgd` on n rows of d features, one thread and two:
+The time of a `dp-sgd` step on n rows of d features, with one thread and with two, on two busy cores:
 
 ======== ======= ======================== ==========================
 n x d    one     two that sleep at once   two that spin (the default)
@@ -11,7 +11,7 @@ n x d    one     two that sleep at once   two that spin (the default)
 51 M     192 ms  127 ms                   -
 ======== ======= ======================== ==========================
 
-So idle threads sleep, and one thread fits heads on few numbers.
+Idle threads therefore sleep, and fits on few numbers use a single thread.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Record(BaseModel):
         return copied
 
 
-class WrittenRecord(Record):
+class UserRecord(Record):
     """A record that users write; it refuses `true` and `false` as numbers, which pydantic would read as 1 and 0."""
 
     @field_validator("*", mode="before")
@@ -138,9 +138,9 @@ def misfit_sentence(
 
     Args:
         error: what pydantic raised.
-        origin: who gave the keys: a file, the flags of a command, or a function that names it by key.
-        models: by name, the tables that the keys may hold; the whole is "".
-        keys: by field, what its user calls it, where that is not the field's name.
+        origin: the source of the keys: a file, the flags of a command, or a function that returns the source of a key.
+        models: the classes of the tables that the keys may hold, by name; "" is the whole.
+        keys: the user's name for a field, by field, if it is not the field's own name.
     """
     found = first_misfit(error)
     root, dot, rest = found.field.partition(".")

@@ -19,7 +19,7 @@ from dpbench.registry.components import build, resolve
 from dpbench.registry.same_code import Fingerprints, is_same_code
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, State, SweepFolder
-from dpbench.sweep.deltas import settle_deltas
+from dpbench.sweep.deltas import fill_deltas
 from dpbench.sweep.display import CellCounter, show_cell_counts
 from dpbench.sweep.grid import Cell, SweepGrid, read_grid
 from dpbench.sweep.resources import Resources
@@ -71,7 +71,7 @@ def survey_sweep(
         SpecError: the definition is invalid; see `read_grid`.
     """
     plugins = plugins or registry.load()
-    grid = settle_deltas(read_grid(definition, plugins), plugins)
+    grid = fill_deltas(read_grid(definition, plugins), plugins)
     return _survey_cells(grid, _sweep_folder(out, grid), plugins, _CurrentDigests(plugins) if data else None)
 
 
@@ -97,7 +97,7 @@ def sweep(
         OutputError: the folder cannot be written, at the start or later; finished cells are kept.
     """
     resources, plugins = resources or Resources(), plugins or registry.load()
-    grid = settle_deltas(read_grid(definition, plugins), plugins, fetch=True)
+    grid = fill_deltas(read_grid(definition, plugins), plugins, fetch=True)
     for spec in {(str(cell.spec.dataset), str(cell.spec.public_dataset)): cell.spec for cell in grid.cells}.values():
         resolve(spec, plugins).check_data()
     folder = _sweep_folder(out, grid)

@@ -1,8 +1,8 @@
 """Compute delta for cells that do not state it; a cell's name contains delta, so data is opened before cells run.
 
-Only the sizes of the data are needed: with up to 50,000 private units, delta has its usual value. Data from the hub is
-fetched for this before cells run, but not to list cells or draw their results. If data cannot be opened here, the run
-reports the reason.
+Delta depends only on the number of private units, and has its usual value up to 50,000. Data from the hub is fetched
+for this before cells run, but not to list cells or draw their results. If data cannot be opened here, the run reports
+the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.grid import Cell, SweepGrid
 
 
-def settle_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> SweepGrid:
+def fill_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> SweepGrid:
     """Return the grid with delta as a number in each cell, if the cell's data can be opened.
 
     `fetch` says whether data may be fetched from the hub.
@@ -29,13 +29,13 @@ def settle_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) ->
     splits: dict[str, Splits | None] = {}
     cells: dict[str, Cell] = {}
     for cell in grid.cells:
-        settled = _settle_delta(cell, plugins, splits, fetch)
+        settled = _fill_delta(cell, plugins, splits, fetch)
         cells.setdefault(settled.digest, settled)
     again = len(grid.cells) - len(cells)
     return dataclasses.replace(grid, cells=tuple(cells.values()), duplicates=grid.duplicates + again)
 
 
-def _settle_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None], fetch: bool) -> Cell:
+def _fill_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None], fetch: bool) -> Cell:
     if "delta" in cell.spec.model_fields_set:
         return cell
     resolved = resolve(cell.spec, plugins)

@@ -77,7 +77,7 @@ class Cell:
 
     @property
     def request(self) -> str:
-        """The spec as JSON for a worker, without keys that the user left out, as the data decides some of them."""
+        """The spec as JSON for a worker, without keys that the user did not set, because some follow from the data."""
         return self.spec.model_dump_json(exclude_unset=True)
 
     @property

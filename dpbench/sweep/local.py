@@ -132,11 +132,11 @@ class _WorkerProcess:
             self.process.stdin.flush()
         except (OSError, ValueError) as error:  # ValueError: the pipe is closed
             raise WorkerDied from error
-        return self._answer()
+        return self._read_answer()
 
     def expect_line(self, line: str) -> None:
         """Wait for the worker's first line; raise `WorkerDied` if it is another line."""
-        if self._answer() != line:
+        if self._read_answer() != line:
             raise WorkerDied
 
     def end(self) -> None:
@@ -148,7 +148,7 @@ class _WorkerProcess:
                 assert pipe is not None
                 pipe.close()
 
-    def _answer(self) -> str:
+    def _read_answer(self) -> str:
         assert self.process.stdout is not None
         answer = self.process.stdout.readline()
         if not answer.endswith("\n"):

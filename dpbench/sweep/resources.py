@@ -70,7 +70,7 @@ class Resources:
         return "auto" if self.executor == "slurm" else self.device
 
 
-def slurm_options(texts: Sequence[str]) -> Slurm:
+def parse_slurm_options(texts: Sequence[str]) -> Slurm:
     """Parse the KEY=VALUE texts of --slurm.
 
     Raises:

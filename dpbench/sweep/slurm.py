@@ -47,7 +47,7 @@ class SlurmSubmissions:
     jobs: list[str] = field(default_factory=list)
     error: str = ""
 
-    def note(self, job: str) -> None:
+    def add_job(self, job: str) -> None:
         """Record a job that Slurm accepted."""
         self.jobs.append(job)
         self.folder.log(f"job      {job} is submitted to Slurm")
@@ -62,7 +62,7 @@ class _SlurmJob(SLURMJob):
         """Submit the job and store any error, because an error raised here would go to the log of an event loop."""
         try:
             await super().start()  # type: ignore[no-untyped-call]
-            self._submissions.note(str(self.job_id))
+            self._submissions.add_job(str(self.job_id))
         except (RuntimeError, ValueError, OSError) as error:
             said = str(error).rpartition("stderr:\n")[2] or str(error)  # how dask-jobqueue ends its report of a command
             self._submissions.error = " ".join(said.split()) or "no reason given."

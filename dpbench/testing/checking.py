@@ -53,8 +53,8 @@ def check_laws(registry: Registry, text: str) -> Iterator[LawOutcome]:
 
     Args:
         registry: where the component is looked up.
-        text: `name` or `name:key=value`; a name that several kinds share is checked as each. Of extractors joined by
-            `+`, each is checked.
+        text: `name` or `name:key=value`. If several kinds share the name, each of them is checked, and so is each of
+            several extractors joined by `+`.
     """
     if not text.strip():
         raise UnknownName("Expected the name of a component, got nothing. `dpbench list` shows them.")

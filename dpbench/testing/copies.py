@@ -1,4 +1,4 @@
-"""Make copies of a dataset's files, out of links, with one record or half of the records missing or blank."""
+"""Copy a dataset's files as links, with one record or half of the records missing or blank."""
 
 from __future__ import annotations
 
@@ -189,16 +189,16 @@ def _blank_images(arrays: Mapping[str, np.ndarray], rows: Mapping[str, np.ndarra
 
 
 def list_halves(dataset: Dataset) -> Iterator[tuple[Change, Change]]:
-    """Yield pairs of changes: one leaves out the brighter half of the images, and the other one the darker half.
+    """Yield pairs of changes: the first leaves out the brighter half of the images, and the second the darker half.
 
-    A second pair halves the images by the SHA-256 of their bytes. Each folder is halved, so that no class is gone. In
-    numpy files, images become blank instead. Faults that a single record is too small to show are seen in halves.
+    A second pair halves the images by the SHA-256 of their bytes. Each folder is halved, so that every class remains.
+    In numpy files, images become blank instead. Halves reveal faults that a single record is too small to show.
     """
     found = [file for root in _find_roots(dataset) for file in _find_files(root)]
     images = [file for file in found if file.suffix.lower() in IMAGE_ENDINGS]
     if 1 < len(images) <= MAX_HALVED:
-        for said, halves in _halve({file: _read_content(file.read_bytes()) for file in images}):
-            yield _pair(said, [dict.fromkeys(half) for half in halves], replaces=False)
+        for said, halves in _halve_folders({file: _read_level_and_digest(file.read_bytes()) for file in images}):
+            yield _make_change_pair(said, [dict.fromkeys(half) for half in halves], replaces=False)
     for file in found:
         if file.stat().st_size <= MAX_ARCHIVE_BYTES and (form := ARCHIVE_HALVES.get(file.suffix.lower())):
             yield from form(file)
@@ -207,9 +207,13 @@ def list_halves(dataset: Dataset) -> Iterator[tuple[Change, Change]]:
 def _list_zip_halves(file: Path) -> Iterator[tuple[Change, Change]]:
     images = _read_zip(file, lambda names: names if len(names) <= MAX_HALVED else [])
     as_written = {Path(name): name for name in images}  # such as ./1.png
-    for said, halves in _halve({path: _read_content(images[name]) for path, name in as_written.items()}):
+    for said, halves in _halve_folders(
+        {path: _read_level_and_digest(images[name]) for path, name in as_written.items()}
+    ):
         left_out = [{as_written[path] for path in half} for half in halves]
-        yield _pair(said, [{file: partial(_rewrite_zip_without, file, half)} for half in left_out], replaces=False)
+        yield _make_change_pair(
+            said, [{file: partial(_rewrite_zip_without, file, half)} for half in left_out], replaces=False
+        )
 
 
 def _list_array_halves(file: Path) -> Iterator[tuple[Change, Change]]:
@@ -228,7 +232,7 @@ def _list_array_halves(file: Path) -> Iterator[tuple[Change, Change]]:
             {name: rows[middle[name] :] for name, rows in order.items()},
             {name: rows[: middle[name]] for name, rows in order.items()},
         ]
-        yield _pair(said, [{file: partial(_blank_images, arrays, rows)} for rows in halves], replaces=True)
+        yield _make_change_pair(said, [{file: partial(_blank_images, arrays, rows)} for rows in halves], replaces=True)
 
 
 ARCHIVE_HALVES: Mapping[str, Callable[[Path], Iterator[tuple[Change, Change]]]] = {
@@ -236,7 +240,7 @@ ARCHIVE_HALVES: Mapping[str, Callable[[Path], Iterator[tuple[Change, Change]]]] 
 }  # fmt: skip
 
 
-def _pair(
+def _make_change_pair(
     said: str, halves: Sequence[Mapping[Path, Callable[[], bytes] | None]], *, replaces: bool
 ) -> tuple[Change, Change]:
     first, second = {"brighter": ("brighter", "darker"), "hashed": ("first", "second")}[said]
@@ -247,7 +251,7 @@ def _pair(
     )
 
 
-def _halve(contents: Mapping[Path, tuple[float, str]]) -> Iterator[tuple[str, tuple[list[Path], list[Path]]]]:
+def _halve_folders(contents: Mapping[Path, tuple[float, str]]) -> Iterator[tuple[str, tuple[list[Path], list[Path]]]]:
     """Yield the brighter and the darker half of images, and two halves by their digests; each folder is halved."""
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in contents:
@@ -260,8 +264,8 @@ def _halve(contents: Mapping[Path, tuple[float, str]]) -> Iterator[tuple[str, tu
         yield said, (upper, [path for paths in ordered for path in paths[: len(paths) // 2]])
 
 
-def _read_content(content: bytes) -> tuple[float, str]:
-    """Return the mean grey level of an image file, 0 if it does not decode, and the SHA-256 of its bytes."""
+def _read_level_and_digest(content: bytes) -> tuple[float, str]:
+    """Return the mean grey level of an image file (0 if it does not decode) and the SHA-256 of its bytes."""
     level = _measure_grey_level(io.BytesIO(content))
     return (0.0 if level is None else level[1]), _digest(content)
 

@@ -221,7 +221,7 @@ def _find_row_complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
         whole = wrap_blocks(rows(chunk.take(torch.arange(len(chunk)))))
         dense = [block.take(torch.tensor(picks, dtype=torch.int64)).dense().clone() for block in whole]
         for name, order in (("alone", None), ("in reverse order", torch.arange(len(chunk) - 1, -1, -1))):
-            again = _evaluate_again(rows, chunk, picks, order)
+            again = _evaluate_picks(rows, chunk, picks, order)
             for among, other in zip(dense, again, strict=True):
                 if among.shape != other.shape or not torch.allclose(among, other, rtol=1e-3, atol=1e-4, equal_nan=True):
                     yield f"a row changed when evaluated {name}"
@@ -234,7 +234,7 @@ def _find_row_complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
         yield f"the row function fails on other chunks: {type(error).__name__}: {error}"
 
 
-def _evaluate_again(rows: RowFn, chunk: Chunk, picks: list[int], order: Tensor | None) -> list[Tensor]:
+def _evaluate_picks(rows: RowFn, chunk: Chunk, picks: list[int], order: Tensor | None) -> list[Tensor]:
     if order is None:
         alone = [wrap_blocks(rows(chunk.take(torch.tensor([i], device=chunk.y.device)))) for i in picks]
         return (

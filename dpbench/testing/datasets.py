@@ -31,7 +31,7 @@ NO_COPY = (
 
 @dataclass(frozen=True)
 class NeighbourDataset:
-    """A dataset over a copy of its data in which one record, or half of them, is missing or replaced."""
+    """A dataset over a copy of its data in which one record, or half of the records, is missing or blank."""
 
     said: str  # such as "without 07.png"
     opened: AbstractContextManager[Dataset]
@@ -162,10 +162,10 @@ class DatasetLaws(Laws):
             raise NotTested(f"{NO_COPY}, or override neighbours().")
 
     def test_each_half_of_the_records_gives_its_part_of_the_data(self) -> None:
-        """From the brighter half of the records come the same images, labels and units as from all of them.
+        """A copy with only the brighter half of the records holds that half of the images, labels and units unchanged.
 
-        So it is for the darker half, and for two halves by a hash of each record: together, halves give the whole. The
-        law skips copies that the loader refuses.
+        The same holds for the darker half, and for two halves by a hash of each record; together, halves give the
+        whole. The law skips copies that the loader refuses.
         """
         whole = list_examples(self.subject().load().train)
         compared = 0
@@ -237,7 +237,7 @@ def expect_single_change(whole: Split, changed: Split, said: str, *, replaced: b
 
 
 class Example(NamedTuple):
-    """An example of a split, as it is compared between copies."""
+    """An example of a split: the fields that are compared between copies."""
 
     label: int
     image: str  # digest of mode, size and pixels
@@ -245,7 +245,7 @@ class Example(NamedTuple):
 
 
 def list_examples(split: Split) -> list[Example]:
-    """Return the examples of a split; evenly spaced ones if they are more than `MAX_COMPARED`."""
+    """Return the examples of a split, or `MAX_COMPARED` evenly spaced examples if it has more."""
     size = len(split.labels)
     return [
         Example(
@@ -261,7 +261,7 @@ def expect_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]],
     """Check that two halves of the records give, together, the examples and units of the whole.
 
     Raises:
-        LawBroken: names the copies, and what follows from other records.
+        LawBroken: names the copies, and the examples that depend on other records.
     """
     both = [example for half in halves for example in half]
     expect(
@@ -278,10 +278,10 @@ def expect_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]],
 
 
 def expect_blank_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]], said: str) -> None:
-    """Check that every example is the same as in the whole in one of two copies, each with one half of it blank.
+    """Check that each example is unchanged in the copy that blanks the other half of the records.
 
     Raises:
-        LawBroken: names the copies, and what follows from other records.
+        LawBroken: names the copies, and the examples that depend on other records.
     """
     expect(all(len(half) == len(whole) for half in halves), f"{said}, which images are kept follows from others.")
     for place, example in enumerate(whole):
@@ -293,7 +293,7 @@ def expect_blank_halves(whole: Sequence[Example], halves: Sequence[Sequence[Exam
 
 
 def _expect_same_units(pairs: Sequence[tuple[int | None, int | None]], said: str) -> None:
-    """Check that examples share units in a copy as they do in the whole, however units are numbered."""
+    """Check that two examples share a unit in a copy exactly if they do in the whole, whatever the units' numbers."""
     ours, theirs = ({pair[place] for pair in pairs} for place in (0, 1))
     expect(len(set(pairs)) == len(ours) == len(theirs), f"{said}, images have other units: they follow from others.")
 

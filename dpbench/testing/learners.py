@@ -58,7 +58,7 @@ class LearnerLaws(LearnerSuite):
     def test_every_planned_step_is_asked(self) -> None:
         """A fit uses every planned step, because an unused step still costs noise. Without noise, it costs nothing."""
         predict, watcher, _ = self._watched_fit()
-        planned = {release.name: release.steps for release in self._ample_learner().plan(*self._task_and_budget())}
+        planned = {release.name: release.steps for release in self._rich_learner().plan(*self._task_and_budget())}
         spent = {} if predict is None or math.isinf(self.ample_epsilon) else watcher.curator.ledger.spent
         left = [f"{name} ({steps} of {planned[name]})" for name, steps in spent.items() if steps < planned[name]]
         expect(not left, f"Fitting asked for less than it planned: {', '.join(left)}. Plan what is asked.")
@@ -67,7 +67,7 @@ class LearnerLaws(LearnerSuite):
         """A row contributes the same alone, in any order and beside any rows; an empty chunk contributes no rows."""
         _, watcher, error = self._watched_fit()
         asked = (
-            bool(watcher.log.answers) or error is not None or not self._ample_learner().plan(*self._task_and_budget())
+            bool(watcher.log.answers) or error is not None or not self._rich_learner().plan(*self._task_and_budget())
         )
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watcher.log.refusals if "evaluated" in text or "per example" in text]
@@ -77,7 +77,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_choices_follow_their_law(self) -> None:
         """A row moves a loss by 0 to 1 and the choice's law by eps0; losses are pure, and choices follow their law."""
-        planned = not all(use.gaussian for use in self._ample_learner().plan(*self._task_and_budget()))
+        planned = not all(use.gaussian for use in self._rich_learner().plan(*self._task_and_budget()))
         if planned and not math.isinf(self.ample_epsilon):
             evidence = self._audited_fit()
             self._expect_bounded_moves(evidence)
@@ -100,7 +100,7 @@ class LearnerLaws(LearnerSuite):
             f"It scores {mean:.2f} after answers of pure noise; chance is {self.chance}.",
         )
 
-    def test_a_tiny_budget_does_not(self) -> None:
+    def test_a_tiny_budget_stays_at_chance(self) -> None:
         """A learner cannot learn at epsilon 0.001 with meaningless public data; a reference refuses to plan."""
         if self.subject().reference:
             self._expect_no_finite_plan()
@@ -157,7 +157,7 @@ class LearnerLaws(LearnerSuite):
     def _task_and_budget(self) -> tuple[Task, Budget]:
         return self._task(), Budget(self.ample_epsilon, DELTA)
 
-    def _ample_learner(self) -> Learner:
+    def _rich_learner(self) -> Learner:
         return self._settle_learner(self.ample_epsilon)
 
     def _expect_no_finite_plan(self) -> None:

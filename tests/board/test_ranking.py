@@ -19,7 +19,12 @@ from dpbench.analysis.paired import (
     compare_over_seeds,
     holm_correction,
 )
-from dpbench.board.ranking import compute_corrected_ranks, compute_uncorrected_ranks, entry_sort_value, rank_groups
+from dpbench.board.ranking import (
+    compute_corrected_ranks,
+    compute_uncorrected_ranks,
+    entry_sort_value,
+    rank_within_groups,
+)
 from dpbench.records.board import find_board
 from tests.helpers import boards
 
@@ -154,9 +159,9 @@ def test_ranks_are_places_shared_with_the_best_entry_that_does_not_differ() -> N
 
 def test_only_entries_that_read_public_labels_are_ranked_among_those_that_do() -> None:
     entries = scored(0.9, 0.899, 0.8, 0.799, 0.5)
-    assert rank_groups(entries, [True, False, False, True, False]) == [(1, 1), (1, 1), (2, 2), (3, 3), (3, 3)]
-    assert rank_groups(entries, [False] * 5) == rank_groups(entries, [True] * 5)
-    assert rank_groups([], []) == []
+    assert rank_within_groups(entries, [True, False, False, True, False]) == [(1, 1), (1, 1), (2, 2), (3, 3), (3, 3)]
+    assert rank_within_groups(entries, [False] * 5) == rank_within_groups(entries, [True] * 5)
+    assert rank_within_groups([], []) == []
 
 
 @pytest.mark.parametrize("answers", [True, False])

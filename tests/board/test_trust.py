@@ -15,7 +15,7 @@ from dpbench.board import build
 from dpbench.board.entry import FURTHER_ENTRY_REASON, Candidate, limit_entries, make_candidate, uses_challenge_seeds
 from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.index import Entry, Index
-from dpbench.board.ranking import compute_corrected_ranks, correct_by_learner
+from dpbench.board.ranking import adjust_by_learner, compute_corrected_ranks
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import find_rerun_complaints
@@ -232,9 +232,9 @@ def test_one_more_entry_of_a_learner_lifts_no_other() -> None:
 
 def test_a_learner_counts_once_and_its_further_entries_are_held_to_the_same() -> None:
     p = [0.001, 0.02, 0.02, 0.3]
-    assert correct_by_learner(p, ["a", "b", "c", "d"]).tolist() == pytest.approx([0.004, 0.06, 0.06, 0.3])
-    assert correct_by_learner(p, ["a", "b", "b", "b"]).tolist() == pytest.approx([0.002, 0.02, 0.02, 0.3])
-    assert correct_by_learner([], []).tolist() == []
+    assert adjust_by_learner(p, ["a", "b", "c", "d"]).tolist() == pytest.approx([0.004, 0.06, 0.06, 0.3])
+    assert adjust_by_learner(p, ["a", "b", "b", "b"]).tolist() == pytest.approx([0.002, 0.02, 0.02, 0.3])
+    assert adjust_by_learner([], []).tolist() == []
 
 
 def test_learners_of_dpbench_count_each_and_every_version_of_their_code_is_one_learner() -> None:

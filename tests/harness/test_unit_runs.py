@@ -72,7 +72,7 @@ def ran(learner: str, **values: Any) -> Result:
 def test_a_model_says_whose_epsilon_it_has_and_what_it_is_for_a_patient(unit: str, whose: str, private: str) -> None:
     spec = make_spec({"learner": "class-means:k=5", "dataset": "wards", "seeds": 1, "unit": unit}, "a test")
     prepared = session(with_wards()).prepare(spec)
-    card = Model.of(prepared, fit_seed(prepared, 0)).card
+    card = Model.from_fit(prepared, fit_seed(prepared, 0)).card
     said = dict(card.lines())
     assert whose in said["guarantee"] and said["private data"].startswith(private)
     assert ("Add --unit patient" in said["private data"]) is (unit == "image")

@@ -139,7 +139,7 @@ def workflow(scene: Scene, known: Expectations) -> str:
         return "" if current else "leaderboard.json is not what its results give"
     new = [scene.repository / name for name in changed if name.startswith("leaderboard/results/")]
     submissions = SubmissionChecker(scene.root, known)
-    return "; ".join(str(said) for file in new for said in submissions.match(file)[0].complaints)
+    return "; ".join(str(said) for file in new for said in submissions.match_boards(file)[0].complaints)
 
 
 def shown(scene: Scene) -> str:

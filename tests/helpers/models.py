@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dpbench.models import Card
-from dpbench.models.model_file import seal
+from dpbench.models.model_file import build_model_file
 from dpbench.models.torch_program import BATCH, FORMAT, digest_parts
 
 OLD_MODEL = Path(__file__).parents[1] / "models" / "class-means-0.2.safetensors"
@@ -96,7 +96,7 @@ def mutate_models(count: int) -> Iterator[bytes]:
         if number % 5 == 4:
             for place in draw.integers(0, len(content), int(draw.integers(1, 9))):
                 content[place] ^= 1 << int(draw.integers(8))
-        yield seal(bytes(content), make_card())
+        yield build_model_file(bytes(content), make_card())
 
 
 def _pick(things: Any, draw: np.random.Generator) -> Any:

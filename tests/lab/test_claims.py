@@ -339,7 +339,7 @@ def test_a_leaderboard_without_a_catalogue_gets_that_of_the_package(tmp_path: Pa
 
 
 def site_of(root: Path) -> str:
-    site = Site.of(Index(ranking="", standings=()), root, load(), docs=False)
+    site = Site.from_index(Index(ranking="", standings=()), root, load(), docs=False)
     ((_, page),) = PAGE.files(site, make_renderer(site.settings, (PAGE.package,)))
     return page.decode()
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from dpbench import Predict
 from dpbench.errors import DataError, SpecError
-from dpbench.models.export import ROWS, export_predictor, spell_exact_linear
-from dpbench.models.model_file import seal
+from dpbench.models.export import ROWS, export_predictor, onnx_exact_linear
+from dpbench.models.model_file import build_model_file
 from dpbench.models.process import ModelProcess
-from dpbench.models.worker import walk
+from dpbench.models.worker import walk_messages
 from dpbench.privacy.core.exact.products import DEEPEST
 from dpbench.privacy.core.exact.quantised import exact_linear
 from dpbench.support.device import find_device
@@ -25,7 +25,7 @@ WEIGHT, MEAN, SCALE = torch.randn(3, 4, generator=DRAW), torch.randn(4, generato
 
 def _run(predict: Predict, rows: Tensor) -> Tensor:
     graph = export_predictor(predict, tuple(rows.shape[1:]), CPU)
-    with ModelProcess(seal(graph, make_card())) as process:
+    with ModelProcess(build_model_file(graph, make_card())) as process:
         return process(rows)
 
 
@@ -63,9 +63,9 @@ def test_the_exact_product_keeps_every_bit(width: int) -> None:
     x[0] = 0
     weight, bias = torch.randn(7, width, generator=draw), torch.randn(7, generator=draw)
     expected = exact_linear(x, weight, bias)
-    assert torch.equal(spell_exact_linear(x, weight, bias), expected)
+    assert torch.equal(onnx_exact_linear(x, weight, bias), expected)
     assert torch.equal(_run(lambda rows: exact_linear(rows, weight, bias), x).float(), expected)
-    assert torch.equal(spell_exact_linear(x.double(), weight.double()), exact_linear(x.double(), weight.double()))
+    assert torch.equal(onnx_exact_linear(x.double(), weight.double()), exact_linear(x.double(), weight.double()))
 
 
 def test_a_graph_says_nothing_of_the_code_that_it_comes_from() -> None:
@@ -73,7 +73,7 @@ def test_a_graph_says_nothing_of_the_code_that_it_comes_from() -> None:
     graph = export_predictor(predict, (4,), CPU)
     assert graph == export_predictor(predict, (4,), CPU)
     model = onnx.ModelProto.FromString(graph)
-    assert b".py" not in graph and not any(getattr(message, "doc_string", "") for message in walk(model))
+    assert b".py" not in graph and not any(getattr(message, "doc_string", "") for message in walk_messages(model))
     (given,), (found,) = model.graph.input, model.graph.output
     assert (given.name, found.name) == ("examples", "scores")
 

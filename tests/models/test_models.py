@@ -21,7 +21,7 @@ from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Releas
 from dpbench.cli.predict import _write_cell
 from dpbench.errors import DataError, NotReproducible, SpecError
 from dpbench.models import Model
-from dpbench.models.model_file import seal
+from dpbench.models.model_file import build_model_file
 from dpbench.registry import load
 from tests.helpers.commands import Refusal, call
 from tests.helpers.models import make_card, make_graph
@@ -93,25 +93,25 @@ def test_a_model_that_is_fitted_again_names_its_result(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     research = dpbench.run("class-means:k=5", seeds=1, out=tmp_path).model().card
-    assert not research.private and "anyone who knows seed 0 can subtract its noise" in research.statement
+    assert not research.is_private and "anyone who knows seed 0 can subtract its noise" in research.privacy_statement
     ceiling = dpbench.run("non-private", seeds=1, out=tmp_path).model().card
-    assert not ceiling.private and "fitted without noise" in ceiling.statement
+    assert not ceiling.is_private and "fitted without noise" in ceiling.privacy_statement
     public = dpbench.run("public-only", seeds=1, public_labels=True, out=tmp_path).model().card
-    assert public.private and public.statement == "ε 0: its plan asks for no private example."
+    assert public.is_private and public.privacy_statement == "ε 0: its plan asks for no private example."
     said = dict(research.lines())
     assert said["result"] == research.spec.digest and "digits" in said["data"]
     secure = research.model_copy(update={"privacy": research.privacy.model_copy(update={"rng": "secure"})})
-    assert secure.private and "δ 1e-05)-differentially private for one image (add-or" in secure.statement
+    assert secure.is_private and "δ 1e-05)-differentially private for one image (add-or" in secure.privacy_statement
     assert said["private data"] == "1,294 images" and said["guarantee"].startswith("ε 1 for one image by pld")
     searched = secure.model_copy(update={"selection": "private-unaccounted"})
-    assert not searched.private and "outside ε" in searched.statement
+    assert not searched.is_private and "outside ε" in searched.privacy_statement
 
 
 @pytest.mark.slow
 def test_a_secure_run_keeps_its_models_and_nothing_else_can_give_them(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
     found = dpbench.run("class-means:k=5", seeds=1, secure_rng=True, out=tmp_path)
-    assert found.model().card.private
+    assert found.model().card.is_private
     with pytest.raises(NotReproducible, match="another fit would spend ε again"):
         dpbench.results(found.file).model()
 
@@ -137,11 +137,11 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path: Path) ->
 
 def test_a_card_that_does_not_fit_the_graph_is_refused(tmp_path: Path, refusal: Refusal) -> None:
     file, graph = tmp_path / "model.onnx", make_graph().SerializeToString()
-    file.write_bytes(seal(graph, make_card((64,))))
+    file.write_bytes(build_model_file(graph, make_card((64,))))
     assert "its graph takes examples of shape (16,) and gives 10 scores, but its card states (64,) and" in refusal(
         lambda: Model.load(file), DataError
     )
-    file.write_bytes(seal(graph, make_card().model_copy(update={"classes": ("a", "b")})))
+    file.write_bytes(build_model_file(graph, make_card().model_copy(update={"classes": ("a", "b")})))
     assert "its card states (16,) and 2 classes" in refusal(lambda: Model.load(file), DataError)
 
 

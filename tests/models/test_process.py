@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dpbench.errors import DataError
 from dpbench.models import worker
-from dpbench.models.model_file import seal
+from dpbench.models.model_file import build_model_file
 from dpbench.models.process import MAX_ROWS, ModelProcess
 from tests.helpers.models import CLASSES, WIDTH, make_card, make_graph, mutate_models
 
@@ -49,13 +49,13 @@ PRODUCT = _product("scores")
 
 
 def _scores(model: onnx.ModelProto, rows: torch.Tensor = ROWS) -> torch.Tensor:
-    with ModelProcess(seal(model.SerializeToString(), make_card())) as process:
+    with ModelProcess(build_model_file(model.SerializeToString(), make_card())) as process:
         return process(rows)
 
 
 def test_rows_are_sent_in_batches_and_none_give_no_scores() -> None:
     rows = torch.randn(2 * MAX_ROWS + 1, WIDTH)
-    with ModelProcess(seal(_graph([PRODUCT]).SerializeToString(), make_card())) as process:
+    with ModelProcess(build_model_file(_graph([PRODUCT]).SerializeToString(), make_card())) as process:
         assert torch.allclose(process(rows), rows.double().sum(1, keepdim=True).expand(-1, CLASSES), atol=1e-4)
         assert process(rows[:0]).shape == (0, CLASSES)
         assert (process.facts.shape, process.facts.classes) == ((WIDTH,), CLASSES)
@@ -201,7 +201,7 @@ def test_many_threads_and_large_stacks_fit_the_limit_of_memory(stack: int, monke
 
 def test_a_stricter_limit_of_processor_time_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "model"
-    file.write_bytes(seal(_graph([PRODUCT]).SerializeToString(), make_card()))
+    file.write_bytes(build_model_file(_graph([PRODUCT]).SerializeToString(), make_card()))
     said = """if True:
         import resource, sys, torch
         from pathlib import Path

@@ -14,7 +14,7 @@ import pytest
 
 from dpbench.errors import SpecError
 from dpbench.sweep.conduct import sweep
-from dpbench.sweep.resources import Resources, Slurm, slurm_options
+from dpbench.sweep.resources import Resources, Slurm, parse_slurm_options
 from tests.helpers.commands import Refusal
 from tests.sweep.test_processes import COMMAND, LINUX, alive, ended, numbers, results, started, until, written
 
@@ -190,19 +190,19 @@ def test_a_device_that_no_machine_has_is_refused_before_jobs_are_submitted(tmp_p
 
 
 def test_slurm_options_are_typed_and_may_repeat_where_that_makes_sense() -> None:
-    given = slurm_options(["queue=long", "job_extra_directives=--gres=gpu:1", "job_extra_directives=--nice"])
+    given = parse_slurm_options(["queue=long", "job_extra_directives=--gres=gpu:1", "job_extra_directives=--nice"])
     assert given == Slurm(queue="long", job_extra_directives=("--gres=gpu:1", "--nice"))
 
 
 @pytest.mark.parametrize(
     ("refused", "said"),
     [
-        (lambda: slurm_options(["queu=long"]),
+        (lambda: parse_slurm_options(["queu=long"]),
          "Unknown key 'queu' of --slurm. Did you mean 'queue'? Available: account, interface, "),
-        (lambda: slurm_options(["cores=4"]), "A job's cores are its worker's --threads"),
-        (lambda: slurm_options(["queue"]), "Expected a value for 'queue' of --slurm, as in --slurm queue=VALUE"),
-        (lambda: slurm_options(["queue=a", "queue=b"]), "Expected 'queue' of --slurm once, got 'a' and 'b'"),
-        (lambda: slurm_options(["memory=much"]), "Expected memory=much of --slurm to be a size, like 8GB"),
+        (lambda: parse_slurm_options(["cores=4"]), "A job's cores are its worker's --threads"),
+        (lambda: parse_slurm_options(["queue"]), "Expected a value for 'queue' of --slurm, as in --slurm queue=VALUE"),
+        (lambda: parse_slurm_options(["queue=a", "queue=b"]), "Expected 'queue' of --slurm once, got 'a' and 'b'"),
+        (lambda: parse_slurm_options(["memory=much"]), "Expected memory=much of --slurm to be a size, like 8GB"),
         (lambda: Resources("slurm"), "Expected --workers with --executor slurm"),
         (lambda: Resources("local", slurm=Slurm()), "Expected --slurm only with --executor slurm"),
     ],

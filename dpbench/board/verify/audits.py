@@ -1,4 +1,4 @@
-"""Check the audits of a leaderboard: each must match the current version of its result, and its figures must follow.
+"""Check audits: each must match the current version of its result, and its figures must follow from its statistics.
 
 The statistics in an audit are the word of whoever ran it; anybody can repeat it (`dpbench audit BOARD/ENTRY`).
 """

@@ -134,7 +134,7 @@ def _check_own_seeds(record: Challenge, filed: FiledResult, records: int) -> Fie
 
 
 def prediction_half_width(own: Sequence[float], fresh: Sequence[float], records: int) -> float:
-    """Return the largest difference of two means of one learner's seeds, at `MISS_RATE` for all records together."""
+    """Return half the prediction interval for the difference of the means, at `MISS_RATE` over all records."""
     from scipy.special import stdtrit
 
     freedom = len(own) + len(fresh) - 2

@@ -145,7 +145,7 @@ def check_selection(result: Result) -> FieldComplaints:
     """Yield contradictions between the selection rule, the record of the search, the spec and the privacy account."""
     asked, record = result.spec.search, result.search
     yield from _check_repeats(result)
-    yield from _check_settled(result)
+    yield from _check_derived_settings(result)
     if record is None:
         if asked is not None:
             yield "search", f"expected the record of the search that the spec asks for ({asked.rule})"
@@ -230,7 +230,7 @@ def _check_repeats(result: Result) -> FieldComplaints:
             yield "privacy.repeats", f"expected mean and shape as the spec asks, {asked.repeats}, {asked.shape}"
 
 
-def _check_settled(result: Result) -> FieldComplaints:
+def _check_derived_settings(result: Result) -> FieldComplaints:
     """Yield settings that the result calls derived from the budget although the user gave them."""
     chosen = (result.search.chosen if result.search else None) or {}
     given = {**result.spec.learner.options, **chosen}

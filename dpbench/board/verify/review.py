@@ -24,7 +24,7 @@ from dpbench.records.identity import identify_learner
 from dpbench.records.result import Result
 from dpbench.records.tolerance import is_close
 from dpbench.support.files import canonical_digest
-from dpbench.support.processes import collect_rarely, process_pool
+from dpbench.support.processes import collect_garbage_rarely, process_pool
 from dpbench.support.progress import track
 
 MIN_PARALLEL_FILES = 400  # files from which on processes are worth their start
@@ -72,7 +72,7 @@ def review_leaderboard(root: Path, known: Expectations) -> Review:
 
 def review_files(stored: Sequence[ResultFile], known: Expectations) -> Review:
     """Check result files: each alone, then epsilon, plan, and their agreement with one another."""
-    collect_rarely()
+    collect_garbage_rarely()
     with _provide_ordered_map(len(stored)) as mapped:
         found = mapped(partial(check_result_file, known=replace(known, plugins=None)), stored)
         checked = list(track(found, "Checking results", len(stored)))
@@ -165,7 +165,8 @@ def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
 def _check_agreement(results: list[CheckedFile], known: Expectations) -> Iterator[CheckedFile]:
     """Compare each result's task facts with those of the majority on its board; ties go to the first result.
 
-    A board has one result of a learner, its settings and the rule that chose them: each more would draw its noise anew.
+    A board has one result for each learner, settings and selection rule, because another would be a second draw of
+    noise.
     """
     first: dict[str, str] = {}
     said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -187,7 +188,7 @@ def _check_agreement(results: list[CheckedFile], known: Expectations) -> Iterato
 
 
 def _identify_entry(result: Result, board: str, known: Expectations) -> str:
-    """Return what a board has once, however the spec spells it: a learner, its settings and their rule."""
+    """Return a key that is unique on a board: learner, settings and selection rule, with defaults filled in."""
     learner, spec = identify_learner(result), result.spec
     here = known.installed.get(("learner", learner.name))
     settings = {**(here.defaults if here else {}), **result.settings}

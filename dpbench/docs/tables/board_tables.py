@@ -93,7 +93,14 @@ def render_distances_table(index: Index) -> str:
     ]
     for place in found:
         sets = f"{place.distance.data_sets} of {whole}"
-        cells = [f"`{place.distance.learner}`", place.points, place.interval, sets, place.distance.boards, place.firsts]
+        cells = [
+            f"`{place.distance.learner}`",
+            place.points,
+            place.interval,
+            sets,
+            place.distance.boards,
+            place.first_ranks,
+        ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 

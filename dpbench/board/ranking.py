@@ -68,9 +68,9 @@ def adjust_by_learner(p: Sequence[float], learners: Sequence[Hashable], best: Ha
     Entries of `best`, the learner of the best entry, are not counted, and get the value that they would have as an
     additional learner.
 
-    >>> correct_by_learner([0.02, 0.03, 0.04], ["thrift", "pillar", "pillar"]).tolist()
+    >>> adjust_by_learner([0.02, 0.03, 0.04], ["thrift", "pillar", "pillar"]).tolist()
     [0.04, 0.04, 0.04]
-    >>> correct_by_learner([0.02, 0.03], ["thrift", "pillar"], best="thrift").tolist()
+    >>> adjust_by_learner([0.02, 0.03], ["thrift", "pillar"], best="thrift").tolist()
     [0.04, 0.03]
     """
     first = {learner: place for place, learner in reversed(list(enumerate(learners))) if learner != best}

@@ -61,8 +61,8 @@ def challenge(
 ) -> None:
     """Run results with challenge seeds, which nobody chose: they follow from the result and the commit that filed it.
 
-    A board is ranked by challenge seeds once most of its reproduced entries have them. Results with a current record
-    are skipped.
+    A board is ranked by challenge seeds once most of its reproduced entries have them. Results with a
+    current record are skipped.
     """
     from dpbench.board.folder import list_results, locate_result
     from dpbench.board.verify.challenge_record import find_challenge

@@ -111,7 +111,7 @@ def keep_epsilon_together(title: str) -> str:
 def format_four_digits(value: float) -> str:
     """Return a number with four significant digits.
 
-    >>> round_to_four(37.3064), round_to_four(0.0)
+    >>> format_four_digits(37.3064), format_four_digits(0.0)
     ('37.31', '0')
     """
     return f"{value:.4g}"

@@ -1,11 +1,11 @@
 """dpbench: a benchmark for differentially private image classification, where the harness owns privacy.
 
-`__all__` is the contract: what a plugin may import. Importing it brings in no torch. `import dpbench` alone imports
-nothing: it is what runs before the command line decides what Ctrl-C does, so all names are looked up when they are
-first asked for.
+`__all__` is the contract: what a plugin may import. Importing it does not import torch. `import dpbench` alone imports
+nothing, because it runs before the command line decides what Ctrl-C does. All names are looked up when they are first
+used.
 
 For use in a notebook: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`, `load_model`,
-and the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first asked for.
+and the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first used.
 
 For any training loop: `receipt`, whose parts and exporters are in `dpbench.receipts`: `RECEIPTS`.
 """

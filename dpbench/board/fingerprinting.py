@@ -83,7 +83,7 @@ def _refresh_component(
                 kept.write(folder)
             advance(1)
     for settings in asked.asked.values():
-        if kept.chosen(settings, code) is None:
+        if kept.choice(settings, code) is None:
             kept = kept.with_choices(settings, take_open_settings(kept.name, settings, plugins), code)
     kept.write(folder)
     return kept

@@ -52,7 +52,7 @@ class FitInput:
         sigma: the base noise multiplier that was calibrated for the plan.
         randomness: fresh, and used by this fit alone.
         memo: returns a probe's public map, which an earlier fit may have made; without it the learner makes its own.
-        files: of the private dataset; neither the fit nor its predictor opens them.
+        files: the private dataset's files, which neither the fit nor its predictor may open.
     """
 
     learner: Learner
@@ -85,14 +85,14 @@ def fit_once(
 ) -> Fitted:
     """Bind the learner to its rows and fit it in isolation. Only this and `fit_several` give a learner access to rows.
 
-    Covered: everything that the learner is answered has the epsilon that an accountant states for this plan and sigma;
-    see `privacy.binding`.
+    Covered: all answers that the learner gets have the epsilon that an accountant states for this plan and sigma; see
+    `privacy.binding`.
 
     Args:
         given: the learner, its rows, and the plan and noise that bind them.
         wrap: makes the learner's handle of its curator. A search on public data, an audit and an explanation put
             their own curator between the two.
-        witness: of an audit; it observes the sums before noise.
+        witness: an audit's witness, which observes the sums before noise.
 
     Raises:
         NotPure: a fit of this class has left something behind; no later fit in this process can be trusted.

@@ -23,15 +23,14 @@ _LEFTOVER_ATTRIBUTE = "__left_behind__"
 class Leftovers:
     """A snapshot of all that a learner's code can reach, to detect what a fit has left behind.
 
-    Covered: all globals of the modules that are the learner's own (`own_modules`), which are imported before, whichever
-    code names them, classes, functions, descriptors and caches among them. What the learner reaches, compared as what a
-    row function reaches is (`privacy.purity.guard`, which says what is covered): attributes of the learner and of its
-    class, globals that its code names, in modules of others too, defaults, caches, containers, tensors and arrays, and
-    the global generators of torch, numpy and `random`. A fit that is the first to import one of the learner's own
-    modules is refused.
-    Not covered: modules of libraries and of other distributions that a fit is the first to import. They count as
-    absent wherever the import has put them, among globals that code names or as attributes of their packages. So what
-    a fit writes into such a module, a later fit may find.
+    Covered: all globals of the learner's own modules (`own_modules`, imported beforehand), including classes,
+    functions, descriptors and caches, whether or not code names them. Also everything that the learner reaches,
+    compared as for row functions (`privacy.purity.guard` says what is covered): attributes of the learner and of its
+    class, globals that its code names (also those of other modules), defaults, caches, containers, tensors and arrays,
+    and the global generators of torch, numpy and `random`. A fit that is the first to import one of the learner's own
+    modules is refused. Not covered: modules of libraries and of other distributions that a fit is the first to import.
+    They count as absent wherever the import has put them, among globals that code names or as attributes of their
+    packages. So a later fit may find what a fit writes into such a module.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -48,8 +47,8 @@ class Leftovers:
     def find(self) -> str | None:
         """Name the first change since the snapshot, or the state that an earlier fit left in this process.
 
-        The earlier fit was by this class, or of another learner of its distribution: they can read each other's
-        modules.
+        The earlier fit may be one of this class or of another learner of its distribution, because these can read each
+        other's modules.
         """
         cls, all_left = type(self._learner), vars(Learner).get(_LEFTOVER_ATTRIBUTE, {})
         brought_by = self._own.brought_by - {HARNESS}

@@ -20,7 +20,7 @@ from dpbench.harness import guarantee
 from dpbench.harness.maps import MapCache
 from dpbench.harness.roles import Roles, assign_roles
 from dpbench.harness.source import DataSource
-from dpbench.harness.split_images import SplitImages, deal_images
+from dpbench.harness.split_images import SplitImages, assign_images
 from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.plan import check_budget
@@ -64,7 +64,7 @@ class Memo:
         """Return the examples of a source, with new scratch memory, because a failed fit may still hold the old memory.
 
         Raises:
-            DpbenchError: as `deal_images` and `assign_roles` do.
+            DpbenchError: as `assign_images` and `assign_roles` do.
         """
         key = source.key
         if key in self._examples:
@@ -75,7 +75,7 @@ class Memo:
         else:
             while len(self._examples) >= MAX_CACHED_EXAMPLES:
                 self._examples.popitem(last=False)  # before the next is loaded: both might not fit
-            images = deal_images(source, budget)
+            images = assign_images(source, budget)
             roles = assign_roles(images)
             self._examples[key] = roles, images
         return dataclasses.replace(roles, private=dataclasses.replace(roles.private, scratch=ChunkBuffers())), images

@@ -32,7 +32,7 @@ _SCRIPTS = frozenset({"__main__", "conftest", "setup"})
 
 @dataclass(frozen=True)
 class OwnModules:
-    """The learner's own modules before a fit, and what was imported then."""
+    """The learner's own modules before a fit, and the modules that were already imported."""
 
     names: frozenset[str]  # of modules, and of packages with all below them
     brought_by: frozenset[str]  # distributions
@@ -42,7 +42,11 @@ class OwnModules:
 
     def is_left_out(self, module: str) -> bool:
         """Return whether a module is new since the snapshot, and is no code of the plugin's own distribution."""
-        return module not in self.known and not _is_in_packages(module, self.names) and self._belongs_to_another(module)
+        return (
+            module not in self.known
+            and not _is_in_packages(module, self.names)
+            and self._belongs_to_other_distribution(module)
+        )
 
     def find_new_import(self) -> str | None:
         """Return the name of a new import that is the learner's own or belongs to no distribution, if any."""
@@ -53,9 +57,9 @@ class OwnModules:
 
     def _has_no_distribution(self, module: str) -> bool:
         file = _find_file(module)
-        return file is not None and file.suffix == ".py" and not self._belongs_to_another(module)
+        return file is not None and file.suffix == ".py" and not self._belongs_to_other_distribution(module)
 
-    def _belongs_to_another(self, module: str) -> bool:
+    def _belongs_to_other_distribution(self, module: str) -> bool:
         """Return whether a module belongs to a library or to another distribution than the learner's."""
         if top_package(module) in LIBRARIES:
             return True

@@ -145,10 +145,10 @@ def _check_data_and_plan(prepared: PreparedRun, result: Result) -> None:
     now, then = ([use.model_dump(exclude={"sigma"}) for use in it.plan] for it in (prepared.privacy, result.privacy))
     if now != then:
         raise PrivacyError(f"Learner {result.spec.learner.name!r} makes a different plan here than the one in {name}.")
-    _check_settled(prepared, result)
+    _check_derived_settings(prepared, result)
 
 
-def _check_settled(prepared: PreparedRun, result: Result) -> None:
+def _check_derived_settings(prepared: PreparedRun, result: Result) -> None:
     """Refuse stated settings that this version of the learner would not choose for the result's budget."""
     spec, learner = result.spec, prepared.learner
     asked = spaces.set_options(learner, dict.fromkeys(result.settled))

@@ -270,7 +270,7 @@ def make_guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | N
     return Units(owners)
 
 
-def deal_images(source: DataSource, budget: Budget) -> SplitImages:
+def assign_images(source: DataSource, budget: Budget) -> SplitImages:
     """Load the datasets and assign their images to the splits.
 
     The published training split, or the part that `imbalance` keeps, is cut by the rule's seed into public examples

@@ -33,8 +33,8 @@ def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], f
     follows from the noise in the logits (`noise_temperature`); if that is unknown too, the logits stay as they are.
 
     Args:
-        predict: logits (c, classes), of a head that learned nothing from these labels.
-        public: may be empty.
+        predict: a predictor of logits (c, classes), whose head has not learned from these labels.
+        public: the public data, which may be empty.
         noise: maps public examples to the variance that noise adds to one logit, averaged over the examples.
     """
     import torch
@@ -83,7 +83,7 @@ def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature"
     Args:
         curator: over mapped rows (c, d).
         head: (k, d + 1), the bias as its last column, or (k, d) without.
-        name: of the planned choice.
+        name: the name of the planned choice.
     """
     import torch
 
@@ -123,7 +123,7 @@ def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None
 
     Args:
         predict: calibrated logits (c, classes).
-        task: says the metric.
+        task: the task, with the metric.
         public: the prior is estimated from predictions on these examples, unless it is given.
         prior: (classes,) shares of the private examples.
     """

@@ -216,14 +216,15 @@ def receipt(
     0.9
 
     Args:
-        training: what the loop did, from an exporter (`dpbench.receipts.from_opacus` ...) or written down.
-        epsilon: as you state it.
-        delta: as you state it.
+        training: the facts of the loop, from an exporter (`dpbench.receipts.from_opacus` ...) or written by you.
+        epsilon: the epsilon that you state.
+        delta: the delta that you state.
         unit: what one neighbouring dataset has and the other lacks: "image", "patient". The check fails without it.
         adjacency: which datasets are neighbours; without it, what the accountant assumes.
         search: how settings were chosen; `Search(runs=1)` if nothing was tried.
-        files: by role, what the receipt is about: {"model": "model.pt", "code": __file__}. They are hashed now.
-        audit: what an audit found, if there was one.
+        files: the files that the receipt is about, by role: {"model": "model.pt", "code": __file__}. They are hashed
+            now.
+        audit: the figures of an audit, if there was one.
 
     Raises:
         SpecError: a value makes no sense.

@@ -152,7 +152,7 @@ class ComponentFingerprints(Record):
         """Return whether two codes choose the same settings from a budget; None if a choice is not recorded."""
         if None not in asked.values():
             return True
-        found = [self.chosen(asked, code) for code in (first, second)]
+        found = [self.choice(asked, code) for code in (first, second)]
         return None if None in found else found[0] == found[1]
 
     def behaviour(self, settings: Mapping[str, Any], code: Code) -> Behaviour | None:
@@ -161,7 +161,7 @@ class ComponentFingerprints(Record):
         found = (kept.behaviour for kept in self.prints if place in kept.codes and settings_key(kept.settings) == key)
         return next(found, None)
 
-    def chosen(self, asked: Mapping[str, Any], code: Code) -> dict[str, Any] | None:
+    def choice(self, asked: Mapping[str, Any], code: Code) -> dict[str, Any] | None:
         """Return the recorded choice of a code for these requested settings, or None."""
         place, key = self._code_index(code), settings_key(asked)
         return next(

@@ -45,24 +45,24 @@ def compute_fit_identity(
 
 @dataclass(frozen=True, order=True)
 class LearnerIdentity:
-    """Who a learner is: a name alone identifies nobody, because any distribution can use it."""
+    """The identity of a learner. A name alone is no identity, because any distribution can use it."""
 
     name: str
     distribution: str
     source: str  # digest of its code; empty for dpbench's own, whose versions are one learner
 
     @property
-    def own(self) -> bool:
+    def comes_with_dpbench(self) -> bool:
         """Whether the learner comes with dpbench."""
         return self.distribution == HARNESS
 
     @property
     def family(self) -> str:
-        """What counts once in a family of tests: a learner of dpbench, or all learners of another distribution.
+        """The key that counts once in a family of tests: a learner of dpbench, or all learners of another distribution.
 
         The space after a distribution keeps it apart from a learner of dpbench with the same name.
         """
-        return self.name if self.own else f"{normalise_distribution(self.distribution)} "
+        return self.name if self.comes_with_dpbench else f"{normalise_distribution(self.distribution)} "
 
 
 def normalise_distribution(name: str) -> str:
@@ -106,5 +106,7 @@ def label_learners(learners: Iterable[LearnerIdentity]) -> dict[LearnerIdentity,
     found = {}
     for learner in sorted(every):
         code = f", code {learner.source[:8]}" * (shared.count((learner.name, learner.distribution)) > 1)
-        found[learner] = learner.name if learner.own else f"{learner.name} ({learner.distribution}{code})"
+        found[learner] = (
+            learner.name if learner.comes_with_dpbench else f"{learner.name} ({learner.distribution}{code})"
+        )
     return found

@@ -70,7 +70,7 @@ class Evidence:
         return tuple(hit / count if count else None for hit, count in zip(self.right, self.class_sizes, strict=True))
 
     @property
-    def present(self) -> tuple[float, ...]:
+    def present_accuracies(self) -> tuple[float, ...]:
         """The accuracies of the classes that have test examples."""
         return tuple(accuracy for accuracy in self.class_accuracy if accuracy is not None)
 
@@ -138,13 +138,13 @@ def accuracy(kept: Evidence) -> float:
 @register_metric("Balanced accuracy")
 def balanced_accuracy(kept: Evidence) -> float:
     """Return the mean accuracy over the classes that have test examples."""
-    return math.fsum(kept.present) / len(kept.present)
+    return math.fsum(kept.present_accuracies) / len(kept.present_accuracies)
 
 
 @register_metric("Worst class")
 def worst_class_accuracy(kept: Evidence) -> float:
     """Return the lowest class accuracy."""
-    return min(kept.present)
+    return min(kept.present_accuracies)
 
 
 @register_metric("Macro F1")
@@ -158,7 +158,7 @@ def macro_f1(kept: Evidence) -> float:
 @register_metric("Class gap", higher=False)
 def class_gap(kept: Evidence) -> float:
     """Return the accuracy of the best class minus the accuracy of the worst class."""
-    return max(kept.present) - min(kept.present)
+    return max(kept.present_accuracies) - min(kept.present_accuracies)
 
 
 @register_metric("Calibration error", higher=False)

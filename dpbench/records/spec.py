@@ -40,7 +40,7 @@ class Spec(Protocol):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_source_of_public_data(cls, values: Any) -> Any:
+    def _check_single_public_source(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("public_dataset") is not None:
             return {"public_fraction": 0.0, **values}
         return values
@@ -65,7 +65,7 @@ class Spec(Protocol):
         return roles if self.public_dataset is None else {**roles, "public_dataset": self.public_dataset}
 
     @property
-    def given(self) -> dict[str, Any]:
+    def user_values(self) -> dict[str, Any]:
         """The keys that the user set, with their values."""
         return {key: value for key, value in dict(self).items() if key in self.model_fields_set}
 

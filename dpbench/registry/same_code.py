@@ -36,7 +36,7 @@ class Fingerprints:
 
     folder: Path = field(default_factory=locate_fingerprint_folder)
     take: Callable[[FingerprintKind, str, Mapping[str, Any]], Behaviour] | None = None
-    """Takes one of the installed code, where none is kept; None: what is not kept is unknown."""
+    """Takes a fingerprint of the installed code if none is stored; None leaves it unknown."""
     take_choices: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
     _read: dict[tuple[FingerprintKind, str], ComponentFingerprints] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class Fingerprints:
     def same_choices(self, name: str, asked: Mapping[str, Any], stated: Code, here: Code) -> bool | None:
         """Return whether two versions of a learner choose the same settings from the budget; None if unknown."""
         kept = self._read_component("learner", name)
-        if self.take_choices is not None and None in asked.values() and kept.chosen(asked, here) is None:
+        if self.take_choices is not None and None in asked.values() and kept.choice(asked, here) is None:
             self._read["learner", name] = kept = kept.with_choices(asked, self.take_choices(name, asked), here)
         return kept.same_choices(asked, stated, here)
 

@@ -30,9 +30,9 @@ class World:
     def __init__(self, ratios: Ratios, layer: str, which: str, count: int = 16) -> None:
         extractor = EfficientNetLite0(size=128 if ratios.enabled else 32, layer=layer)
         draw = torch.Generator().manual_seed(0)
-        neck = Neck.of(torch.rand(200, 1280, generator=draw), 100)
+        neck = Neck.from_features(torch.rand(200, 1280, generator=draw), 100)
         network = TunedNetwork(extractor._tail(), neck, torch.randn(10, 101, generator=draw))
-        self.gradients = TailGradients.of(network, which, 8, count, draw)
+        self.gradients = TailGradients.for_parameters(network, which, 8, count, draw)
         self.x = torch.randn(count, *extractor.layers()[layer], generator=draw)
         self.y, self.what = torch.arange(count) % 10, f"{which} behind {layer}, {count} at once"
 

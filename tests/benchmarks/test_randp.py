@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.extractors.random_images.generators import GENERATORS, generator
+from dpbench_plugins.extractors.random_images.generators import GENERATORS, make_generator
 from dpbench_plugins.extractors.randp.losses import align_uniform
 from dpbench_plugins.extractors.randp.pretraining import Training
 from dpbench_plugins.extractors.randp.recipe import Recipe
@@ -28,7 +28,7 @@ def _noise(count: int, size: int) -> Callable[[], object]:
 )
 def test_images_against_plain_noise(benchmark: Any, ratios: Ratios, name: str, target: str) -> None:
     count, size = (64, 64) if ratios.enabled else (2, 8)
-    make, numbers = generator(name, 0, size), torch.arange(count)
+    make, numbers = make_generator(name, 0, size), torch.arange(count)
 
     def images() -> object:
         return make(numbers)

@@ -486,7 +486,7 @@ def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.
     def missing(*_: object) -> None:
         raise DataMissing("Not here.")
 
-    monkeypatch.setattr(memo, "deal_images", missing)
+    monkeypatch.setattr(memo, "assign_images", missing)
     with pytest.raises(NotReproducible, match=r"Not here"):
         rerun_seeds(result, None, session(registry.load()))
     with pytest.raises(SpecError, match=r"Expected a seed of .*, 0, 1, got 5"):

@@ -30,7 +30,7 @@ from dpbench.data.keys import identify_images
 from dpbench.errors import LawBroken, OutputError
 from dpbench.harness.roles import assign_roles
 from dpbench.harness.source import DataSource
-from dpbench.harness.split_images import deal_images
+from dpbench.harness.split_images import assign_images
 from dpbench.records.protocol import SplitRule
 from dpbench.records.spec import make_spec
 from dpbench.support import progress
@@ -74,7 +74,7 @@ def extracted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def features(dataset: Dataset, extractor: Extractor | None = None, share: float = 0.25) -> Tensor:
     """Prepare the features of a run, and return those of the training split."""
     spec = make_spec({"learner": "any", "delta": 1e-3, "unit": "image", "public_fraction": share}, "the test")
-    images = deal_images(DataSource(parts(dataset, None, extractor or Pixels()), spec.split_rule, CPU), spec.budget)
+    images = assign_images(DataSource(parts(dataset, None, extractor or Pixels()), spec.split_rule, CPU), spec.budget)
     train = assign_roles(images).private.x
     images.load_test()
     return train

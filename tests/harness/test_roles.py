@@ -18,7 +18,7 @@ from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.roles import Roles, assign_roles
 from dpbench.harness.source import DataSource
-from dpbench.harness.split_images import SplitImages, SplitName, deal_images
+from dpbench.harness.split_images import SplitImages, SplitName, assign_images
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration
 from dpbench.registry.components import BuiltComponents
@@ -68,7 +68,7 @@ def deal(
         values["public_dataset"] = public.name
     spec = make_spec({"learner": "any", "unit": "image", **values}, "the test")
     source = DataSource(parts(dataset or Numbered(), public, extractor or Flat()), spec.split_rule, torch.device("cpu"))
-    return deal_images(source, spec.budget)
+    return assign_images(source, spec.budget)
 
 
 def roles(dataset: Dataset | None = None, public: Dataset | None = None, **values: Any) -> Roles:

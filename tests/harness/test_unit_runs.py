@@ -136,7 +136,7 @@ def test_without_a_word_epsilon_is_that_of_the_datasets_unit_and_a_board_says_it
 
 def test_the_command_of_a_tuning_names_a_unit_that_is_not_the_datasets_own() -> None:
     asked = make_spec({"learner": "pillar", "dataset": "wards"}, "a test")
-    by_image = make_spec({**asked.given, "unit": "image"}, "a test")
+    by_image = make_spec({**asked.user_values, "unit": "image"}, "a test")
     assert "--unit image" in make_run_command(by_image, Path("tuning.json"))
     assert "--unit" not in make_run_command(asked, Path("tuning.json"))
 

@@ -49,7 +49,7 @@ def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
     """
     refusals: dict[str, dict[str, str]] = {}
     for fixed in list_tasks(learner, plugins):
-        fits = {f"{epsilon:g}": _fit_or_refusal(learner, fixed, epsilon) for epsilon in FIT_EPSILONS}
+        fits = {f"{epsilon:g}": _try_fit(learner, fixed, epsilon) for epsilon in FIT_EPSILONS}
         if any(isinstance(fit, FitPrint) for fit in fits.values()):
             return Behaviour(task=fixed.name, fits=fits)
         refusals[fixed.name] = {epsilon: str(fit) for epsilon, fit in fits.items()}
@@ -81,7 +81,7 @@ def choose_open_settings(learner: Learner, plugins: Registry) -> dict[str, Any]:
     return found
 
 
-def _fit_or_refusal(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint | str:
+def _try_fit(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint | str:
     try:
         return fit_fixed_task(learner, fixed, epsilon)
     except DpbenchError as error:

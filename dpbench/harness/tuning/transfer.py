@@ -83,20 +83,20 @@ def record_transfer(
     data whose public labels are of test images  `oracle`                          as there
     ============================================ ================================= ============================
 
-    Where the rule there, or that of a file before it, is less clean, it stays: what a search on private data found is
-    never ranked, however often it was carried on. Data are the same by the digest of their files, and by images: above
-    `MAX_COPIES` of the sketch of the public images there, looked up here. Private images need no sketch, which would
-    betray them: a rule that let them have a part stays with the setting.
+    If the rule on record there, or in a file before it, is less clean, that rule applies: settings found by a search on
+    private data are never ranked, however often they are passed on. Data count as the same if their files have the same
+    digest, or if more than `MAX_COPIES` of the public images in the file's sketch are found here. Private images have
+    no sketch, because it would reveal them; none is needed, because a rule that used them stays with the settings.
 
-    Settings that nobody chose, a learner's defaults, stay `default` while they are its defaults: those of an earlier
-    version of it were found by somebody, who knows on what, and count as `transfer`.
+    A learner's defaults, which nobody chose, stay `default` while they are its defaults. Defaults of an earlier version
+    were found by somebody, on unknown data, and count as `transfer`.
 
     Args:
         earlier: what `read_settings` read.
-        here: how these settings count for the learner by themselves: as its defaults or not.
-        spec: of the run here.
-        digests: of the data here.
-        images: gives the hashes of a split here by its name, when it has to.
+        here: the rule of these settings by themselves: whether they are the learner's defaults.
+        spec: the spec of the new run.
+        digests: the digests of the new run's data.
+        images: returns the hashes of a split of the new run by its name; called only if they are needed.
     """
     options, there = _collect_options(earlier), find_least_clean_rule(earlier)
     if there != "default":

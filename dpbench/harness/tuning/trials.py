@@ -50,14 +50,14 @@ class Bench:
     """Tries settings: with the task and budget of the real run, but with separate random streams.
 
     Args:
-        learner: with the fields that are not searched.
+        learner: the learner with the settings that are not searched.
         who: names the learner and what it is asked to do, for messages about its failures.
         roles: private rows and public split; the test split is not touched.
-        budget: of the real run.
-        accountant: that calibrates every setting.
-        search: which settings, on which folds.
-        identity: what noise is derived from. It is research noise also where the run has secure noise: a public search
-            reads nothing private, and what a private one finds without account has no guarantee to lose.
+        budget: the budget of the real run.
+        accountant: the accountant that calibrates every setting.
+        search: the settings to try, and the folds to try them on.
+        identity: the text from which noise is derived. The noise is research noise even if the run has secure noise: a
+            public search reads nothing private, and a private search outside ε has no guarantee to lose.
     """
 
     learner: Learner
@@ -81,7 +81,7 @@ class Bench:
         """
         search = self.search
         wanted, draw = spaces.list_settings(search.space, search.tries, search.seed)
-        trials = self.trials(wanted)
+        trials = self.run_trials(wanted)
         best = max((trial for trial in trials if trial.value is not None), key=_trial_score, default=None)
         if best is None:
             raise SpecError(
@@ -97,9 +97,9 @@ class Bench:
     def score_defaults(self) -> Trial:
         """Score the learner's current settings on the search's validation data, to compare with the chosen ones."""
         setting = {name: getattr(self.learner, name) for name in self.search.space}
-        return self.trials([setting])[0]
+        return self.run_trials([setting])[0]
 
-    def trials(self, wanted: Sequence[spaces.Setting]) -> list[Trial]:
+    def run_trials(self, wanted: Sequence[spaces.Setting]) -> list[Trial]:
         """Return the score of every setting over all folds, or the error if it has no score."""
         folds = make_folds(self.roles, self.learner, self.search)
         tried = [self._plan_trial(index, setting) for index, setting in enumerate(wanted)]
@@ -204,8 +204,8 @@ def _group_trials(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
 def simulate_rows(curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> Curator:
     """Wrap a curator so that each row counts `weight` times and sums have the size and noise of the real run.
 
-    The learner sees its real task, sigma and plan. Nothing private is behind it. A choice is made by the stand-ins'
-    own losses: a share of sigma makes eps0 as much larger as totals are smaller.
+    The learner sees its real task, sigma and plan. Nothing private is behind it. A choice uses the stand-ins' own
+    losses: dividing sigma by `weight` makes eps0 larger by the factor by which their totals are smaller.
 
     Args:
         curator: over the stand-ins, bound with the real sigma divided by `weight`: multiplied by it, its answers have

@@ -57,7 +57,7 @@ def explain(
     plugins = load()
     plugins.report_broken_plugins()
     asked = [given.spec(plugins, {"learner": name, "search": None}) for name in names]
-    specs = [make_spec({**spec.given, "seeds": seeds}, given.origin) for spec in asked]
+    specs = [make_spec({**spec.user_values, "seeds": seeds}, given.origin) for spec in asked]
     for spec in specs:
         resolve(spec, plugins).check_data()
     check_outputs(given.place.out, plot)
@@ -66,7 +66,7 @@ def explain(
     from dpbench_lab.explain.chart import write_plot
     from dpbench_lab.explain.ladder import explain_learners as take_apart
 
-    tuned = [make_spec({**spec.given, "search": given.keys["search"]}, given.origin) for spec in specs if tune]
+    tuned = [make_spec({**spec.user_values, "search": given.keys["search"]}, given.origin) for spec in specs if tune]
     with report_interrupt("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, open_session(given.place.device, plugins=plugins), tuned)
     files = write_study(found, given.place.out, plot, write_plot)

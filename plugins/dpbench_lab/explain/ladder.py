@@ -120,7 +120,7 @@ def _ceiling_spec(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
             "Expected a learner that is a reference without privacy, such as non-private, but none is installed."
         )
     changed = {"learner": {"name": references[0]}, "epsilon": "inf", "search": None, "seeds": list(seeds)}
-    return Spec(**{**spec.given, **changed, "secure_rng": False})
+    return Spec(**{**spec.user_values, **changed, "secure_rng": False})
 
 
 def _explain_learner(default: PreparedRun, tuned: PreparedRun | None, tops: list[float]) -> LearnerExplanation:

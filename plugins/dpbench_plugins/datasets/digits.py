@@ -18,10 +18,10 @@ def read_digit(levels: bytes) -> Image:
     import numpy as np
     from PIL import Image
 
-    return Image.fromarray(scale(np.frombuffer(levels, np.uint8)).reshape(8, 8))
+    return Image.fromarray(scale_levels(np.frombuffer(levels, np.uint8)).reshape(8, 8))
 
 
-def scale(levels: np.ndarray) -> np.ndarray:
+def scale_levels(levels: np.ndarray) -> np.ndarray:
     """Return grey levels 0..16 as 0..255, uint8."""
     import numpy as np
 
@@ -32,7 +32,7 @@ def scale(levels: np.ndarray) -> np.ndarray:
 def read_table() -> np.ndarray:
     """Return 64 grey levels and the digit of each image, (1797, 65) uint8, as scikit-learn's `load_digits` does.
 
-    From the file that it reads: importing scikit-learn takes a second, and brings pandas.
+    It reads scikit-learn's file itself, because importing scikit-learn takes a second and imports pandas.
     """
     import gzip
     from importlib.metadata import distribution
@@ -53,7 +53,7 @@ def open_digits() -> Splits:
 
     table = read_table()
     levels, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    digest = hashlib.sha256(scale(levels).tobytes() + labels.tobytes()).hexdigest()
+    digest = hashlib.sha256(scale_levels(levels).tobytes() + labels.tobytes()).hexdigest()
     test = np.arange(len(labels)) % 5 == 4
     train, held_out = (Split(_records(levels[rows]), labels[rows]) for rows in (~test, test))
     return Splits(train, held_out, digest)

@@ -60,14 +60,13 @@ class Ham10000(Dataset):
     """Dermatoscopic images of pigmented skin lesions: 10,015 images of 7,470 lesions, RGB, 7 classes.
 
     Read from a data folder: ham10000/HAM10000_images_part_{1,2}, folders or zips as downloaded, and
-    ham10000/HAM10000_metadata.csv (or .tab). Nothing is unpacked. The table names every image once, and there is no
-    image that it does not name.
+    ham10000/HAM10000_metadata.csv (or .tab). Nothing is unpacked. The table has exactly one line for each image.
 
     Units are lesions: 1,956 have 2 to 6 images, in the same class. No split is published, so this one is dpbench's own:
-    of each class, the fifth of the lesions whose SHA-256 of "SEED LESION_ID" is least is the test split. No lesion is
-    in both, and which is where follows from the published table alone. Two thirds of the images are naevi. Patients are
-    not published: one may have several lesions. Groups of the test split are the table's sex, age (in bands of ten
-    years) and dataset (the source of an image).
+    the test split has, of each class, the fifth of the lesions with the smallest SHA-256 of "SEED LESION_ID". No lesion
+    is in both splits, and the split follows from the published table alone. Two thirds of the images are naevi.
+    Patients are not published; a patient may have several lesions. Groups of the test split are the table's sex, age
+    (in bands of ten years) and dataset (the source of an image).
 
     The digest covers split, class, lesion, file name, size and CRC-32 of every image; it tells resized copies apart and
     is the same for zips and folders, which are read in full for it.
@@ -105,34 +104,34 @@ class Ham10000(Dataset):
         """Open the two splits, sorted by class and file name.
 
         Raises:
-            DataError: the table does not parse or does not name these images, there are more or fewer, or a zip is
+            DataError: the table does not parse or does not match the images, their number is wrong, or a zip is
                 damaged.
         """
         *parts, table = locate(self).paths
         lines = _read_table(table)
         listed = [file for part in parts for file in list_images(part, LAYOUT)]
-        self._check(listed, lines, table)
+        self._check_table(listed, lines, table)
         who = {name: line.lesion if self.cut == "lesion" else name for name, line in lines.items()}
         tested = _choose_test_names([(lines[name].kind, unit) for name, unit in who.items()], self.seed)
 
-        def placed(file: ImageFile) -> ImageFile:
-            name = _name(file)
+        def place(file: ImageFile) -> ImageFile:
+            name = _read_image_name(file)
             return file._replace(kind=lines[name].kind, split="test" if who[name] in tested else "train")
 
-        files = sorted(map(placed, add_checksums(listed)))
+        files = sorted(map(place, add_checksums(listed)))
         lesions = "\n".join(f"{name} {line.lesion}" for name, line in sorted(lines.items()))
         of_all = hashlib.sha256(f"{digest(files)}\n{lesions}".encode()).hexdigest()
         splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
-        splits = add_groups(splits, files, lambda file: lines[_name(file)].groups)
-        return add_units(splits, files, "lesion", lambda file: lines[_name(file)].lesion)
+        splits = add_groups(splits, files, lambda file: lines[_read_image_name(file)].groups)
+        return add_units(splits, files, "lesion", lambda file: lines[_read_image_name(file)].lesion)
 
-    def _check(self, files: Sequence[ImageFile], lines: Mapping[str, TableRow], table: Path) -> None:
+    def _check_table(self, files: Sequence[ImageFile], lines: Mapping[str, TableRow], table: Path) -> None:
         if (len(files), len(lines)) != (self.count, self.count):
             raise DataError(
                 f"Expected {self.count:,} images in {table.parent} and in {table.name}, got {len(files):,} and "
                 f"{len(lines):,}. {ADVICE}"
             )
-        if odd := {_name(file) for file in files} ^ lines.keys():
+        if odd := {_read_image_name(file) for file in files} ^ lines.keys():
             raise DataError(
                 f"Expected the images that {table} names in {table.parent}, {min(odd)} is one alone. {ADVICE}"
             )
@@ -142,7 +141,7 @@ class Ham10000(Dataset):
             )
 
 
-def _name(file: ImageFile) -> str:
+def _read_image_name(file: ImageFile) -> str:
     return file.file.removesuffix(".jpg")
 
 

@@ -44,7 +44,7 @@ class HuggingFace(Dataset):
 
     If a repository or a mirror has only one split, named by `train` or `test`, dpbench cuts it: a row belongs to the
     test split if the SHA-256 of the stored bytes of its image, read as a big-endian number, is divisible by five,
-    whatever other rows there are. Identical images are so in the same split. Every result states this.
+    whatever other rows there are. So identical images are in the same split. Every result states this.
     """
 
     name = "hf"

@@ -57,9 +57,9 @@ class Pneumonia(Dataset):
     image, and is the same for a zip and its unpacked folder, which is read in full to compute it. A CRC-32 protects
     against accidents, not forgery.
 
-    Units are patients where file names are the published ones (person1_virus_6, NORMAL2-IM-0383-0001), which number
-    them: the 5,206 images come from 3,669 patients, 2,179 share their patient with another image, one patient has 30,
-    and no patient is in both splits. In a copy with other names nobody knows whose an image is, and it has no units.
+    Units are patients if file names are the published ones (person1_virus_6, NORMAL2-IM-0383-0001), which number
+    patients: the 5,206 images come from 3,669 patients, 2,179 share their patient with another image, one patient has
+    30, and no patient is in both splits. A copy with other names has no units, because its patients are unknown.
     """
 
     name = "pneumonia"
@@ -105,14 +105,14 @@ def _check_counts(files: Sequence[ImageFile], path: Path, accepted: Sequence[Cou
     counted = Counter((file.split, file.kind) for file in files)
     train, test = (tuple(counted[split, kind] for kind in KINDS) for split in ("train", "test"))
     if (train, test) not in accepted:
-        expected = "; or ".join(_counts(*counts) for counts in accepted)
+        expected = "; or ".join(_write_counts(*counts) for counts in accepted)
         raise DataError(
             f"Expected in {path}, as {FOLDER}/{{train,val,test}}/{{NORMAL,PNEUMONIA}}/*.jpeg: {expected}; got "
-            f"{_counts(train, test)}. Download the data again from {PAGE}, and do not add or remove anything."
+            f"{_write_counts(train, test)}. Download the data again from {PAGE}, and do not add or remove anything."
         )
 
 
-def _counts(train: Sequence[int], test: Sequence[int]) -> str:
+def _write_counts(train: Sequence[int], test: Sequence[int]) -> str:
     splits = (("training", train), ("test", test))
     return " and ".join(
         f"{normal:,} normal + {pneumonia:,} pneumonia {name} images" for name, (normal, pneumonia) in splits

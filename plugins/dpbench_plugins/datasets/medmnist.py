@@ -1,7 +1,7 @@
 """Datasets of MedMNIST, from the .npz files that the medmnist package downloads.
 
-The package itself is not imported: that takes seconds, brings in torch, and creates a folder in the user's home. What
-it says of classes, counts, licences and checksums stands here, and a test compares the two.
+The package itself is not imported: that takes seconds, brings in torch, and creates a folder in the user's home. Its
+classes, counts, licences and checksums are repeated here, and a test compares both.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ArchiveImages:
     def _pixels(self) -> np.ndarray:
         import numpy as np
 
-        read = [_read(self.path, name, shape) for name, shape in self.arrays.items()]
+        read = [_read_array(self.path, name, shape) for name, shape in self.arrays.items()]
         return read[0] if len(read) == 1 else np.concatenate(read)
 
 
@@ -68,12 +68,12 @@ class _MedMnist(Dataset):
     """Base of the datasets; `size` is the images' width and height: 28, 64, 128 or 224.
 
     The published splits train and test; the validation split is left out, neither private nor public, unless
-    `val=train` makes it part of the training split. Looked for as NAME.npz (28 pixels) or NAME_SIZE.npz in every data
-    folder, then in ~/.medmnist, where the package downloads to.
+    `val=train` makes it part of the training split. The file is NAME.npz (28 pixels) or NAME_SIZE.npz in a data folder,
+    then in ~/.medmnist, where the package downloads to.
 
     Files up to 300 MB must have the published MD5; larger ones are guarded by the CRC-32 that the archive holds of
-    each array. The digest covers name, size and CRC-32 of every array, so no image is read for it; with `val=train` it
-    is another one.
+    each array. The digest covers name, size and CRC-32 of every array, so no image is read to compute it; `val=train`
+    changes it.
     """
 
     default_extractor = NETWORK
@@ -113,7 +113,7 @@ class _MedMnist(Dataset):
         """
         (path,) = locate(self).paths
         _check_md5(path, self.md5[self.size])
-        digest = _digest(path)
+        digest = _digest_archive(path)
         training, tested = self.counts
         parts = {"train": training, **({"val": self.val_count} if self.val == "train" else {})}
         if self.val == "train":  # other training images need a name of their own for their features
@@ -126,7 +126,7 @@ class _MedMnist(Dataset):
 
         pixels = (self.size, self.size, *([3] if self.colour else []))
         arrays = {f"{name}_images": (count, *pixels) for name, count in parts.items()}
-        labels = [_read(path, f"{name}_labels", (count, 1)) for name, count in parts.items()]
+        labels = [_read_array(path, f"{name}_labels", (count, 1)) for name, count in parts.items()]
         images = DeclaredImages(ArchiveImages(path, arrays), PROCESSING)
         return Split(images, np.concatenate(labels)[:, 0].astype("int64"))
 
@@ -222,7 +222,7 @@ def _check_md5(path: Path, expected: str) -> None:
         raise _broken_error(path, f"its MD5 is {got}, published is {expected}")
 
 
-def _digest(path: Path) -> str:
+def _digest_archive(path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             listed = sorted(f"{info.filename}\0{info.file_size}\0{info.CRC:08x}\n" for info in archive.infolist())
@@ -231,7 +231,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256("".join(listed).encode()).hexdigest()
 
 
-def _read(path: Path, key: str, shape: tuple[int, ...]) -> np.ndarray:
+def _read_array(path: Path, key: str, shape: tuple[int, ...]) -> np.ndarray:
     import numpy as np
 
     try:

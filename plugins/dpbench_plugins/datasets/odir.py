@@ -69,9 +69,9 @@ class Odir(Dataset):
     (odir/ocular-disease-recognition-odir5k.zip). The label is that of the eye. Table and images name each other; a copy
     with fewer images is accepted, and every result states how many it has, and its digest.
 
-    Units are patients: 3,034 of the published 3,358 have both eyes. Four of these numbers belong to people who have
-    another one already (their photographs are the same), and count as the same patient: 352 and 973, 2487 and 3185, 398
-    and 668, 321 and 1043.
+    Units are patients: 3,034 of the published 3,358 have both eyes. Four people have two patient numbers each (their
+    photographs are the same); both numbers count as the same patient: 352 and 973, 2487 and 3185, 398 and 668, 321 and
+    1043.
 
     The labels of the challenge's test split are not published, so this split is dpbench's own: a patient belongs to the
     test split if the SHA-256 of the number, the smaller of two, is divisible by five, whatever other patients there
@@ -123,11 +123,11 @@ class Odir(Dataset):
         splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
         splits = add_groups(splits, files, lambda file: _groups(lines[file.file]))
         splits = add_units(splits, files, "patient", lambda file: lines[file.file].person)
-        return dataclasses.replace(splits, edition=_edition(len(files), of_all))
+        return dataclasses.replace(splits, edition=_write_edition(len(files), of_all))
 
 
 def _table_name(table: Path) -> str:
-    """Return the name of this table; a zip has the first."""
+    """Return the name of this table; in a zip, the first name of `TABLES`."""
     return table.name if table.name in TABLES else next(iter(TABLES))
 
 
@@ -164,7 +164,7 @@ def _groups(line: TableRow) -> dict[str, str]:
     return {"sex": line.sex.lower(), "age": "" if line.age == UNKNOWN_AGE else age_band(line.age)}
 
 
-def _edition(count: int, digest: str) -> str:
+def _write_edition(count: int, digest: str) -> str:
     return (
         f"{count:,} of the {COUNT:,} photographs of Kaggle's ODIR-5K, digest {digest[:12]}; no split is published, so "
         "the fifth of the patients whose SHA-256 of the number is divisible by five is the test split"

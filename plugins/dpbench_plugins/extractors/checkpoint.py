@@ -104,13 +104,13 @@ class Backbone(Photographs):
         if not remove_head(network):
             raise SpecError(f"Expected a last linear layer to remove from arch {self._model!r}, found none.")
         wanted = network.state_dict()
-        state = backbone(read_state(self._file), wanted, self.prefixes)
+        state = extract_backbone(read_state(self._file), wanted, self.prefixes)
         _check_first_layer(state, wanted, self._file)
         load_exactly(network, state, self._file)
         return network
 
 
-def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
+def extract_backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
     """Return the part of a checkpoint that is the backbone, its prefix removed.
 
     The prefix is the one under which most `wanted` keys are found. Keys elsewhere that belong to no known part of

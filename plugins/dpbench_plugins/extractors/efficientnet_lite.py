@@ -108,13 +108,13 @@ class EfficientNetLite(Photographs):
         """Return the network (c, 3, size, size) -> (c, 1280), or up to `layer`."""
         from torch import nn
 
-        from dpbench_plugins.extractors.folding import fold
+        from dpbench_plugins.extractors.folding import fold_batch_norm
 
         network, size = self._network().eval(), self.size or self.side
         if self.layer is not None:
             network = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
         # Padding is made constant, for images of one size: a second scale has another.
-        return network if self._scaled else fold(network, (3, size, size))
+        return network if self._scaled else fold_batch_norm(network, (3, size, size))
 
     def as_module(self) -> nn.Module | None:
         """Return the network, or its first layers up to `layer`, for onnxruntime; None as `Photographs` says."""
@@ -138,7 +138,7 @@ class EfficientNetLite(Photographs):
         from torch import nn
         from torch.random import fork_rng
 
-        from dpbench_plugins.extractors.folding import fold
+        from dpbench_plugins.extractors.folding import fold_batch_norm
 
         with fork_rng(devices=[]):  # networks draw weights as they are built, which are then replaced
             network = self._network().eval()
@@ -146,7 +146,7 @@ class EfficientNetLite(Photographs):
                 {f"blocks_{stage}": network.blocks[stage] for stage in range(self._stages, len(network.blocks))}
                 | {"conv_head": network.conv_head, "bn2": network.bn2, "pool": network.global_pool}
             )
-            return fold(nn.Sequential(parts), self.layers()[str(self.layer)])
+            return fold_batch_norm(nn.Sequential(parts), self.layers()[str(self.layer)])
 
     @property
     def _stages(self) -> int:

@@ -1,7 +1,8 @@
 """Fold batch normalisation in evaluation mode into the convolutions before it.
 
-It registers nothing. A network in evaluation mode gives the same numbers, up to rounding; what is left are torch's own
-convolutions with a bias, activations that write to nothing, and pooling, none of which can look at a batch.
+It registers nothing. A network in evaluation mode gives the same numbers, up to rounding. It then consists of torch's
+own convolutions with a bias, activations that do not write in place, and pooling; none of these can use batch
+statistics.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+def fold_batch_norm(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     """Return a network (c, *shape) -> ... in evaluation mode, changed in place, without batch normalisation.
 
     Padding that follows the size of the input is made constant, for inputs of this shape.
 
     Raises:
-        SpecError: a batch normalisation does not follow a convolution, or reads something else than what that gives.
+        SpecError: a batch normalisation does not follow a convolution, or reads something other than its output.
     """
     import torch
     from torch import nn
@@ -29,10 +30,10 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     called: list[tuple[str, nn.Module, torch.Size]] = []
     named = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)]
 
-    def note(name: str) -> Any:
+    def record_call(name: str) -> Any:
         return lambda module, inputs: called.append((name, module, inputs[0].shape))
 
-    handles = [module.register_forward_pre_hook(note(name)) for name, module in named]
+    handles = [module.register_forward_pre_hook(record_call(name)) for name, module in named]
     trial = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = network(trial)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dpbench_plugins.extractors.random_images.generators import generator
+from dpbench_plugins.extractors.random_images.generators import make_generator
 
 PROCESSES = ("stylegan-oriented", "dead-leaves")
 DRAWN = 40_000  # patches whose second moment is whitened and that filters are taken from
@@ -38,15 +38,15 @@ def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> 
     """Return filters of side x side pixels, float32, drawn on the CPU: the same for every device.
 
     Args:
-        filters: how many; half of them mirror the other half.
-        side: of a patch, in pixels.
-        size: side of the images that the filters are for.
-        images: of each random process, which patches are taken from.
-        seed: of the images and of the choice of patches.
+        filters: the number of filters; half of them mirror the other half.
+        side: the side of a patch, in pixels.
+        size: the side of the images that the filters are for.
+        images: the number of images of each random process from which patches are taken.
+        seed: the seed of the images and of the choice of patches.
     """
     draws = torch.Generator().manual_seed(seed)
     canvas = max(SMALLEST, 1 << (size - 1).bit_length())  # generators double their images
-    made = [generator(name, seed, canvas)(torch.arange(images)) for name in PROCESSES]
+    made = [make_generator(name, seed, canvas)(torch.arange(images)) for name in PROCESSES]
     windows = cut_patches(torch.cat(made), side)  # (all patches, p)
     patches = normalise(windows[torch.randint(len(windows), (DRAWN,), generator=draws)])
     mirrored = patches.view(-1, CHANNELS, side, side).flip(3).flatten(1)

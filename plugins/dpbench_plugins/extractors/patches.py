@@ -30,9 +30,9 @@ class Patches(Extractor):
     of few large responses have long tails, and principal components of their roots hold more about classes.
 
     Filters are patches of `images` images from each of two random processes, StyleGAN-oriented and dead leaves, which
-    `dpbench pretrain randp-wrn16-4` uses too. Half of the filters are mirror images of the others, so that the mean of
-    a mirrored image's features and an image's own needs no second pass: the two images have the same features.
-    `seed` draws other images and patches. No photograph and no label has a part in any of it.
+    `dpbench pretrain randp-wrn16-4` uses too. Half of the filters are mirror images of the others, so an image and its
+    mirror image have the same features, and averaging over both needs no second pass. `seed` draws other images and
+    patches. No photograph and no label has a part in any of it.
 
     Images are resized to `size` x `size`; those of the random processes have the next power of two as their side, 8 at
     least. `precision=bfloat16` computes the responses with 8 bits of precision: extraction is 1.4 times as fast where

@@ -136,13 +136,13 @@ class ScatterNetLinear(ProbeLearner):
     features `groups` divides. No public data is used.
 
     Sample rate, clip and momentum are those of the authors' README for the CIFAR-10 probe (batch 8,192 of 50,000, clip
-    0.1, momentum 0.9), and so are the steps, 360, its 60 epochs, which its noise multiplier answers to. The learning
-    rate is its 4 at n / sigma 36,000 (50,000 examples, epsilon 3) and above, and in proportion to n / sigma below;
-    `scatternet:paper` has 4 for any budget, and `paper_space` is their scripts' grid.
+    0.1, momentum 0.9), and so is the number of steps: 360, the 60 epochs to which its noise multiplier belongs. The
+    learning rate is the README's 4 if n / sigma is at least 36,000 (50,000 examples, epsilon 3), and proportional to n
+    / sigma below; `scatternet:paper` has 4 for any budget, and `paper_space` is the grid of the authors' scripts.
 
     Differs from the authors' code: Poisson samples as the accountant assumes, where theirs shuffles; sigma is
-    calibrated to the steps; group normalisation for every set: their best CIFAR-10 figure normalises by noisy
-    means and squares whose clip is read off the private norms, without account.
+    calibrated to the steps; group normalisation is used for every dataset: the authors' best CIFAR-10 figure normalises
+    by noisy means and squares, with a clip read from private norms without accounting for it.
     """
 
     name = "scatternet"

@@ -1,7 +1,7 @@
 """What extractors with a network for photographs have in common: the size, the views and the precision of features.
 
-It registers nothing. An image's views are seen by the network one by one and their features averaged: still a map of
-each image on its own, so neighbouring datasets stay neighbouring and the views cost no privacy.
+It registers nothing. The network maps each view of an image separately, and the features are averaged. This is still a
+map of each image on its own, so neighbouring datasets stay neighbouring and the views cost no privacy.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Photographs(Extractor):
     def check_sizes(self, side: int, least: int | None) -> None:
         """Check that a network takes images of this size.
 
-        `side` is the size of the weights and `least` the smallest that the network takes; None for one that takes no
-        other than `side`: transformers, whose positions are learnt.
+        `side` is the size of the weights, and `least` the smallest size that the network takes; None if it takes only
+        `side`, as transformers with learnt positions do.
 
         Raises:
             SpecError: an option asks for such a size.
@@ -80,7 +80,7 @@ class Photographs(Extractor):
         """Return the map (c, 3, h, w) -> (c, d) of the backbone; batch normalisation uses stored statistics."""
         import torch
 
-        network, fast = self._lay_out(self.backbone(), device)
+        network, fast = self._prepare_network(self.backbone(), device)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, d)
             with torch.inference_mode():
@@ -99,7 +99,7 @@ class Photographs(Extractor):
         """
         import torch
 
-        network, fast = self._lay_out(network, device)
+        network, fast = self._prepare_network(network, device)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, channels, h', w')
             with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=fast):
@@ -107,7 +107,7 @@ class Photographs(Extractor):
 
         return embed
 
-    def _lay_out(self, network: torch.nn.Module, device: torch.device) -> tuple[torch.nn.Module, bool]:
+    def _prepare_network(self, network: torch.nn.Module, device: torch.device) -> tuple[torch.nn.Module, bool]:
         """Return the network on its device, in evaluation mode, and whether torch is to compute in bfloat16."""
         import torch
 
@@ -144,8 +144,7 @@ def _run_in_parts(network: torch.nn.Module, images: Tensor) -> Tensor:
 def round_to_bfloat16(network: torch.nn.Module) -> torch.nn.Module:
     """Make a network's convolutions and linear layers round like bfloat16 layers, in float32 and in place.
 
-    Their weights, what they read and what they return are rounded; sums are float32's, as bfloat16 instructions have
-    them.
+    Weights, inputs and outputs are rounded; sums are computed in float32, as by bfloat16 instructions.
     """
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""Class means: noisy class sums in a space that public data whitens. One release, no training, and only k to set."""
+"""Class means: noisy class sums in a space whitened with public data. One release, no training, one setting."""
 
 from __future__ import annotations
 

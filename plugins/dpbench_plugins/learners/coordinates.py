@@ -16,7 +16,7 @@ from dpbench import (
     subspace_iteration,
     unit_norm,
 )
-from dpbench_plugins.learners.spectrum import Spectrum, spectrum
+from dpbench_plugins.learners.spectrum import Spectrum, compute_spectrum
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ class Coordinates:
         """Return the map (c, *shape) -> (c, coordinates), whose rows have norm sqrt(k) or less."""
         import torch
 
-        spectral, k, graph = spectrum(public, self.who), require_setting(self.k), require_setting(self.graph)
+        spectral, k, graph = compute_spectrum(public, self.who), require_setting(self.k), require_setting(self.graph)
         components = spectral.soften(k, self.whitening)
         if graph == 0:
             return lambda x: components(x) * k**0.5
@@ -126,10 +126,10 @@ def diffusion_coordinates(graph: Tensor, count: int, generator: torch.Generator)
     normal = (graph * scale * scale.unsqueeze(1)).to_sparse()
     constant = torch.nn.functional.normalize(degrees.sqrt(), dim=0).unsqueeze(1)  # whose eigenvalue is 1
 
-    def diffused(basis: Tensor) -> Tensor:
+    def diffuse(basis: Tensor) -> Tensor:
         step: Tensor = torch.sparse.mm(normal, basis)
         return step - constant @ (constant.T @ basis)
 
     start = torch.randn(len(graph), count, generator=generator).to(graph.device)
-    basis = subspace_iteration(diffused, start, ROUNDS)
-    return diffused(diffused(diffused(basis)))
+    basis = subspace_iteration(diffuse, start, ROUNDS)
+    return diffuse(diffuse(diffuse(basis)))

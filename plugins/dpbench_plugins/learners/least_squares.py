@@ -25,7 +25,7 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.spectrum import compute_spectrum
 
 if TYPE_CHECKING:
     import torch
@@ -104,7 +104,7 @@ class LeastSquares(Learner):
         from torch.nn.functional import one_hot, pad
 
         task, k, rounds = curator.task, require_setting(self.k), require_setting(self.rounds)
-        spectral = spectrum(public.x)
+        spectral = compute_spectrum(public.x)
         most = min(spectral.examples - 1, len(spectral.centre))
         if k > most:
             raise SpecError(

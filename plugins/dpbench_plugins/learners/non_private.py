@@ -124,11 +124,11 @@ class _Problem:
         """Fit one head to all rows, or one per fold to the other folds; return heads (f, k, d + 1).
 
         Args:
-            release: what pays for the questions.
-            penalty: on half the squared weights.
+            release: the release that the questions are charged to.
+            penalty: the factor of half the squared weights in the loss.
             enough: the largest entry of the gradient, in scaled weights, at which to stop.
             start: heads to start from, or their mean; None starts from zero.
-            heads: how many.
+            heads: the number of heads.
         """
         import torch
         from scipy.optimize import minimize
@@ -216,7 +216,7 @@ class _Objective:
         return whole.float().to(self._mask.device)
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the loss and its gradient, asked for together."""
+        """Return the loss and its gradient, from a single question."""
         import torch
         from torch.nn.functional import cross_entropy
 

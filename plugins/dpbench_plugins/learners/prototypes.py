@@ -24,7 +24,7 @@ from dpbench import (
     setting,
     unit_norm,
 )
-from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.spectrum import compute_spectrum
 
 if TYPE_CHECKING:
     import torch
@@ -114,7 +114,7 @@ class Prototypes(Learner):
         import torch
 
         groups, classes, reach = require_setting(self.groups), curator.task.classes, self.reach
-        features = spectrum(public.x).soften(require_setting(self.k), WHITENING)
+        features = compute_spectrum(public.x).soften(require_setting(self.k), WHITENING)
         drawn = torch.randperm(len(public.x), generator=generator)[: count_candidates(len(public.x), classes * groups)]
         candidates = neighbourhoods(features(public.x[drawn.to(public.x.device)]))
 

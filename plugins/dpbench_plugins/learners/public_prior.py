@@ -27,7 +27,7 @@ from dpbench import (
 )
 from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, choose_settings
 from dpbench_plugins.learners.public_labels import require_labels
-from dpbench_plugins.learners.spectrum import Spectrum, spectrum
+from dpbench_plugins.learners.spectrum import Spectrum, compute_spectrum
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +107,7 @@ class PublicPrior(Learner):
 
         task = curator.task
         y = require_labels(public, self.name)
-        scores = kernel_head(spectrum(public.x, self.name), public.x, y, task.classes, self.ridge)
+        scores = kernel_head(compute_spectrum(public.x, self.name), public.x, y, task.classes, self.ridge)
         coordinates = self._coordinates().features(public.x, generator)
         known = scores.unseen  # (m, classes)
         scale = SHARE * require_setting(self.k) ** 0.5 / float(known.square().sum(1).mean().sqrt())

@@ -45,7 +45,7 @@ class Spectrum:
         return lambda rows: unit_norm(exact_linear(unit_norm(standardise(rows)), weight, shift))
 
 
-def spectrum(x: Tensor, who: str = "thrift") -> Spectrum:
+def compute_spectrum(x: Tensor, who: str = "thrift") -> Spectrum:
     """Return the components of public features (m, *shape), centred, scaled and brought to unit norm.
 
     Raises:

@@ -91,8 +91,8 @@ class Block(nn.Module):
 def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network:
     """Return WRN-depth-widen (Zagoruyko and Komodakis 2016) as De et al. 2022 train it.
 
-    Differs from the network of Tang et al. (and of Sander et al., whose code theirs is): that one says it follows De et
-    al., but its convolutions are not standardised.
+    Differs from the network of Tang et al., who use the code of Sander et al.: it is said to follow De et al., but its
+    convolutions are not standardised.
     """
     blocks = (depth - 4) // 6
     layers: list[nn.Module] = [WSConv2d(channels, 16, 3)]
@@ -105,7 +105,7 @@ def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network
 
 
 class _MishGradient(torch.autograd.Function):
-    """The gradient of Mish by its input, for many examples in one call: torch's own is taken apart under vmap."""
+    """The gradient of Mish by its input, in one call for many examples: vmap would split torch's own."""
 
     @staticmethod
     def forward(gradient: Tensor, x: Tensor) -> Tensor:

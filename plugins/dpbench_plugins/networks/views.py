@@ -33,7 +33,7 @@ class Views:
     flip: bool = True
 
     @property
-    def number(self) -> int:
+    def views_per_image(self) -> int:
         """The number of views of an image."""
         return max(1, self.count)
 

@@ -110,13 +110,13 @@ def test_the_packages_own_folder_comes_last(data_folder: Path) -> None:
 def test_labels_and_digest_need_no_image(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = lay_out(data_folder)
     seen: list[str] = []
-    read = dpbench_medmnist._read
+    read = dpbench_medmnist._read_array
 
     def noted(path: Path, key: str, shape: tuple[int, ...]) -> np.ndarray:
         seen.append(key)
         return read(path, key, shape)
 
-    monkeypatch.setattr(dpbench_medmnist, "_read", noted)
+    monkeypatch.setattr(dpbench_medmnist, "_read_array", noted)
     splits = dataset.load()
     assert seen == ["train_labels", "test_labels"]
     assert splits.train.images[1] == splits.train.images[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dpbench_plugins.extractors.folding import fold
+from dpbench_plugins.extractors.folding import fold_batch_norm
 from torch import Tensor, nn
 
 from dpbench import SpecError
@@ -25,14 +25,14 @@ def test_a_folded_network_gives_the_same_and_has_no_batch_normalisation() -> Non
     x = torch.randn(5, 3, 6, 6, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         expected = network(x)
-        torch.testing.assert_close(fold(network, (3, 6, 6))(x), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(fold_batch_norm(network, (3, 6, 6))(x), expected, rtol=1e-4, atol=1e-4)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
 
 
 def test_a_normalisation_without_a_convolution_before_it_is_refused() -> None:
     network = nn.Sequential(with_statistics(nn.BatchNorm2d(3)), nn.Conv2d(3, 2, 1)).eval()
     with pytest.raises(SpecError, match="to follow a convolution"):
-        fold(network, (3, 6, 6))
+        fold_batch_norm(network, (3, 6, 6))
 
 
 def test_a_normalisation_of_something_else_than_the_convolution_is_refused() -> None:
@@ -47,4 +47,4 @@ def test_a_normalisation_of_something_else_than_the_convolution_is_refused() -> 
             return outcome + normed
 
     with pytest.raises(SpecError, match="computes otherwise"):
-        fold(Crossed().eval(), (3, 6, 6))
+        fold_batch_norm(Crossed().eval(), (3, 6, 6))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from dpbench_plugins.extractors.patch_filters import PROCESSES, Filters, cut_patches, draw_filters, normalise
 from dpbench_plugins.extractors.patches import Patches
-from dpbench_plugins.extractors.random_images.generators import generator
+from dpbench_plugins.extractors.random_images.generators import make_generator
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -63,7 +63,7 @@ def test_filters_are_patches_and_their_mirror_images(drawn: Filters) -> None:
 
 
 def test_patches_have_the_same_variance_in_all_directions_once_whitened(drawn: Filters) -> None:
-    images = torch.cat([generator(name, 0, 16)(torch.arange(2)) for name in PROCESSES])
+    images = torch.cat([make_generator(name, 0, 16)(torch.arange(2)) for name in PROCESSES])
     patches = normalise(cut_patches(torch.cat([images, images.flip(3)]), 4)) @ drawn.whiten
     values = torch.linalg.eigvalsh(patches.T @ patches / len(patches))
     assert 0.9 < float(values[-1]) < 1.1  # the ridge keeps the small ones below 1

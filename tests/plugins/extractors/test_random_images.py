@@ -8,8 +8,8 @@ import pytest
 import torch
 from dpbench_plugins.extractors.random_images import dead_leaves, statistical, stylegan
 from dpbench_plugins.extractors.random_images.draws import Draws
-from dpbench_plugins.extractors.random_images.generators import GENERATORS, generator
-from dpbench_plugins.extractors.random_images.random_fields import power_law
+from dpbench_plugins.extractors.random_images.generators import GENERATORS, make_generator
+from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
 from torch import Tensor
 
 from dpbench import SpecError
@@ -19,7 +19,7 @@ every_generator = pytest.mark.parametrize("name", sorted(GENERATORS))
 
 
 def images(name: str, count: int, seed: int = 0, size: int = SIZE) -> Tensor:
-    return generator(name, seed, size)(torch.arange(count))
+    return make_generator(name, seed, size)(torch.arange(count))
 
 
 def amplitude_slope(image: Tensor, highest: float = 0.5) -> Tensor:
@@ -55,7 +55,7 @@ def test_another_seed_makes_other_images(name: str) -> None:
 
 @every_generator
 def test_an_image_depends_on_its_number_and_not_on_its_batch(name: str) -> None:
-    make = generator(name, 5, SIZE)
+    make = make_generator(name, 5, SIZE)
     together = make(torch.tensor([4, 9, 2, 30]))
     alone = torch.cat([make(torch.tensor([number])) for number in (4, 9, 2, 30)])
     torch.testing.assert_close(together, alone, rtol=0, atol=2e-4)
@@ -91,7 +91,7 @@ def test_size_is_the_side_of_the_images(name: str) -> None:
 
 def test_an_unknown_generator_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SpecError, match=r"'fractals'\. Available: dead-leaves, statistical, stylegan-oriented"):
-        generator("fractals", 0, SIZE)
+        make_generator("fractals", 0, SIZE)
 
 
 def test_draws_have_the_moments_of_their_distributions() -> None:
@@ -112,7 +112,7 @@ def test_draws_of_neighbouring_images_and_purposes_are_unrelated() -> None:
 
 def test_a_field_has_the_spectrum_that_was_asked_for() -> None:
     exponents = torch.tensor([[0.5, 1.0, 2.0, 3.0]])
-    fields = power_law(Draws(0, torch.arange(1)), exponents, 32)[0]
+    fields = power_law_fields(Draws(0, torch.arange(1)), exponents, 32)[0]
     torch.testing.assert_close(amplitude_slope(fields), exponents[0], rtol=0, atol=0.02)
     torch.testing.assert_close(fields.std((1, 2), unbiased=False), torch.ones(4), rtol=0, atol=1e-4)
 
@@ -174,7 +174,7 @@ def test_statistical_images_have_the_slopes_that_they_drew_below_the_wavelets() 
     numbers = torch.arange(32)
     low, high = statistical.SLOPES
     drawn = Draws(0, numbers).uniform(1, 1, 1, low=low, high=high).flatten()
-    made = generator("statistical", 0, 64)(numbers)
+    made = make_generator("statistical", 0, 64)(numbers)
     found = torch.stack([amplitude_slope(made[:, colour], 5 / 64) for colour in range(3)]).mean(0)
     assert float(torch.corrcoef(torch.stack([drawn, found]))[0, 1]) > 0.9
     assert float(found[drawn > 2.5].mean() - found[drawn < 1.5].mean()) > 1
@@ -185,7 +185,7 @@ def test_statistical_images_have_the_colours_of_their_palettes() -> None:
     draws = Draws(0, numbers)
     statistical.draw_spectrum(draws, SIZE)
     values, axes = statistical.draw_palette(draws, SIZE)
-    made = axes.transpose(1, 2) @ generator("statistical", 0, SIZE)(numbers).flatten(2)
+    made = axes.transpose(1, 2) @ make_generator("statistical", 0, SIZE)(numbers).flatten(2)
     for image in range(4):
         for axis in range(3):
             pair = torch.stack([made[image, axis].sort().values, values[image, axis]])
@@ -218,6 +218,6 @@ def test_filters_are_oriented_and_come_with_their_negatives() -> None:
 
 def test_untrained_generators_make_oriented_images_with_falling_spectra() -> None:
     grey = images("stylegan-oriented", 48, size=32).mean(1)
-    isotropic = power_law(Draws(0, torch.arange(48)), torch.ones(48, 1), 32)[:, 0]
+    isotropic = power_law_fields(Draws(0, torch.arange(48)), torch.ones(48, 1), 32)[:, 0]
     assert float(coherence(grey).mean()) > 1.5 * float(coherence(isotropic).mean())
     assert 0.5 < float(amplitude_slope(grey).mean()) < 2.5

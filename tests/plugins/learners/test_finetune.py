@@ -60,7 +60,7 @@ def a_network() -> TunedNetwork:
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         features = small_tail()(torch.randn(40, *SHAPE, generator=draw))
-    return TunedNetwork(small_tail(), Neck.of(features, 6), torch.randn(3, 7, generator=draw))
+    return TunedNetwork(small_tail(), Neck.from_features(features, 6), torch.randn(3, 7, generator=draw))
 
 
 def a_chunk(count: int = 5) -> Chunk:
@@ -69,7 +69,7 @@ def a_chunk(count: int = 5) -> Chunk:
 
 
 def gradients_of(which: str) -> TailGradients:
-    return TailGradients.of(a_network(), which, 2, 4, torch.Generator().manual_seed(0))
+    return TailGradients.for_parameters(a_network(), which, 2, 4, torch.Generator().manual_seed(0))
 
 
 def board_rows(which: str, chunk: Chunk) -> Tensor:
@@ -170,7 +170,7 @@ def test_a_tail_without_such_parameters_is_refused() -> None:
     tail = nn.Sequential(nn.Flatten(), nn.Linear(64, 16, bias=False))
     network = TunedNetwork(tail, a_network().neck, torch.randn(3, 7))
     with pytest.raises(SpecError, match="no parameters of kind 'bias'"):
-        TailGradients.of(network, "bias", 2, 4, torch.Generator())
+        TailGradients.for_parameters(network, "bias", 2, 4, torch.Generator())
 
 
 def test_adapters_where_none_fits_are_refused_before_anything_is_trained() -> None:

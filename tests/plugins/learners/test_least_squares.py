@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.learners.least_squares import LeastSquares, private_weight
-from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.spectrum import compute_spectrum
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -38,7 +38,7 @@ def fitted(sigma: float = 0.0, **settings: Any) -> Tensor:
 
 def coordinates(x: Tensor) -> Tensor:
     """Return rows as the head reads them, with their bias, in float64."""
-    rows = spectrum(PUBLIC.x).soften(K, 0.0)(x).double() * K**0.5
+    rows = compute_spectrum(PUBLIC.x).soften(K, 0.0)(x).double() * K**0.5
     return torch.nn.functional.pad(rows, (0, 1), value=1.0)
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from dpbench_plugins.learners.prototypes import Prototypes, neighbourhoods
-from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.spectrum import compute_spectrum
 from torch import Tensor
 
 from dpbench import Budget, Choice, PublicData, SpecError, Task
@@ -57,7 +57,7 @@ def test_without_noise_the_choice_is_that_of_the_least_loss_written_out() -> Non
     curator = curator_over(PrivateRows(x, y, torch.arange(len(x))), learner.plan(task, BUDGET), 0.0, 4)
     predict = learner.fit(curator.handle(), PublicData(PUBLIC, None), torch.Generator().manual_seed(0))
 
-    features = spectrum(PUBLIC).soften(5, 0.3)
+    features = compute_spectrum(PUBLIC).soften(5, 0.3)
     order = torch.randperm(len(PUBLIC), generator=torch.Generator().manual_seed(0))
     candidates = neighbourhoods(features(PUBLIC[order])).double()
     cosines = quantise(features(x)).double() @ candidates.T

@@ -10,7 +10,7 @@ import torch
 from dpbench_plugins.learners.coordinates import ROWS
 from dpbench_plugins.learners.public_only import PublicOnly
 from dpbench_plugins.learners.public_prior import PublicPrior, kernel_head
-from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.spectrum import compute_spectrum
 from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor
 
@@ -50,7 +50,7 @@ def test_where_noise_is_large_the_public_head_stands() -> None:
     learner = PublicPrior(graph=0.0)
     found, scores = fitted(learner, sigma)
     public = clusters((15, 15, 15, 15), seed=1, apart=1.5)
-    alone = kernel_head(spectrum(public[0]), *public, len(COUNTS), learner.ridge)
+    alone = kernel_head(compute_spectrum(public[0]), *public, len(COUNTS), learner.ridge)
     expected, labels = clusters(COUNTS, seed=2, apart=1.5)
     assert found == pytest.approx(float((alone(expected).argmax(1) == labels).double().mean()), abs=0.01)
     torch.testing.assert_close(scores, alone(expected), atol=0.3, rtol=0.1)
@@ -59,7 +59,7 @@ def test_where_noise_is_large_the_public_head_stands() -> None:
 
 def test_a_stronger_prior_stays_nearer_to_the_public_head() -> None:
     public = clusters((15, 15, 15, 15), seed=1, apart=1.5)
-    alone = kernel_head(spectrum(public[0]), *public, len(COUNTS), PublicPrior().ridge)
+    alone = kernel_head(compute_spectrum(public[0]), *public, len(COUNTS), PublicPrior().ridge)
     expected = alone(clusters(COUNTS, seed=2, apart=1.5)[0])
     away = [
         float((fitted(PublicPrior(strength=by, graph=0.0), 100.0)[1] - expected).norm()) for by in (1.0, 10.0, 100.0)
@@ -94,7 +94,7 @@ def test_a_class_of_one_example_and_a_class_of_none_are_a_result(
 
 def test_scores_of_unseen_rows_are_those_of_a_head_that_was_fitted_without_them() -> None:
     x, y = clusters((20, 20, 20), d=30)
-    spectral = spectrum(x)  # of all rows: what is left out is a row's label
+    spectral = compute_spectrum(x)  # of all rows: what is left out is a row's label
     found = kernel_head(spectral, x, y, 3, 0.3).unseen
     for row in (0, 31, 59):
         rest = torch.arange(len(x)) != row
@@ -105,7 +105,7 @@ def test_scores_of_unseen_rows_are_those_of_a_head_that_was_fitted_without_them(
 
 def test_a_head_of_all_axes_is_the_kernels() -> None:
     x, y = clusters((30, 30, 30), d=20)
-    spectral, (fresh, _) = spectrum(x), clusters((5, 5, 5), seed=3, d=20)
+    spectral, (fresh, _) = compute_spectrum(x), clusters((5, 5, 5), seed=3, d=20)
     head = kernel_head(spectral, x, y, 3, 0.3)
     rows, others = head.place(x).double(), head.place(fresh).double()
     labels = torch.nn.functional.one_hot(y).double()
@@ -120,7 +120,7 @@ def test_more_labels_than_one_kernel_holds_are_dealt_into_parts(monkeypatch: pyt
     assert ROWS > 40
     x, y = clusters((60, 60))
     fresh, expected = clusters((60, 60), seed=2)
-    head = kernel_head(spectrum(x), x, y, 2, 0.3)
+    head = kernel_head(compute_spectrum(x), x, y, 2, 0.3)
     assert float((head(fresh).argmax(1) == expected).double().mean()) > 0.8
     assert float((head.unseen.argmax(1) == y).double().mean()) > 0.8
 

@@ -14,7 +14,7 @@ from dpbench_plugins.learners.coordinates import (
     make_neighbourhood_map,
     shrink_bias,
 )
-from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.spectrum import compute_spectrum
 from dpbench_plugins.learners.thrift import Thrift
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,22 +96,22 @@ def test_mapped_rows_have_one_norm_so_that_the_clip_bounds_residuals(
 ) -> None:
     x = torch.randn(m, d, generator=torch.Generator().manual_seed(seed))
     k = min(k, m - 1, d)
-    rows = spectrum(x).soften(k, whitening)(x)
+    rows = compute_spectrum(x).soften(k, whitening)(x)
     assert rows.shape == (m, k)
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(m))
 
 
 def test_full_whitening_gives_components_one_deviation_and_none_leaves_the_leading_ones_large() -> None:
     x = torch.randn(4000, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([9.0, 6.0, 4.0, 3.0, 2.0, 1.0])
-    assert float(spectrum(x).soften(6, 1.0)(x).std(0).min()) * 6**0.5 > 0.9
-    spread = spectrum(x).soften(6, 0.0)(x).std(0)
+    assert float(compute_spectrum(x).soften(6, 1.0)(x).std(0).min()) * 6**0.5 > 0.9
+    spread = compute_spectrum(x).soften(6, 0.0)(x).std(0)
     assert float(spread.max() / spread.min()) > 1.5
 
 
 def test_a_feature_that_hardly_varies_in_public_is_not_blown_up() -> None:
     x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0])
     far = x[:1] + torch.tensor([0.0, 0.0, 0.0, 0.0, 0.1])
-    features = spectrum(x).soften(4, 0.3)
+    features = compute_spectrum(x).soften(4, 0.3)
     assert float((features(far) - features(x[:1])).norm()) < 0.5
 
 
@@ -180,7 +180,7 @@ def test_rounding_does_not_choose_coordinates_where_a_graph_is_in_more_parts_tha
 @pytest.mark.parametrize("public", [2, 3, 5, 40])
 def test_a_graph_that_is_asked_for_is_made_of_whatever_rows_there_are(public: int) -> None:
     x = clusters((20, 20), d=6)[0][:public]
-    rows = make_neighbourhood_map(spectrum(x), x, 4, torch.Generator().manual_seed(0))(clusters((5, 5), d=6)[0])
+    rows = make_neighbourhood_map(compute_spectrum(x), x, 4, torch.Generator().manual_seed(0))(clusters((5, 5), d=6)[0])
     assert bool(rows.isfinite().all())
     assert 1 <= rows.shape[1] <= 4
 
@@ -191,14 +191,14 @@ def test_coordinates_of_a_row_are_the_same_bits_wherever_it_stands(first: int, s
     draw = torch.Generator().manual_seed(seed)
     public, rows = torch.randn(60, 7, generator=draw), torch.randn(1200, 7, generator=draw)
     rows[5:9] = public[:4]
-    near = make_neighbourhood_map(spectrum(public), public, 6, draw)
+    near = make_neighbourhood_map(compute_spectrum(public), public, 6, draw)
     assert torch.equal(near(rows)[first : first + 3], near(rows[first : first + 3]))
 
 
 def test_a_fresh_row_is_where_its_neighbours_are() -> None:
     x, y = clusters((80, 80, 80), apart=8.0)
     fresh, labels = clusters((20, 20, 20), seed=2, apart=8.0)
-    near = make_neighbourhood_map(spectrum(x), x, 3, torch.Generator().manual_seed(0))
+    near = make_neighbourhood_map(compute_spectrum(x), x, 3, torch.Generator().manual_seed(0))
     means = torch.stack([near(x[y == label]).mean(0) for label in range(3)])
     assert float(((near(fresh) @ means.T).argmax(1) == labels).double().mean()) > 0.97
 
@@ -251,7 +251,7 @@ def test_rows_of_zeros_teach_nothing_and_break_nothing() -> None:
 
 def test_no_contribution_is_above_the_clip_at_which_a_residual_of_one_would_be_cut() -> None:
     x, y = clusters((30, 30, 30))
-    mapped = spectrum(x).soften(5, 0.3)(x) * 5**0.5
+    mapped = compute_spectrum(x).soften(5, 0.3)(x) * 5**0.5
     norms = RankOne(residuals(torch.zeros(90, 3), y), mapped, bias=True).norms()
     assert float(norms.max()) == pytest.approx((2 / 3) ** 0.5 * 6**0.5, rel=1e-4)
     assert len(Chunk(mapped, y, y)) == 90
@@ -260,14 +260,14 @@ def test_no_contribution_is_above_the_clip_at_which_a_residual_of_one_would_be_c
 @pytest.mark.parametrize(("m", "k"), [(0, 2), (1, 2), (5, 5), (50, 13)])
 def test_more_components_than_public_data_carries_are_refused_in_a_sentence(m: int, k: int) -> None:
     with pytest.raises(SpecError, match=r"thrift.*public|public.*thrift"):
-        spectrum(torch.randn(m, 12)).soften(k, 0.3)
+        compute_spectrum(torch.randn(m, 12)).soften(k, 0.3)
 
 
 def test_public_features_that_are_not_finite_are_refused() -> None:
     x = torch.randn(20, 4)
     x[3, 1] = math.nan
     with pytest.raises(SpecError, match="finite"):
-        spectrum(x)
+        compute_spectrum(x)
 
 
 @pytest.mark.parametrize("factor", [0.25, 4.0])

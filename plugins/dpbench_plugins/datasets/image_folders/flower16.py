@@ -22,7 +22,7 @@ from dpbench_plugins.datasets.image_trees import (
 PAGE = "https://www.kaggle.com/datasets/l3llff/flowers"
 
 
-def _split(found: re.Match[str]) -> str:
+def _choose_split(found: re.Match[str]) -> str:
     name = f"{found['kind']}/{found['file']}"
     hashed = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
     return "test" if int.from_bytes(hashed) % 5 == 0 else "train"
@@ -30,7 +30,7 @@ def _split(found: re.Match[str]) -> str:
 
 LAYOUT = Layout(
     re.compile(rf"{ANYWHERE}(?P<kind>[^/]+)/{FILE}"),
-    split=_split,
+    split=_choose_split,
     advice=f"Download the data again from {PAGE}, and do not add or remove anything.",
 )
 

@@ -52,13 +52,13 @@ def read_groups(
 ) -> dict[str, np.ndarray]:
     """Return a mapping from column, in lower case, to (n,) text: the table's values for each of the n test images.
 
-    An empty text is unknown. Where the table has a column `file`, its lines are of images; else they are of units.
+    An empty text is unknown. If the table has a column `file`, its lines describe images, otherwise units.
 
     Args:
         groups: the columns, joined by +.
-        table: where they are.
-        files: of both splits.
-        owners: whose each image is, by its place; empty if nobody knows.
+        table: the file of the table.
+        files: the images of both splits.
+        owners: the owner of each image, by image name; empty if unknown.
 
     Raises:
         DataMissing: there is no such table.

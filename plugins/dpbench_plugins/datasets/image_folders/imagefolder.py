@@ -51,16 +51,16 @@ class ImageFolder(Dataset):
     The digest covers split, class, path below the class, size and CRC-32 of every image, and is the same for a zip and
     its folder, which is read in full to compute it. Class folders are public: their names appear in every result.
 
-    Where a person has several images, `units` says whose each is: `units=folder` is the folder directly below the
+    If a person has several images, `units` names the owner of each: `units=folder` is the folder directly below the
     class, train/CLASS/UNIT/IMAGE; a CSV file with the columns file and unit (`units=patients.csv`) names every image as
     train/CLASS/IMAGE, once; and the groups of a regular expression, found in the path below the class, name the unit
     (`units=(person\d+)_`). The same name in two classes or in both splits is the same unit. `unit` is the word for it,
     such as patient. The table's content is part of the digest.
 
-    `groups` are columns of that CSV file, or of the one that `table` names, joined by + (`groups=sex+age`): what is
-    known of each test image beside its class. Lines of `table` are of images (column file) or of units (column unit).
-    A column has at most 50 different values, so write ages as bands. Results name it in lower case. No column is part
-    of the digest.
+    `groups` are columns of that CSV file, or of the one that `table` names, joined by + (`groups=sex+age`): facts about
+    each test image besides its class. Lines of `table` describe images (column file) or units (column unit). A column
+    has at most 50 different values, so write ages as bands. Results name it in lower case. No column is part of the
+    digest.
     """
 
     name = "imagefolder"

@@ -67,7 +67,7 @@ def _normalise_name(owner: str) -> str:
 
 
 def name_file(file: ImageFile) -> str:
-    """Return split, class and the path below that, as in the folder: images of val stay there."""
+    """Return an image's name: its split folder (val stays val), its class and the path below the class."""
     return "/".join([*file.below.split("/")[-3:-1], file.file])
 
 
@@ -81,7 +81,7 @@ def _owners_by_folder(files: Sequence[ImageFile]) -> dict[str, str]:
 
 
 def _owners_by_name(pattern: str, files: Sequence[ImageFile]) -> dict[str, str]:
-    owners = {name_file(file): _owner(pattern, file.file) for file in files}
+    owners = {name_file(file): _find_owner(pattern, file.file) for file in files}
     if missing := sorted(place for place, owner in owners.items() if not owner):
         raise DataError(
             f"Expected the pattern units={pattern} to find a unit in every file name, got none in {missing[0]} "
@@ -90,7 +90,7 @@ def _owners_by_name(pattern: str, files: Sequence[ImageFile]) -> dict[str, str]:
     return owners
 
 
-def _owner(pattern: str, name: str) -> str:
+def _find_owner(pattern: str, name: str) -> str:
     found = re.search(pattern, name)
     return "/".join(filter(None, found.groups())) if found else ""
 

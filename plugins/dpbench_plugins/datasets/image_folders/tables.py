@@ -18,7 +18,7 @@ def read_table(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
     Args:
         table: the file.
-        columns: that it must have.
+        columns: the columns that it must have.
 
     Raises:
         DataMissing: there is no such file.
@@ -47,11 +47,11 @@ def check_lines(faults: Mapping[str, Set[str]], expected: str) -> None:
     """Check the lines of a table, and refuse it for its first fault.
 
     Args:
-        faults: what is wrong, and the images or units of which it is.
+        faults: each possible fault, with the images or units that have it.
         expected: the beginning of the message.
 
     Raises:
-        DataError: there is one; the message gives one image or unit that has it.
+        DataError: there is a fault; the message names an image or unit that has it.
     """
     for fault, names in faults.items():
         if names:

@@ -57,7 +57,7 @@ class ImageFile(NamedTuple):
 
     def read(self) -> bytes:
         """Return the bytes; for a packed image never more than the zip lists."""
-        return _unpack(self.path, self.packed) if self.packed else self.path.read_bytes()
+        return _unpack_member(self.path, self.packed) if self.packed else self.path.read_bytes()
 
 
 def list_images(path: Path, layout: Layout) -> list[ImageFile]:
@@ -86,20 +86,20 @@ def list_ignored(path: Path, files: Sequence[ImageFile]) -> list[str]:
     Raises:
         DataError: a folder cannot be read.
     """
-    return sorted(_names(path) - {file.below + file.file for file in files})
+    return sorted(_list_names(path) - {file.below + file.file for file in files})
 
 
-def _names(path: Path) -> set[str]:
+def _list_names(path: Path) -> set[str]:
     if not path.is_dir():
         with zipfile.ZipFile(path) as archive:
             return {info.filename for info in archive.infolist() if not info.is_dir()}
     try:
-        return {_name(below, entry) for below, entry in _walk(str(path), "", frozenset(), hidden=True)}
+        return {_entry_name(below, entry) for below, entry in _walk(str(path), "", frozenset(), hidden=True)}
     except OSError as error:
         raise _unreadable_error(error) from error
 
 
-def _name(below: str, entry: os.DirEntry[str]) -> str:
+def _entry_name(below: str, entry: os.DirEntry[str]) -> str:
     """Return the name of an entry; that of a pipe, a socket or a device ends in a slash."""
     return f"{below}{entry.name}{'' if entry.is_file() or entry.is_dir() else '/'}"
 
@@ -111,7 +111,7 @@ def class_folders(path: Path) -> tuple[str, ...]:
         DataError: it cannot be read.
     """
     try:
-        return tuple(entry.name for entry in _visible_entries(str(path)) if entry.is_dir())
+        return tuple(entry.name for entry in _list_visible_entries(str(path)) if entry.is_dir())
     except OSError as error:
         raise _unreadable_error(error) from error
 
@@ -190,11 +190,11 @@ def _list_folder(path: Path, layout: Layout) -> list[ImageFile]:
     return _outermost_tree(trees)
 
 
-def _visible_entries(folder: str) -> list[os.DirEntry[str]]:
-    return [entry for entry in _entries(folder) if not _is_hidden(entry)]
+def _list_visible_entries(folder: str) -> list[os.DirEntry[str]]:
+    return [entry for entry in _list_entries(folder) if not _is_hidden(entry)]
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _list_entries(folder: str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return sorted(entries, key=lambda entry: entry.name)
 
@@ -211,7 +211,7 @@ def _walk(
     Links are followed unless they lead back to a parent folder.
     """
     above |= {os.path.realpath(folder)}
-    for entry in _entries(folder) if hidden else _visible_entries(folder):
+    for entry in _list_entries(folder) if hidden else _list_visible_entries(folder):
         if not entry.is_dir() or _is_hidden(entry):
             _check_link(entry)
             yield below, entry
@@ -235,7 +235,7 @@ def _unreadable_error(error: OSError) -> DataError:
     return DataError(f"Expected a readable {error.filename}: {error.strerror}. Check its permissions.")
 
 
-def _unpack(path: Path, info: zipfile.ZipInfo) -> bytes:
+def _unpack_member(path: Path, info: zipfile.ZipInfo) -> bytes:
     """Return a member of a zip, at most as long as listed; forked processes would share a ZipFile's position."""
     with path.open("rb") as file:
         file.seek(info.header_offset)

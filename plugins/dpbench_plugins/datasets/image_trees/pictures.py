@@ -151,7 +151,7 @@ def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Pa
     """
     got = {split: sum(file.split == split for file in files) for split in counts}
     if got != counts:
-        raise DataError(f"Expected {_count(counts)} images in {path}, got {_count(got)}. {advice}")
+        raise DataError(f"Expected {_write_counts(counts)} images in {path}, got {_write_counts(got)}. {advice}")
 
 
 def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
@@ -163,7 +163,7 @@ def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path
     for split, name in SPLIT_NAMES.items():
         found = {file.kind for file in files if file.split == split}
         faults = {"no image of": sorted(set(classes) - found), "the unknown": sorted(found - set(classes))}
-        got = "; ".join(f"{what} {_names(kinds)}" for what, kinds in faults.items() if kinds)
+        got = "; ".join(f"{what} {_write_names(kinds)}" for what, kinds in faults.items() if kinds)
         if got:
             raise DataError(
                 f"Expected {name} images in {path} in one folder for each of {len(classes):,} classes, got {got}. "
@@ -188,9 +188,9 @@ def _digest_line(file: ImageFile, facts: str) -> bytes:
     return f"{file.split}/{file.kind}/{file.file}\0{facts}\n".encode("utf-8", "surrogateescape")
 
 
-def _count(counts: Mapping[str, int]) -> str:
+def _write_counts(counts: Mapping[str, int]) -> str:
     return " and ".join(f"{count:,} {SPLIT_NAMES[split]}" for split, count in counts.items())
 
 
-def _names(kinds: Sequence[str]) -> str:
+def _write_names(kinds: Sequence[str]) -> str:
     return ", ".join(map(repr, kinds[:5])) + (f" and {len(kinds) - 5:,} more" if len(kinds) > 5 else "")

@@ -19,13 +19,13 @@ def parse_rows(content: bytes, delimiters: str, *, strict: bool = False) -> tupl
     """Parse a UTF-8 table; return its columns, named by the first line, and its rows, with None for missing cells.
 
     Args:
-        content: of the file.
-        delimiters: characters that may separate cells; the first that the first line has does, or else a comma.
+        content: the bytes of the file.
+        delimiters: characters that may separate cells: the first one found in the first line does, otherwise a comma.
         strict: whether quotes that do not match are refused.
 
     Raises:
         ValueError: the content is not UTF-8.
-        csv.Error: it is no table.
+        csv.Error: the content is not a table.
     """
     text = content.decode("utf-8-sig")
     first = text.partition("\n")[0]
@@ -70,11 +70,11 @@ def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table
     """Check that a table has exactly one line for each image and no other lines.
 
     Args:
-        listed: the names of the images that are there.
-        named: those in the table, a line each.
+        listed: the names of the existing images.
+        named: the names in the table, one per line.
         images: where the images are.
-        table: what the table is called in messages.
-        advice: one sentence.
+        table: the name of the table in messages.
+        advice: a sentence to end messages with.
 
     Raises:
         DataError: says how many are wrong, and the first of them.

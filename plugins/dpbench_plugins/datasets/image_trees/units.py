@@ -22,7 +22,7 @@ def add_units(
         splits: as `open_splits` makes them of these files.
         files: those of each split in its order.
         unit: the word for an owner.
-        owner: names whose an image is (the same name in both splits is the same owner), or None where nobody knows.
+        owner: returns the name of an image's owner, or None if unknown; equal names in both splits are the same owner.
     """
     train, test = ([owner(file) for file in files if file.split == name] for name in ("train", "test"))
     if None in train:

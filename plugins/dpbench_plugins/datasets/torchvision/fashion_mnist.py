@@ -83,7 +83,7 @@ class FashionMnist(Dataset):
         """
         contents = [self._content(path) for path in locate(self).paths]
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]
-        arrays = [_array(*each) for each in zip(contents, shapes, self.md5, strict=True)]
+        arrays = [_parse_idx(*each) for each in zip(contents, shapes, self.md5, strict=True)]
         train, test = (Split(published_records(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
         return Splits(train, test, digest_parts(*contents))
 
@@ -96,7 +96,7 @@ class FashionMnist(Dataset):
             raise DataError(f"Expected a complete file {path}: {error}. Download it again from {PAGE}.") from error
 
 
-def _array(content: bytes, shape: tuple[int, ...], name: str) -> np.ndarray:
+def _parse_idx(content: bytes, shape: tuple[int, ...], name: str) -> np.ndarray:
     """Read one idx file: two zero bytes, the type (8 is uint8), the number of axes, their sizes, then the values."""
     import numpy as np
 

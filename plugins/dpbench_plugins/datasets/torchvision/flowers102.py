@@ -88,7 +88,7 @@ class Flowers102(Dataset):
 
         jpg, *paths = locate(self).paths
         tables = [read_and_verify(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
-        labels, order = (_matlab(table, path) for table, path in zip(tables, paths, strict=True))
+        labels, order = (_parse_matlab(table, path) for table, path in zip(tables, paths, strict=True))
         train, val, test = (order[key].ravel().astype(int) for key in ("trnid", "valid", "tstid"))  # images, from 1
         if self.val == "train":
             train = np.concatenate([train, val])
@@ -102,7 +102,7 @@ class Flowers102(Dataset):
         )
 
 
-def _matlab(content: bytes, path: Path) -> Any:
+def _parse_matlab(content: bytes, path: Path) -> Any:
     from scipy.io import loadmat
 
     try:

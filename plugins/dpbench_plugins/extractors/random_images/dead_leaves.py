@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpbench_plugins.extractors.random_images.draws import Draws
-from dpbench_plugins.extractors.random_images.random_fields import power_law
+from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
 
 SMALLEST, LARGEST = 0.03, 1.0  # radii, as shares of the image's side
 LEAVES = 400  # dropped on an image; what none of them covers belongs to one more, behind all
@@ -40,7 +40,7 @@ class DeadLeaves:
         strength = draws.uniform(LEAVES + 1, high=0.5)
         which = draws.integers(LEAVES + 1, below=TEXTURES)
         exponents = draws.uniform(TEXTURES, low=0.5, high=3.5)
-        fields = power_law(draws, exponents, self.size).flatten(2)  # (n, textures, size * size)
+        fields = power_law_fields(draws, exponents, self.size).flatten(2)  # (n, textures, size * size)
         here = which.gather(1, leaf)  # (n, size * size)
         texture = fields.gather(1, here.unsqueeze(1)).squeeze(1) * strength.gather(1, leaf)
         painted = colours.gather(1, leaf.unsqueeze(2).expand(-1, -1, 3)) + 0.4 * texture.unsqueeze(2)
@@ -79,11 +79,11 @@ def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, si
     For a polygon these are its sides, for a disc the first is its circle and the others hold everywhere.
 
     Args:
-        centres: (n, leaves, 2) across and down, in sides of the image.
-        radii: (n, leaves), likewise.
+        centres: (n, leaves, 2), across and down, in units of the image's side.
+        radii: (n, leaves), in the same units.
         discs: (n, leaves), which leaves are discs.
-        angles: (n, leaves, 4), where the other ones have their corners on their circle, ascending.
-        size: of the image, in pixels.
+        angles: (n, leaves, 4), the ascending angles of the other leaves' corners on their circles.
+        size: the side of the image, in pixels.
     """
     places = (torch.arange(size, device=radii.device) + 0.5) / size
     x, y = ((places - centres[..., axis, None]) / radii[..., None] for axis in (0, 1))  # (n, leaves, size)

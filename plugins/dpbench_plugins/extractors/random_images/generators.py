@@ -21,7 +21,7 @@ GENERATORS: Mapping[str, Callable[[int, int], Generator]] = {
 }
 
 
-def generator(name: str, seed: int, size: int) -> Generator:
+def make_generator(name: str, seed: int, size: int) -> Generator:
     """Return generator `name` of images of size x size.
 
     Raises:

@@ -14,7 +14,7 @@ def frequencies(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return f[:, None].expand(size, size), f[None, :].expand(size, size)
 
 
-def power_law(draws: Draws, exponents: Tensor, size: int) -> Tensor:
+def power_law_fields(draws: Draws, exponents: Tensor, size: int) -> Tensor:
     """Return fields (n, m, size, size) of mean 0, deviation 1 and amplitudes 1 / f^exponent, for exponents (n, m)."""
     down, right = frequencies(size, exponents.device)
     radius = (down.square() + right.square()).sqrt()

@@ -62,8 +62,9 @@ class StatisticalImages:
 def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """Return the filters (m, side, side) of each octave of a steerable pyramid, and the squared low-pass rest (s, s).
 
-    All in the Fourier domain. An octave has `ORIENTATIONS` odd filters, the highest one a high-pass residual too; the
-    side halves with each, down to 32 pixels or so. All squared amplitudes add up to one (Simoncelli and Freeman 1995).
+    All are in the Fourier domain. Each octave has `ORIENTATIONS` odd filters, and the highest also has a high-pass
+    residual; the side halves with each octave, down to about 32 pixels. All squared amplitudes add up to one
+    (Simoncelli and Freeman 1995).
     """
     levels = []
     for octave in range(max(1, int(math.log2(size)) - 4)):
@@ -80,7 +81,7 @@ def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tens
 
 
 def _low_pass(radius: Tensor, octaves: int) -> Tensor:
-    """Return a filter: 0 for frequencies from `octaves` below the highest up, and 1 from an octave lower down."""
+    """Return a low-pass filter: 0 above `octaves` octaves below the highest frequency, 1 from another octave down."""
     octave = torch.log2(radius.clamp(min=1e-6) / 0.5)  # 0 at the highest frequency
     return torch.cos(math.pi / 2 * (octave + octaves + 1).clamp(0, 1))
 

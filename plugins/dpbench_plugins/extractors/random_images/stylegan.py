@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, pad
 
 from dpbench_plugins.extractors.random_images.draws import Draws
-from dpbench_plugins.extractors.random_images.random_fields import power_law
+from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
 
 CHANNELS = 32
 START = 4  # pixels of the constant that every generator grows from
@@ -25,12 +25,12 @@ BIAS = 0.2  # of channels, at most
 class StyleGANImages:
     """A style-based generator with new random weights for every image.
 
-    From a random constant of 4x4 each resolution has two layers, and adds its colours to those of the resolutions
-    before. A layer draws a wavelet for each channel (first and second derivatives in eight orientations, spots, and
-    their negatives), adds up what they see, weighted by random scales and styles, to one field of mean 0 and deviation
-    1, and gives each channel that field with a random sign, plus noise and a bias, through a ReLU. The noise is one map
-    for all resolutions: a 1/f field under a Laplacian envelope. In the end each colour gets a random mean and
-    deviation.
+    It starts from a random constant of 4x4. Each resolution has two layers, and adds its colours to those of the
+    previous resolutions. A layer draws a wavelet for each channel (first and second derivatives in eight orientations,
+    spots, and their negatives). The wavelets' responses, weighted by random scales and styles, are added up to one
+    field of mean 0 and deviation 1. Each channel is this field with a random sign, plus noise and a bias, through a
+    ReLU. The noise is the same map for all resolutions: a 1/f field under a Laplacian envelope. Finally, each colour
+    gets a random mean and deviation.
 
     Source: Baradad et al. 2021 (arXiv:2106.05963), section 3.3 and its "oriented" variant, with the ranges of its code,
     on StyleGAN2 (Karras et al. 2020). Differs: weights belong to one image, where theirs last for hundreds; 32
@@ -113,7 +113,7 @@ def _double_size(x: Tensor) -> Tensor:
 
 def _noise(draws: Draws, size: int) -> Tensor:
     """Return (n, 1, size, size) of deviation 1: a field of spectrum 1/f^a, a in (0.5, 1.5), under a random envelope."""
-    field = power_law(draws, draws.uniform(1, low=0.5, high=1.5), size)
+    field = power_law_fields(draws, draws.uniform(1, low=0.5, high=1.5), size)
     envelope = interpolate(draws.laplace(1, 4, 4), (size, size), mode="bicubic", align_corners=False)
     return _standardise(field * envelope)
 

@@ -30,7 +30,7 @@ class Encoder(nn.Module):
             self.projection = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, PROJECTED))
 
     def features(self, images: Tensor, pool: int = 1) -> Tensor:
-        """Return (n, width * pool * pool): means over pool x pool parts of the map; 1 is what the head reads."""
+        """Return (n, width * pool * pool): means over pool x pool parts of the map; the head reads those of pool 1."""
         return _means(self.norm(self.trunk(normalise(images))), pool)
 
     def stages(self, images: Tensor, pool: int = 1) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from dpbench import DpbenchError, SpecError
 from dpbench_plugins.extractors.random_images.draws import Draws
-from dpbench_plugins.extractors.random_images.generators import generator
+from dpbench_plugins.extractors.random_images.generators import make_generator
 from dpbench_plugins.extractors.randp.augment import augment_images
 from dpbench_plugins.extractors.randp.checkpoints import TrainingState, export, state_file
 from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, start_encoder
@@ -38,7 +38,7 @@ class Training:
         self.optimiser = torch.optim.SGD(
             self.encoder.parameters(), lr=recipe.rate(0), momentum=MOMENTUM, weight_decay=DECAY
         )
-        self._generate = generator(recipe.generator, recipe.seed, recipe.canvas)
+        self._generate = make_generator(recipe.generator, recipe.seed, recipe.canvas)
         self._keys = copy.deepcopy(self.encoder).requires_grad_(False) if recipe.loss == "moco" else None
         slots = torch.arange(recipe.queue if self._keys else 0, device=device)
         self._queue = normalize(Draws(recipe.seed, slots, purpose=3).normal(PROJECTED), dim=1)  # (k, projected)
@@ -132,8 +132,8 @@ def pretrain(training: Training, out: Path, resume: bool, report: Report, probe:
     saved = time.monotonic()
     while training.done < recipe.steps:
         if training.done % recipe.probe_every == 0:
-            _watch(training, report, probe)
-        loss = _step(training)
+            _report_probe(training, report, probe)
+        loss = _take_step(training)
         if not abs(loss) < float("inf"):
             raise DpbenchError(f"The loss of step {training.done} is {loss}. Set a smaller learning_rate.")
         report("loss", loss)
@@ -141,12 +141,12 @@ def pretrain(training: Training, out: Path, resume: bool, report: Report, probe:
         if time.monotonic() - saved >= SAVE_AFTER:
             training.state().save(kept)
             saved = time.monotonic()
-    _watch(training, report, probe)
+    _report_probe(training, report, probe)
     export(training.encoder.state_dict(), training.state(), out)
     kept.unlink()
 
 
-def _step(training: Training) -> float:
+def _take_step(training: Training) -> float:
     try:
         return float(training.step())
     except torch.OutOfMemoryError as error:
@@ -155,6 +155,6 @@ def _step(training: Training) -> float:
         ) from error
 
 
-def _watch(training: Training, report: Report, probe: Callable[[Features], float]) -> None:
+def _report_probe(training: Training, report: Report, probe: Callable[[Features], float]) -> None:
     if training.recipe.probe != "none":
         report("probe", probe(lambda images: training.encoder.features(images.to(training.device))))

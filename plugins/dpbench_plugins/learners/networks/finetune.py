@@ -134,7 +134,7 @@ class DPFineTune(Learner):
                 "to use."
             )
         tail = curator.task.tail().to(curator.task.device)
-        neck = Neck.of(pooled_features(tail, public.x), require_setting(self.k))
+        neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._head(curator, tail, neck, generator))
         if self.parameters == "head":
             return predictor(network)
@@ -162,7 +162,7 @@ class DPFineTune(Learner):
         from dpbench_plugins.learners.networks.optimisers import Momentum
         from dpbench_plugins.learners.networks.tail import TailGradients
 
-        gradients = TailGradients.of(network, self.parameters, self.rank, self.chunk_size, generator)
+        gradients = TailGradients.for_parameters(network, self.parameters, self.rank, self.chunk_size, generator)
         expected = self.sample_rate * curator.task.size
         noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
         optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)

@@ -116,7 +116,7 @@ class Gradients:
             self.layout.network(torch.empty(1, *example_shape, device="meta"))
         free = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else CPU_BYTES
         # Gradients, and the copy without rows that are not finite; activations and their gradients.
-        return max(1, free // (2 * 4 * self.layout.size + 2 * self.views.number * kept))
+        return max(1, free // (2 * 4 * self.layout.size + 2 * self.views.views_per_image * kept))
 
     @cached_property
     def _convolutions(self) -> dict[str, str]:

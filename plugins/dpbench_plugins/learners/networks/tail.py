@@ -23,7 +23,7 @@ from torch.func import functional_call
 from torch.nn.functional import conv2d, cross_entropy, linear, normalize, pad, unfold
 
 from dpbench import Chunk, Joined, Predict, RowFn, SpecError
-from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.spectrum import compute_spectrum
 
 BATCH = 256  # examples predicted at once
 WHITENING = 0.3  # thrift's
@@ -40,9 +40,9 @@ class Neck:
     offset: Tensor  # (k,)
 
     @classmethod
-    def of(cls, public: Tensor, k: int) -> Neck:
+    def from_features(cls, public: Tensor, k: int) -> Neck:
         """Return the map on the leading components of public features (m, d), half whitened as `thrift` has them."""
-        spectral = spectrum(public)
+        spectral = compute_spectrum(public)
         most = min(spectral.examples - 1, len(spectral.centre))
         if k > most:
             raise SpecError(
@@ -122,7 +122,9 @@ class TailGradients:
     length: int  # of the chunks that the network sees
 
     @classmethod
-    def of(cls, network: TunedNetwork, which: str, rank: int, length: int, generator: torch.Generator) -> TailGradients:
+    def for_parameters(
+        cls, network: TunedNetwork, which: str, rank: int, length: int, generator: torch.Generator
+    ) -> TailGradients:
         """Return the gradients of the parameters that `which` names; `lora` adds adapters to the network in place.
 
         Chunks of fewer rows than `length` are filled up with zeros. Convolutions of another length may round otherwise,
@@ -193,7 +195,7 @@ class LayerCalls:
         return lambda layer, given, gave: self._seen.append((name, layer, given[0].detach(), gave))
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:
-        """Return each trained tensor's gradients (c, ...) in its units, which the smaller factor takes on."""
+        """Return each trained tensor's gradients (c, ...) in its units, to which the smaller factor is scaled."""
         outer = torch.autograd.grad(loss, [gave for *_, gave in self._seen])
         found = {}
         for (name, layer, given, _), gradient in zip(self._seen, outer, strict=True):
@@ -249,7 +251,7 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
         SpecError: the tail has no such parameters.
     """
     if which == "lora":
-        _adapt(tail, rank, generator)
+        _add_adapters(tail, rank, generator)
     layers = {name: layer for name, layer in tail.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear)}
     *_, last = ("", *layers)
     kept: Mapping[str, Callable[[str, str], bool]] = {
@@ -269,7 +271,7 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
     return chosen
 
 
-def _adapt(tail: nn.Module, rank: int, generator: torch.Generator) -> None:
+def _add_adapters(tail: nn.Module, rank: int, generator: torch.Generator) -> None:
     """Put adapters beside 1x1 convolutions and linear layers, their first factors drawn with variance 1 / fan-in."""
     for name, layer in list(tail.named_modules()):
         if not isinstance(layer, nn.Conv2d | nn.Linear) or (narrow := _narrow_layers(layer, rank)) is None:

@@ -1,4 +1,4 @@
-"""Distributions of theorems, as datasets of features: the target is known, the error is on fresh draws."""
+"""Distributions of theorems, as datasets of features: the target is known, and errors are measured on fresh draws."""
 
 from __future__ import annotations
 

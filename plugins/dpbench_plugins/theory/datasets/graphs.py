@@ -20,9 +20,9 @@ CITATION = "Hu, Pinto, Sanyal, Yang, Semi-private learning via low dimensional s
 class Disjunction(Synthetic):
     """An example is a random graph on the k literals (yes) or on the d - k other variables (no).
 
-    Hu et al.'s definition 4: each edge with chance p, a variable is active unless it is isolated. Literals stand at
-    random places. As printed a graph may have no edge at all, and x = 0 then has both labels, so that no disjunction
-    is accurate: such graphs are drawn again here.
+    This is Hu et al.'s definition 4: each edge exists with chance p, and a variable is active unless it is isolated.
+    The literals are at random places. In the definition as printed, a graph may have no edge at all; x = 0 then has
+    both labels, so no disjunction is accurate. Such graphs are drawn again here.
     """
 
     name = "theory-disjunction"
@@ -77,11 +77,11 @@ def _graphs(n: int, vertices: int, p: float, stream: np.random.Generator) -> np.
 
 @dataclass(frozen=True)
 class Blocks(Synthetic):
-    """One active variable of `blocks`, the first with weight 1 - 2 alpha, the others alike; a fair coin labels each.
+    """One of `blocks` variables is active, the first with weight 1 - 2 alpha; each has the label of a fair coin.
 
-    The error of a set of blocks is the weight of the wrong ones. Independent private coins at epsilon are wrong on
-    block z with chance E[sigmoid(-epsilon N_z)], N_z of n w_z examples: the rate of theorem 1, n of the order of
-    Z / (2 alpha epsilon) log(1 / alpha), is that of learning Z - 1 light blocks.
+    The error of a labelling is the weight of the wrongly labelled blocks. Independent private coins at epsilon are
+    wrong on block z with chance E[sigmoid(-epsilon N_z)], where N_z has mean n w_z. The rate of theorem 1, n of the
+    order of Z / (2 alpha epsilon) log(1 / alpha), is that of learning the Z - 1 light blocks.
     """
 
     name = "theory-blocks"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class GaussianMixture(Synthetic):
     """Two Gaussians with means y mu and covariance theta w w^T + sigma^2 I, mu and w orthogonal unit vectors.
 
-    PILLAR's example 1, up to the norms: corollary 6 needs |x| to be about 1, and norms follow standard deviations, so
-    that sigma is at most 1 / (4 sqrt(d)), the default. The separator is mu, and not w, which the example writes: mu
-    and w are orthogonal, so w tells nothing about the label. Second moments are mu mu^T + theta w w^T + sigma^2 I, so
-    xi_1 = 0 for theta < 1, and the best error is Phi(-1 / sigma).
+    This is PILLAR's example 1, except for the norms: corollary 6 needs |x| to be about 1, so sigma must be at most 1 /
+    (4 sqrt(d)), which is the default. The separator is mu and not w, as the example says: mu and w are orthogonal, so w
+    contains no information on the label. Second moments are mu mu^T + theta w w^T + sigma^2 I, so xi_1 = 0 for theta <
+    1, and the best error is Phi(-1 / sigma).
     """
 
     name = "theory-gmm"
@@ -50,14 +50,14 @@ class GaussianMixture(Synthetic):
 
 @dataclass(frozen=True)
 class LowRank(Synthetic):
-    """Low rank with a margin: a share `tau` of the energy is in d - k uninformative directions, the rest in k.
+    """Low rank with a margin: k directions have the energy, except a share `tau` in the d - k uninformative others.
 
     z is normal with variance (1 - tau) / k in k directions and tau / (d - k) in the others, given that <w*, z> is at
     least `margin` of its standard deviations away from 0; its sign is the label. w* = sqrt(1 - s^2) e_1 + s e_(k+1), so
-    its xi_k is 1 - sqrt(1 - s^2), where a head direction has more variance than a tail direction; where it has less,
-    xi_k is near 1 and the assumption fails. x = z / |z|, turned at random; |z| is near 1, so the margin of definition 3
-    is near `margin` times the deviation of <w*, z>. (A margin of the first coordinate alone, with this w*, would leave
-    the labels those of e_1: xi would be 0 whatever s.)
+    its xi_k is 1 - sqrt(1 - s^2) if a head direction has more variance than a tail direction. Otherwise xi_k is near 1
+    and the assumption fails. x = z / |z|, turned at random; |z| is near 1, so the margin of definition 3 is near
+    `margin` times the deviation of <w*, z>. (If only the first coordinate had a margin, e_1 would give the same labels
+    as this w*, and xi would be 0 for any s.)
     """
 
     name = "theory-lowrank"

@@ -1,4 +1,4 @@
-"""Classes of small VC dimension at an unknown position: the value of public points to Alon et al."""
+"""Classes of small VC dimension at an unknown position, which show the value of public points to Alon et al."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Thresholds(Synthetic):
-    """A threshold on the line, x uniform on an unknown window [a, 2a] with a = 2^-u, u uniform on [0, 60].
+    """A threshold on the line; x is uniform on an unknown window [a, 2a] with a = 2^-u and u uniform on [0, 60].
 
-    The label is x >= t, t uniform on the middle share `middle` of the window. A net that knows nothing of the window
-    fails: of a thousand thresholds that lie evenly in [0, 1], most draws of the window hold none. The window is wide
-    beside its place, so that 32-bit numbers resolve it to 1e-7.
+    The label is x >= t, with t uniform on the middle share `middle` of the window. A grid that does not depend on the
+    window fails: most windows contain none of a thousand thresholds spread evenly over [0, 1]. The window is as wide as
+    its distance from 0, so 32-bit numbers resolve it to 1e-7.
     """
 
     name = "theory-thresholds"
@@ -46,9 +46,9 @@ class Thresholds(Synthetic):
 
 @dataclass(frozen=True)
 class Cloud(Synthetic):
-    """A round Gaussian at an unknown place of the plane, and a target around its centre.
+    """A round Gaussian at an unknown position in the plane, and a target around its centre.
 
-    The centre is uniform on [-1, 1]^2, the standard deviation `spread`.
+    The centre is uniform on [-1, 1]^2; the standard deviation is `spread`.
     """
 
     citation = "after Alon, Bassily, Moran, Limits of Private Learning, 2019"
@@ -73,7 +73,7 @@ class Cloud(Synthetic):
 
 @dataclass(frozen=True)
 class HalfPlane(Cloud):
-    """A line through the centre of a round Gaussian at an unknown place, at an unknown angle: both classes are even."""
+    """A line at an unknown angle through the centre of a round Gaussian at an unknown position."""
 
     name = "theory-halfspace2d"
 
@@ -88,9 +88,9 @@ class HalfPlane(Cloud):
 
 @dataclass(frozen=True)
 class Rectangles(Cloud):
-    """An axis-aligned rectangle around the centre of a round Gaussian at an unknown place; half of the mass is inside.
+    """An axis-aligned rectangle around the centre of a round Gaussian at an unknown position, with half of the mass.
 
-    The share of x within the rectangle's sides is uniform on [0.6, 0.85], that of y one half of its inverse.
+    The share of x between the rectangle's sides is uniform on [0.6, 0.85]; the share of y is 0.5 divided by it.
     """
 
     name = "theory-rectangles"

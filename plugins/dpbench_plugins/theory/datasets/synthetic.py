@@ -25,12 +25,12 @@ STREAM = 0x7E08
 class Synthetic(Dataset):
     """A random distribution with a random target.
 
-    `n` training and `m` public examples beside them (those of a run come out of both, by --public-fraction), and `test`
-    fresh draws on which the error of a hypothesis is measured: its standard error is at most 1 / (2 sqrt(test)).
-    Labels are the target's. A share `noise` of those of training is turned: 1 - accuracy is the chance to disagree with
-    the target, and the excess error is that times 1 - 2 noise. With `seed` left out, every seed of a run draws a
-    distribution and examples of its own, so that the mean over seeds is the mean over samples that a theorem speaks of;
-    with a number, all see the same.
+    It has `n` training examples, `m` public examples beside them (--public-fraction adds a share of the training
+    examples) and `test` fresh draws, on which the error of a hypothesis is measured; its standard error is at most 1 /
+    (2 sqrt(test)). Labels are those of the target. A share `noise` of the training labels is flipped: 1 - accuracy is
+    the chance of disagreement with the target, and the excess error is this chance times 1 - 2 noise. Without `seed`,
+    each seed of a run draws its own distribution and examples, so the mean over seeds is the mean over samples in a
+    theorem; with a number, all seeds share them.
     """
 
     classes = ("no", "yes")
@@ -48,7 +48,7 @@ class Synthetic(Dataset):
         return self if self.seed is not None else dataclasses.replace(self, seed=seed)
 
     def load(self) -> Splits:
-        """Draw the target, then train, public and test from streams of their own."""
+        """Draw the target, then the training, public and test examples, each from a stream of its own."""
         import numpy as np
 
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -1,7 +1,7 @@
-"""Hypothesis classes on public points: one representative for each labelling that the class gives them.
+"""Hypothesis classes on public points: one representative for each labelling of the points by the class.
 
-A private example lies in a cell between public points, and representatives are constant there, so a class either has
-cells and a public table of who says yes where, or, for half-planes and stumps, says yes row by row.
+A private example lies in a cell between public points, on which representatives are constant. So a class has either
+cells with a public table of each representative's answers or, for half-planes and stumps, a function of rows.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Stumps(HypothesisClass):
 
 
 class Rectangles(HypothesisClass):
-    """Axis-aligned rectangles in the plane: each pattern by the tightest rectangle, of one to four public points."""
+    """Axis-aligned rectangles in the plane: each pattern by its tightest rectangle, spanned by one to four points."""
 
     dimension, vc, points = 2, 4, 20
 

@@ -1,6 +1,6 @@
-"""Disjunctions by the component graph: public data joins variables, private labels tell which are literals.
+"""Disjunctions by the component graph: public data connects variables, and private labels show which are literals.
 
-And without public data, for comparison: one noisy count a variable.
+For comparison, a learner without public data: one noisy count per variable.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComponentGraph(Learner):
-    """Hu, Pinto, Sanyal, Yang 2023, theorem 1: a union of components of the public graph, by private coins.
+    """Hu, Pinto, Sanyal, Yang 2023, theorem 1: private coins choose a union of components of the public graph.
 
-    x in {0, 1}^d (a feature above 1/2 is active), the label an OR of literals, and no example has both literals and
-    other active variables. Variables that are active together in a public example are joined; then a disjunction is a
-    union of the Z components. Theorem 1: m = O(log(2 d^2 / beta) / -log(1 - p)) unlabelled examples find all
-    components, p the least chance of an edge, and n = O((Z + polylog) / (alpha epsilon)) labelled ones the union.
+    Examples x are in {0, 1}^d (a feature above 1/2 is active), the label is an OR of literals, and no example has both
+    active literals and other active variables. Variables that are active together in a public example are connected; a
+    disjunction is then a union of the Z components. Theorem 1: m = O(log(2 d^2 / beta) / -log(1 - p)) unlabelled
+    examples find all components, where p is the least chance of an edge, and n = O((Z + polylog) / (alpha epsilon))
+    labelled examples find the union.
 
-    A private example stands for the component of its first active variable; one without any for none. The number of
-    errors of a union is a sum over components, so the exponential mechanism over all 2^Z unions is Z independent coins:
-    component z is in with chance 1 / (1 + exp(-epsilon (yes_z - no_z))): exact, in O(Z). A coin that no example touches
-    is fair, as it is in the mechanism over unions.
+    A private example counts for the component of its first active variable, or for none if no variable is active. The
+    number of errors of a union is a sum over components, so the exponential mechanism over all 2^Z unions is exactly Z
+    independent coins, in time O(Z): component z is included with chance 1 / (1 + exp(-epsilon (yes_z - no_z))). A coin
+    that no example touches is fair, as it is in the mechanism over unions.
 
-    Privacy (add or remove one): epsilon-DP. The graph is public. An example touches one coin, whose log-odds move by
-    epsilon at most: parallel composition (`Curator.noisy_choices`). Covered: the coins, and the union of them.
-    Not covered: examples of several components are counted by the first alone.
+    Privacy (add or remove one): epsilon-DP. The graph is public. An example affects one coin, whose log-odds move by
+    epsilon at most: parallel composition (`Curator.noisy_choices`). Covered: the coins and their union. Not covered:
+    examples of several components are counted by the first alone.
 
-    Differs from the paper: exp(epsilon q / 2), which it prints, is for replacing an example; adding or removing one
-    moves losses in one direction, so the 2 goes. That the union has k literals is not enforced, as in the paper. All
-    2^Z unions are searched: in its theorem 2, where Z = 2, the "two hypotheses" are four.
+    Differs from the paper: its exp(epsilon q / 2) is for replacing an example; adding or removing an example moves
+    losses in one direction only, so the 2 is not needed. As in the paper, the union need not have k literals. All 2^Z
+    unions are searched; in the paper's theorem 2, where Z = 2, these are four and not two hypotheses.
     """
 
     name = "component-graph"
@@ -49,13 +50,13 @@ class ComponentGraph(Learner):
         return "theory-disjunction:n=1500,m=300,test=400,d=30,k=12"
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
-        """Plan one coin a component; there are at most as many components as variables."""
+        """Plan one coin per component; there are at most as many components as variables."""
         check_two_classes(task, self.name)
         check_public(task, self.name)
-        return [Choice("components", candidates=2, parts=_variables(task))]
+        return [Choice("components", candidates=2, parts=_count_variables(task))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Join variables by public examples, then toss a coin a component."""
+        """Connect variables by public examples, then toss a coin per component."""
         import torch
 
         component = connect_variables(active_variables(public.x))  # (d,)
@@ -75,13 +76,15 @@ class ComponentGraph(Learner):
 class LiteralCounts(Learner):
     """Disjunctions without public data: the control for the value of the graph in `component-graph`.
 
-    Each variable is counted, once for each example in which it is active, up where the label is yes and down where it
-    is no; a literal is what has a noisy count above 0, as no example of label no has one active. Noise has standard
-    deviation sigma sqrt(d) on each of d counts, so that all are right from about n = 2 sigma sqrt(2 d log d) / a
-    examples, a the chance that a variable is active: sqrt(d) where the component graph pays Z, its components.
+    Each example in which a variable is active adds 1 to the variable's count if the label is yes, and subtracts 1 if it
+    is no. Variables with a noisy count above 0 are taken as literals, because a literal is never active in an example
+    with label no. The noise on each of d counts has standard deviation sigma sqrt(d), so all counts are right from
+    about n = 2 sigma sqrt(2 d log d) / a examples, where a is the chance that a variable is active. This grows with
+    sqrt(d), and the cost of the component graph with its Z components.
 
-    Privacy (add or remove one): (epsilon, delta). One Gaussian release; a row has at most d entries of 1 or -1, a norm
-    of sqrt(d), to which it is clipped. Covered: the counts, and the disjunction. Not covered: nothing is read besides.
+    Privacy (add or remove one): (epsilon, delta). One Gaussian release; a row has at most d entries of 1 or -1, so its
+    norm is at most sqrt(d), to which it is clipped. Covered: the counts and the disjunction. Not covered: nothing; the
+    learner reads nothing else.
     """
 
     name = "literal-counts"
@@ -99,15 +102,17 @@ class LiteralCounts(Learner):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Count the literals, and keep those whose noisy count is above 0."""
 
-        def signed(chunk: Chunk) -> Tensor:
+        def signed_rows(chunk: Chunk) -> Tensor:
             return active_variables(chunk.x) * (2 * chunk.y - 1).float().unsqueeze(1)
 
-        counts = curator.noisy_sum(signed, release="counts", clip=math.sqrt(_variables(curator.task)))  # (d,)
+        counts = curator.noisy_sum(
+            signed_rows, release="counts", clip=math.sqrt(_count_variables(curator.task))
+        )  # (d,)
         literal = counts > 0
         return lambda x: score_yes_or_no((active_variables(x) & literal).any(1).float() - 0.5)
 
 
-def _variables(task: Task) -> int:
+def _count_variables(task: Task) -> int:
     return math.prod(task.example_shape)
 
 
@@ -117,7 +122,7 @@ def active_variables(x: Tensor) -> Tensor:
 
 
 def connect_variables(on: Tensor) -> Tensor:
-    """Return the component of each variable, (d,) int64 counted from 0: variables on in one row are joined."""
+    """Return the component of each variable, (d,) int64 from 0: variables that are active in one row are connected."""
     import numpy as np
     import torch
     from scipy.sparse import csr_matrix

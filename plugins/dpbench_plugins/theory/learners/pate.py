@@ -36,23 +36,23 @@ SHARD = 20  # examples a teacher has
 class Pate(Learner):
     """Private aggregation of teacher ensembles: GNMax (Papernot et al. 2018), and its confident form.
 
-    Each of `shards` disjoint parts of the private data trains a teacher: nearest class mean, in the space of the `k`
-    leading public principal components, whitened. Teachers label `queries` public examples; per example, the class with
-    the largest noisy number of votes is its label; the student is the nearest class mean of examples so labelled. With
-    `threshold` > 0, a share of the teachers, an example is labelled only where its largest number of votes, with noise
-    of its own, reaches it.
+    Each of `shards` disjoint parts of the private data trains a teacher: a nearest-class-mean classifier in the space
+    of the `k` leading public principal components, whitened. The teachers label `queries` public examples: each example
+    gets the class with the largest noisy number of votes. The student is a nearest-class-mean classifier of the
+    labelled examples. With `threshold` > 0, a share of the teachers, an example is labelled only if its largest number
+    of votes reaches this share; that number has noise of its own.
 
-    Privacy (add or remove one). An example is in one shard, by its content and not its place, so it moves one teacher,
-    and that one's vote on each of m queries: at most sqrt(2) each, sqrt(2 m) together, one Gaussian release; the
-    largest counts move by at most 1 each, sqrt(m) together. The student is post-processing.
-    Covered: epsilon before any vote is seen. Not covered: the smaller epsilon that follows from how clear the votes
-    were (theorem 6 of 2018) is a function of private votes, and never stated.
+    Privacy (add or remove one). An example is in one shard, which depends on its content and not on its position, so it
+    changes one teacher, and this teacher's vote on each of m queries. Votes move by at most sqrt(2) per query and
+    sqrt(2 m) together, in one Gaussian release; the largest counts move by at most 1 per query and sqrt(m) together.
+    The student is post-processing. Covered: epsilon before any vote is seen. Not covered: the smaller epsilon that
+    follows from clear votes (theorem 6 of 2018) is a function of private votes, and is never stated.
 
     Differs from the papers: all queries are one release, and not one query at a time; teachers are nearest means
-    instead of networks, since shards are small. The noise of a count is sqrt(2 m) sigma(epsilon), which must stay below
-    the gap between classes, and that grows with the number of teachers: so shards of 20 examples, and
-    `queries` = (gap / sigma)^2 / 2 with a gap of 0.15 of the teachers, are what `auto` takes. With one example a
-    teacher this is private nearest neighbours, and m C counts in place of the k C numbers of `class-means`.
+    instead of networks, since shards are small. The noise of a count is sqrt(2 m) sigma(epsilon). It must stay below
+    the gap between classes, which grows with the number of teachers. So `auto` takes shards of 20 examples, and
+    `queries` = (gap / sigma)^2 / 2 for a gap of 0.15 of the teachers. With one example per teacher, this is private
+    nearest neighbours, with m C counts in place of the k C numbers of `class-means`.
     """
 
     name = "pate"
@@ -72,7 +72,7 @@ class Pate(Learner):
         return {"shards": shards, "queries": max(1, fewest, int(min(gap**2 / 2, task.public)))}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan one release of all votes, after one of the largest counts if there is a threshold."""
+        """Plan one release of all votes and, if there is a threshold, one of the largest counts before it."""
         shards, queries = require_setting(self.shards), require_setting(self.queries)
         if not task.public:
             raise SpecError(f"Learner {self.name!r} needs public examples to vote on. Add --public-fraction.")
@@ -110,7 +110,7 @@ class Pate(Learner):
         return lambda x: score_by_distance(whiten(x), *centres)
 
     def _whitening(self, public: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the map of rows to the leading public directions, each divided by its deviation, of unit norm."""
+        """Return the map of rows to the leading public directions, whitened and scaled to unit norm."""
         units = unit_norm(public).double()
         k, mean = min(self.k, max(1, len(units) - 1), units.shape[1]), units.mean(0)
         found = PrincipalComponents.of(units - mean, len(units))

@@ -39,21 +39,23 @@ FAITHFUL = 1000  # examples up to which n^2 steps are affordable
 class PillarTheory(Learner):
     """PILLAR, algorithms 1 and 2 (Pinto, Hu, Yang, Sanyal 2023), on two classes.
 
-    Theorem 1. Let some unit w* have y <w*, x> >= gamma |x| almost surely, and |A_k^T w*| >= 1 - xi, A_k the top k
-    eigenvectors of E[x x^T] with gap Delta to the next. With m = O(log(2 / beta) / (gamma Delta)^2) unlabelled public
-    and n = O~(sqrt(k) / (alpha epsilon zeta)) private examples, zeta = gamma (1 - xi - gamma / 10), the error is at
-    most alpha with chance 1 - beta. Its proof also needs the n = O~(k / alpha) of learning k-dimensional halfspaces.
+    Theorem 1. Let some unit w* have y <w*, x> >= gamma |x| almost surely, and |A_k^T w*| >= 1 - xi, where A_k are the
+    top k eigenvectors of E[x x^T], with gap Delta to the next. With m = O(log(2 / beta) / (gamma Delta)^2) unlabelled
+    public and n = O~(sqrt(k) / (alpha epsilon zeta)) private examples, where zeta = gamma (1 - xi - gamma / 10), the
+    error is at most alpha with chance 1 - beta. Its proof also needs the n = O~(k / alpha) of learning k-dimensional
+    halfspaces.
 
-    Rows are shrunk to norm 1 and projected on the top `k` eigenvectors of the public second moment (k = 0: not at all).
-    `repeats` = ceil(log(1 / beta)) times, `steps` gradient steps on the hinge loss max(0, 1 - y <w, z> / zeta), or with
-    `loss=ramp` on min(1, hinge) (theorem 3 of Hu et al., whose PCA is centred: `center`), from 0 and within the unit
-    ball; their mean is a candidate. The exponential mechanism picks the one of least clamped loss.
+    Rows are shrunk to norm 1 and projected on the top `k` eigenvectors of the public second moment (k = 0: no
+    projection). The learner descends `repeats` = ceil(log(1 / beta)) times: it takes `steps` gradient steps, from 0 and
+    within the unit ball, on the hinge loss max(0, 1 - y <w, z> / zeta) or, with `loss=ramp`, on min(1, hinge) (theorem
+    3 of Hu et al., whose PCA is centred: `center`). The mean iterate is a candidate. The exponential mechanism picks
+    the candidate with the least clamped loss.
 
-    Privacy (add or remove one). Projections see public data alone. A row's gradient is at most rho / zeta long, to
-    which it is clipped, rho = 1, or with `radius=public` the 0.99 quantile of the public |z|: Gaussian releases, and a
-    choice by losses in [0, 1], composed by the ledger under one sigma.
-    Covered: gradients, the choice, everything that follows from them. Not covered: a k, margin or xi that somebody set
-    after a look at private rows.
+    Privacy (add or remove one). Projections read public data only. A row's gradient is clipped to rho / zeta, which it
+    can only exceed if |z| exceeds rho; rho is 1 or, with `radius=public`, the 0.99 quantile of the public |z|. There
+    are Gaussian releases, and a choice by losses in [0, 1], composed by the ledger under one sigma. Covered: gradients,
+    the choice, and everything that follows from them. Not covered: a k, margin or xi that somebody set after looking at
+    private rows.
 
     Differs from the paper:
 
@@ -71,8 +73,8 @@ class PillarTheory(Learner):
     - Steps are on all examples (`mode=tight`): the same sensitivity, and noise sqrt(steps) sigma for the whole in place
       of n^2 amplified steps. The start is 0 and not random, the mean of the iterates is taken, not the last.
 
-    A measured finding: noise in w changes the score of a unit row by N(0, sigma^2) in any dimension, so that descent
-    without projection does not pay sqrt(d) at a fixed margin. What projecting gains is the energy it throws away.
+    A measured finding: noise in w changes the score of a unit row by N(0, sigma^2) in any dimension, so descent without
+    projection does not pay sqrt(d) at a fixed margin. The gain of projecting is the energy that it removes.
     """
 
     name = "pillar-theory"
@@ -99,7 +101,7 @@ class PillarTheory(Learner):
 
     @property
     def zeta(self) -> float:
-        """The margin that is left after projecting."""
+        """The margin that remains after the projection."""
         return self.margin * (1 - self.xi - 0.1 * self.margin)
 
     @property
@@ -135,7 +137,7 @@ class PillarTheory(Learner):
         return [gradients, pick] if self.repeats > 1 else [gradients]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Project, descend, pick."""
+        """Project the rows, descend, and pick a candidate."""
         import torch
 
         basis, shift = self._projection(public.x.flatten(1), generator)  # (k, d), (k,)
@@ -149,7 +151,7 @@ class PillarTheory(Learner):
         rho = max(1e-6, float(bound))
         mapped = curator.map(project)
         heads = torch.stack([self._descend(mapped, rho, generator) for _ in range(self.repeats)])  # (R, k)
-        chosen = self._pick(mapped, heads, rho) if self.repeats > 1 else 0
+        chosen = self._pick_head(mapped, heads, rho) if self.repeats > 1 else 0
         head = heads[chosen]
         return lambda x: score_yes_or_no(project(x) @ head)
 
@@ -189,7 +191,7 @@ class PillarTheory(Learner):
         rate = 2 * records / (length * math.sqrt(steps))
         head, total = torch.zeros(k), torch.zeros(k)
         for _ in range(steps):
-            slope = self._slope(curator, head, clip)
+            slope = self._hinge_gradient(curator, head, clip)
             if more:
                 slope = slope + more * clip * torch.randn(k, generator=generator)
             head = head - rate * slope
@@ -197,7 +199,7 @@ class PillarTheory(Learner):
             total += head
         return total / steps
 
-    def _slope(self, curator: Curator, head: Tensor, clip: float) -> Tensor:
+    def _hinge_gradient(self, curator: Curator, head: Tensor, clip: float) -> Tensor:
         zeta, ramp = self.zeta, self.loss == "ramp"
 
         def rows(chunk: Chunk) -> RankOne:
@@ -209,7 +211,7 @@ class PillarTheory(Learner):
         slope: Tensor = curator.noisy_sum(rows, release="gradient", clip=clip)  # (1, k)
         return slope[0]
 
-    def _pick(self, curator: Curator, heads: Tensor, rho: float) -> int:
+    def _pick_head(self, curator: Curator, heads: Tensor, rho: float) -> int:
         zeta, most = self.zeta, 1 if self.loss == "ramp" else 1 + rho / self.zeta
 
         def losses(chunk: Chunk) -> Tensor:
@@ -221,15 +223,15 @@ class PillarTheory(Learner):
 
 @dataclass(frozen=True)
 class RandomTheory(PillarTheory):
-    """The control of section 3.3 of PILLAR: `pillar-theory` on a random projection in place of public components.
+    """The control of PILLAR's section 3.3: `pillar-theory` with a random projection in place of public components.
 
-    Johnson and Lindenstrauss: a map with entries N(0, 1 / k), drawn without a look at any data, moves <w*, x> by about
-    1 / sqrt(k), so that a margin gamma wants k of the order of 1 / gamma^2, and n of the order of sqrt(k) / (alpha
-    epsilon gamma) = 1 / (alpha epsilon gamma^2) (Nguyen et al. 2020). It throws directions away, but neither their
+    Johnson and Lindenstrauss: a map with entries N(0, 1 / k), drawn without reading any data, moves <w*, x> by about 1
+    / sqrt(k). A margin gamma therefore needs k of the order of 1 / gamma^2, and n of the order of sqrt(k) / (alpha
+    epsilon gamma) = 1 / (alpha epsilon gamma^2) (Nguyen et al. 2020). The map removes directions, but neither their
     energy nor the noise that they bring.
 
-    Privacy: that of `pillar-theory`, where the projection is a function of a public seed. Covered and not covered: as
-    there.
+    Privacy: that of `pillar-theory`, with a projection that is a function of a public seed. Covered and not covered: as
+    for `pillar-theory`.
     """
 
     name = "jl-theory"

@@ -1,4 +1,4 @@
-"""Semi-private learning of a class of finite VC dimension: public points make it finite, private labels choose."""
+"""Semi-private learning of a class of finite VC dimension: public points make it finite, and private labels choose."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ PROVING: Mapping[str, str] = {
 class SemiPrivateLearner(Learner):
     """A_SSPP (Alon, Bassily, Moran 2019, algorithm 1): the exponential mechanism over patterns on public points.
 
-    Each way in which the class labels the distinct public points has one representative; the one with the fewest
-    private errors is chosen, with noise. Theorem 3.1: for VC dimension v, error alpha above the best, chance 1 - beta,
-    m = O((v log(1 / alpha) + log(1 / beta)) / alpha) unlabelled public and n = O((v log(1 / alpha) + log(1 / beta))
-    max(1 / alpha^2, 1 / (epsilon alpha))) private examples are enough, in a realisable case 1 / (epsilon alpha).
-    Theorem 4.1: for thresholds on the line, which no private learner learns alone, m = Omega(1 / alpha) is needed.
+    Each labelling of the distinct public points by the class has one representative; the learner chooses the one with
+    the fewest private errors, with noise. Theorem 3.1: for VC dimension v, error alpha above the best and chance 1 -
+    beta, m = O((v log(1 / alpha) + log(1 / beta)) / alpha) unlabelled public and n = O((v log(1 / alpha) + log(1 /
+    beta)) max(1 / alpha^2, 1 / (epsilon alpha))) private examples are enough, and in the realisable case the maximum is
+    1 / (epsilon alpha). Theorem 4.1: thresholds on the line, which no private learner can learn without public data,
+    need m = Omega(1 / alpha).
 
     Privacy (add or remove one): epsilon-DP. Representatives are a function of public points (lemma 3.2), and a row's
-    loss by each is 0 or 1. Covered: the choice, and what it predicts. Not covered: a class that somebody chose after a
-    look at private rows.
+    loss by each is 0 or 1. Covered: the choice and its predictions. Not covered: a class that somebody chose after
+    looking at private rows.
 
-    Differs from the paper: the score's factor 1 / 2 is for replacing a row and goes. Any representative of a pattern
-    would do: cuts lie half way between public points. `rectangles` uses the first 20 public points and `halfplanes` the
-    first 60, for m^4 / 24 and m^2 patterns. `stumps`, one feature against a threshold or the opposite, have some
-    patterns twice, with the weight of two.
+    Differs from the paper: the score's factor 1 / 2 is for replacing a row, and is not needed here. Any representative
+    of a pattern would do; here, cuts lie halfway between public points. `rectangles` uses the first 20 public points
+    and `halfplanes` the first 60, for m^4 / 24 and m^2 patterns. `stumps`, one feature against a threshold or the
+    opposite, have some patterns twice, which doubles their weight.
     """
 
     name = "sspp"
@@ -55,7 +56,7 @@ class SemiPrivateLearner(Learner):
     )
 
     def made_for(self) -> str:
-        """Name a distribution of the class."""
+        """Return a distribution for the class."""
         return PROVING[self.hypotheses]
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:

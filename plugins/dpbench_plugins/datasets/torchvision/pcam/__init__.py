@@ -27,7 +27,7 @@ class Pcam(Dataset):
 
     `fraction` keeps that share of the training split (PILLAR: 0.125): the patches whose row numbers, or ids, have the
     smallest SHA-256, so that smaller fractions lie within larger ones and no random generator can move them. The digest
-    covers all labels, the files' names and sizes, and the bytes of 256 patches a split; it is that of the whole data
+    covers all labels, the files' names and sizes, and the bytes of 256 patches a split; it covers the whole data,
     whatever the fraction.
 
     Neighbouring datasets differ by one patch: the guarantee is per patch, not per slide or patient, of whom there are
@@ -50,7 +50,7 @@ class Pcam(Dataset):
 
     def source(self) -> Source:
         """Return where the published files come from, and where they or Kaggle's are kept."""
-        downloads = hdf5.downloads(self._published)
+        downloads = hdf5.list_downloads(self._published)
         homes = [tuple(file.path for file in downloads), *(kaggle.HOMES if self.val == "leave-out" else ())]
         size = sum(file.size for file in downloads)
         return Source(homes=homes, page=hdf5.PAGE, size=size, downloads=downloads, requires=("h5py",))

@@ -42,7 +42,7 @@ class Patch:
 
         for path, size in zip(self.paths, self.sizes, strict=True):
             if row < size:
-                return Image.fromarray(_read(path, "x", row))
+                return Image.fromarray(_read_rows(path, "x", row))
             row -= size
         raise IndexError(row)
 
@@ -55,7 +55,7 @@ class PublishedSplit:
     labels: np.ndarray  # (n,) int64
 
 
-def downloads(splits: Sequence[str]) -> list[Download]:
+def list_downloads(splits: Sequence[str]) -> list[Download]:
     """Return the two files of each of these splits."""
     return [
         Download(
@@ -76,7 +76,7 @@ def open_published_split(images: Path, labels: Path, size: int) -> PublishedSpli
     Raises:
         DataError: a file is damaged, has other keys or another number of images or labels, or h5py is not installed.
     """
-    (x, pixel), (y, label) = _shape(images, "x"), _shape(labels, "y")
+    (x, pixel), (y, label) = _read_shape(images, "x"), _read_shape(labels, "y")
     if x[0] != y[0]:
         raise DataError(
             f"Expected one label an image, got {x[0]:,} images in {images} and {y[0]:,} labels in {labels}. Download "
@@ -90,7 +90,7 @@ def open_published_split(images: Path, labels: Path, size: int) -> PublishedSpli
             raise DataError(
                 f"Expected uint8 {shape} as {key!r} in {path}, got {got[1]} {got[0]}. Download it again from {PAGE}."
             )
-    values: np.ndarray = _read(labels, "y", ...)
+    values: np.ndarray = _read_rows(labels, "y", ...)
     if odd := sorted(set(values.reshape(-1).tolist()) - {0, 1}):
         raise DataError(f"Expected labels 0 and 1 in {labels}, got {odd[0]}. Download it again from {PAGE}.")
     return PublishedSplit(images, values.reshape(-1).astype("int64"))
@@ -101,14 +101,14 @@ def join_published_splits(training: Sequence[PublishedSplit], test: PublishedSpl
     import numpy as np
 
     labels = np.concatenate([part.labels for part in training])
-    kept = smallest_hashes(len(labels), round(fraction * len(labels)))
+    kept = rows_with_smallest_hashes(len(labels), round(fraction * len(labels)))
     reader = Patch(tuple(part.images for part in training), tuple(len(part.labels) for part in training))
     digest = digest_parts(*(piece for part in (*training, test) for piece in _identify_split(part)))
     whole = Split(Records(range(len(test.labels)), Patch((test.images,), (len(test.labels),))), test.labels)
     return Splits(Split(Records(kept.tolist(), reader), labels[kept]), whole, digest)
 
 
-def smallest_hashes(size: int, kept: int) -> np.ndarray:
+def rows_with_smallest_hashes(size: int, kept: int) -> np.ndarray:
     """Return the `kept` row numbers with the smallest SHA-256, in ascending order."""
     import numpy as np
 
@@ -118,15 +118,15 @@ def smallest_hashes(size: int, kept: int) -> np.ndarray:
     return np.array(sorted(order[: max(1, kept)]), dtype=np.int64)
 
 
-def _shape(path: Path, key: str) -> tuple[tuple[int, ...], str]:
+def _read_shape(path: Path, key: str) -> tuple[tuple[int, ...], str]:
     """Return the shape and type of a dataset in an HDF5 file."""
-    shape, dtype = _read(path, key)
+    shape, dtype = _read_rows(path, key)
     if not shape:
         raise DataError(f"Expected an array as {key!r} in {path}, got a single {dtype}. Download it again from {PAGE}.")
     return shape, dtype
 
 
-def _read(path: Path, key: str, rows: Any = None) -> Any:
+def _read_rows(path: Path, key: str, rows: Any = None) -> Any:
     """Return some rows of a dataset in an HDF5 file, or its shape and type."""
     try:
         import h5py
@@ -145,5 +145,5 @@ def _read(path: Path, key: str, rows: Any = None) -> Any:
 def _identify_split(part: PublishedSplit) -> tuple[bytes, bytes, bytes]:
     """Return the identity of a published split: its labels, the size of its file and the bytes of 256 images."""
     spaced = range(0, len(part.labels), max(1, len(part.labels) // SAMPLED))
-    sampled = b"".join(_read(part.images, "x", row).tobytes() for row in spaced)
+    sampled = b"".join(_read_rows(part.images, "x", row).tobytes() for row in spaced)
     return part.labels.tobytes(), str(part.images.stat().st_size).encode(), sampled

@@ -40,19 +40,21 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
             do not name each other.
     """
     listed, rows = list_images(images, LAYOUT), _read_lines(table)
-    check_names([_id(file) for file in listed], [row["id"] for row in rows], images, table_name(table, TABLE), ADVICE)
+    check_names(
+        [_patch_id(file) for file in listed], [row["id"] for row in rows], images, table_name(table, TABLE), ADVICE
+    )
     labels = {row["id"]: int(row["label"]) for row in rows}
     if len(listed) > COUNT:
         raise DataError(f"Expected at most {COUNT:,} images in {images}, got {len(listed):,}. {ADVICE}")
 
     def place(file: ImageFile) -> ImageFile:
         return file._replace(
-            kind=CLASSES[labels[_id(file)]], split="test" if is_in_test_split(_bytes(file)) else "train"
+            kind=CLASSES[labels[_patch_id(file)]], split="test" if is_in_test_split(_patch_id_bytes(file)) else "train"
         )
 
     files = sorted(map(place, listed))
     digest = fingerprint(files)
-    kept = [file for file in files if file.split == "test" or hash_number(_bytes(file)) < fraction * 2**256]
+    kept = [file for file in files if file.split == "test" or hash_number(_patch_id_bytes(file)) < fraction * 2**256]
     splits = open_splits(kept, CLASSES, "RGB", digest, ADVICE)
     said = (
         f"{len(files):,} of the {COUNT:,} labelled images of Kaggle's {ARCHIVE}, digest {digest[:12]}; no split is "
@@ -73,9 +75,9 @@ def _read_lines(table: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _id(file: ImageFile) -> str:
+def _patch_id(file: ImageFile) -> str:
     return file.file.removesuffix(".tif")
 
 
-def _bytes(file: ImageFile) -> bytes:
-    return _id(file).encode("utf-8", "surrogateescape")
+def _patch_id_bytes(file: ImageFile) -> bytes:
+    return _patch_id(file).encode("utf-8", "surrogateescape")

@@ -178,7 +178,7 @@ def _graph_key(extractor: Extractor, images: Tensor) -> str:
 
 
 def _open_graph(graph: bytes) -> Network:
-    """Return the map that a graph computes, on one thread per call, because extraction runs one thread per batch."""
+    """Return the map that a graph computes, with one thread per call, because extraction runs a thread per batch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

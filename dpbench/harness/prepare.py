@@ -104,7 +104,7 @@ class PreparedRun:
         If a dataset draws examples for each seed, call this on the run that `prepare_seed` returns.
         """
         loaded, roles, privacy = self.loaded, self.roles, self.privacy
-        randomness = Randomness.of(privacy.rng, seed, self.identity)
+        randomness = Randomness.for_fit(privacy.rng, seed, self.identity)
         memo = partial(loaded.memo.features, self.spec.data_key)
         return FitInput(
             self.learner, loaded.who, roles.private, roles.task, self.public, privacy.releases, privacy.sigma,

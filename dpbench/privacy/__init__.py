@@ -36,7 +36,7 @@ claim                                                    where                  
 no more answers than planned, spent before rows are read core.ledger_curator, core.plan test_curator, test_binding
 noise, sample rates and ledger follow plan and sigma     binding                        test_binding, test_run
 no attribute that a learner holds leads to private rows  curator                        test_curator
-plans, questions and forms of nobody else count          core.closed                    test_binding, test_plan
+only dpbench's plans, questions and forms count          core.closed                    test_binding, test_plan
 a malformed plan or budget is refused                    core.plan                      test_plan
 a chunk is a copy of its rows, wiped after use           core.rows, core.chunk          test_curator
 the gradient of a head needs no guard: it keeps nothing  core.head                      test_curator, test_binding
@@ -74,7 +74,7 @@ sigma reaches the budget from below                      core.accounting.account
 a remembered sigma is believed only if it passes         core.accounting.calibration    test_calibration
 accountants that contradict each other refuse a run      core.accounting.crosscheck     test_accountant
 an audit sees sums of published randomness alone         core.witness                   test_audit
-what no line of the closed table names is not believed   mechanisms.table               test_binding
+what the closed table does not name is not believed      mechanisms.table               test_binding
 an audit asks every question again over unexpected rows  mechanisms.replay              test_audit, test_votes
 ======================================================== ============================== ==============================
 """

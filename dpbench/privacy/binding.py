@@ -38,11 +38,11 @@ def bind(
 
     Args:
         rows: the private split, or public stand-ins for it.
-        task: what is public about them; its size divides nothing here, a learner may divide by it.
+        task: the public facts about the rows; learners may divide by its size, which divides nothing here.
         plan: as calibrated; it is checked again.
         sigma: the base noise multiplier that was calibrated for the plan.
         randomness: the streams of this fit.
-        witness: an audit's, which learns the sums before noise.
+        witness: an audit's witness, which observes the sums before noise.
 
     Raises:
         PrivacyError: a sigma that is negative or not finite, or a witness beside secure randomness.

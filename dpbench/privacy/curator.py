@@ -49,7 +49,7 @@ class Curator(Answerer):
         Args:
             rows: maps a `Chunk` to one contribution per row: a tensor (c, ...), `Joined`, `RankOne`, `Scaled`,
                 `Residual` or `Blocks`. Row i may read row i of the chunk, `seeds[i]` and public values, nothing else.
-                It is called on no rows first (c = 0), which gives the shape and the grid of the answer.
+                It is first called on an empty chunk (c = 0), which gives the shape and the grid of the answer.
             release: the name of a planned release with steps left; a step is spent before any private row is read.
             clip: L2 bound on one example's contribution; for `Blocks`, one bound per block.
             chunk_size: maximum rows per chunk; it affects memory only, never the distribution of the answer.
@@ -61,8 +61,8 @@ class Curator(Answerer):
         Raises:
             NotPlanned: the release is not in the plan, or all its steps are spent.
             SpecError: the clip or the chunk size is invalid, or there is not one clip per block.
-            NotPerExample: a row changes when it is evaluated beside other rows, or among fewer; or the contributions
-                of a chunk differ in form, shape or scale from those of no rows.
+            NotPerExample: a row changes when it is evaluated beside other rows, or among fewer; or the contributions of
+                a chunk differ in form, shape or scale from those of an empty chunk.
             NotPure: `rows` changed an object that it reaches, or reaches one that cannot be compared (an iterator).
             ComponentFailed: `rows` failed. The error names type and line only, as its text may hold private values.
         """
@@ -137,20 +137,20 @@ class Curator(Answerer):
 
         Args:
             teacher: maps a shard and the queries to labels, (m,) int64; one outside [0, classes) is no vote. It may fit
-                whatever it likes on the shard, remembers nothing, and draws from nothing but what it makes itself, say
-                a generator seeded by `shard.seeds`. Gradients are off around it.
+                anything on the shard. It must remember nothing, and draw only from generators that it makes itself,
+                such as one seeded by `shard.seeds`. Gradients are off around it.
             queries: public examples (m, *query_shape).
             release: a planned `Release` of sample rate 1, with steps left. Noise has std sigma[release] * sqrt(2 m).
-            shards: how many, at most one per private example.
+            shards: the number of shards, at most one per private example.
             confident: another such release. A query is answered if its largest count, with noise of std
-                sigma[confident] * sqrt(m), reaches `threshold`; the others are rows of NaN. With a answered the noise
-                of the counts has std sigma[release] * sqrt(2 a).
-            threshold: in votes; with `confident` alone.
+                sigma[confident] * sqrt(m), reaches `threshold`; the other rows are NaN. If a queries are answered, the
+                noise of the counts has std sigma[release] * sqrt(2 a).
+            threshold: the threshold in votes, only with `confident`.
 
         Raises:
             NotPlanned: a release is not in the plan, or all its steps are spent.
-            SpecError: a number of shards or queries that cannot be, labels of another shape or kind, or mapped rows,
-                whose last bits may follow their place: a teacher maps its own shard.
+            SpecError: an impossible number of shards or queries, labels of another shape or type, or mapped rows, whose
+                last bits may depend on their position: a teacher maps its own shard.
             NotPerExample: the teacher answers differently over the same shard.
             NotPure, ComponentFailed: as `noisy_sum` does, of the teacher.
         """
@@ -164,7 +164,7 @@ class Curator(Answerer):
 
         `transform` maps (c, *example_shape) float32 to (c, *new_shape), each row independently and using public values
         only: neighbouring datasets stay neighbouring, so the transform costs no privacy. Use `exact_linear` for matrix
-        products: a library's may round a row otherwise where it stands elsewhere in a chunk, which epsilon does not
+        products: a library's product may round a row differently at another position in a chunk, which epsilon does not
         cover. The transform is applied once, so that a projection makes every later step cheaper. Mapped rows are kept
         in 8 bits, each with a scale of its own (`Chunk.rows`): a quarter of the memory, and integers to add up.
 

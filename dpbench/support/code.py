@@ -129,7 +129,6 @@ def _short_digest(digest: hashlib._Hash) -> str:
 
 
 def _package_modules(package: str, folder: Path) -> dict[str, Path]:
-    """Return the modules of a package, by name."""
     found = {}
     for file in sorted(folder.rglob("*.py")):
         parts = file.relative_to(folder).with_suffix("").parts

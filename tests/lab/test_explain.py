@@ -18,7 +18,7 @@ from torch import Tensor
 from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
-from dpbench_lab.explain.chart import figure, list_stairs
+from dpbench_lab.explain.chart import draw_figure, list_stairs
 from dpbench_lab.explain.command import _show
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Signal
 from dpbench_lab.explain.ladder import _max_dimensions, explain_learners
@@ -78,7 +78,7 @@ def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
     assert learner.private.mean + sum(steps) + learner.rest.mean == pytest.approx(found.score.mean)
     _show(found, [], Console())
     assert "balanced accuracy in percent" in capsys.readouterr().out
-    assert figure(found).axes[0].get_xlabel() == "balanced accuracy (%)"
+    assert draw_figure(found).axes[0].get_xlabel() == "balanced accuracy (%)"
 
 
 def test_files_from_before_scores_had_a_metric_are_read(explained: Explanation) -> None:

@@ -148,7 +148,6 @@ def _read_record(file: Path) -> StoreRecord | None:
 
 
 def _list_other_datasets_files(dataset: Dataset, folder: Path) -> set[str]:
-    """Return the files in the records of other datasets."""
     own = _dataset_path(dataset, folder, "json")
     records = [_read_record(file) for file in own.parent.glob("*.json") if file != own]
     return {path for kept in records if kept for path in kept.paths}

@@ -29,7 +29,7 @@ def render_score_table(results: Sequence[Result], metric: Metric) -> str:
                 single.model_copy(update={"spec": single.spec.model_copy(update={"epsilon": step})}) for step in steps
             ]
     heads = ["data", "learner", *["aims at"] * aims]
-    return epsilon_table(shown, metric, heads, lambda result: (_title(result), f"`{result.spec.learner.name}`",
+    return epsilon_table(shown, metric, heads, lambda result: (_write_title(result), f"`{result.spec.learner.name}`",
                                                                   *[_metric_words(result)] * aims))  # fmt: skip
 
 
@@ -61,14 +61,14 @@ def _group_rows(results: Sequence[Result]) -> Iterator[tuple[RowKey, Mapping[flo
     """Yield the results of each row by epsilon, in the order of `TITLES`."""
     found: dict[RowKey, dict[float, Result]] = {}
     for result in results:
-        found.setdefault((_title(result), result.spec.learner.name, _metric_words(result)), {})[result.spec.epsilon] = (
-            result
-        )
+        found.setdefault((_write_title(result), result.spec.learner.name, _metric_words(result)), {})[
+            result.spec.epsilon
+        ] = result
     order = list(TITLES.values())
     yield from sorted(found.items(), key=lambda row: (order.index(row[0][0].partition(",")[0]), *row[0]))
 
 
-def _title(result: Result) -> str:
+def _write_title(result: Result) -> str:
     return TITLES[result.spec.dataset.name] + (", 20 to 1" if result.spec.imbalance else "")
 
 

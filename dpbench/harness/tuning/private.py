@@ -80,7 +80,7 @@ def run_private_search(
     best: tuple[float, Winner] | None = None
     for run in range(1, draw_run_count(Repeats(search.repeats, search.shape), chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
-        randomness = Randomness.of(privacy.rng, seed, identity, run)
+        randomness = Randomness.for_fit(privacy.rng, seed, identity, run)
         try:
             tuned = settle_learner(spaces.set_options(learner, setting), who, roles.task, budget)
             fitted = fit_once(

@@ -1,9 +1,9 @@
 """dpbench's own row function: the gradient of a linear head, which most learners ask for at every step.
 
-A plugin's row function may remember the rows that it saw. So the guard reads all that the function reaches around
-every call, and calls it on no rows first, because its form may change from step to step. The functions defined here
-keep nothing but public tensors, and the shape and grid of their sums follow from these tensors, the clip and the width
-of a row: they need neither check.
+A plugin's row function may remember the rows that it saw. So the guard reads everything that the function reaches
+around every call, and first calls it on an empty chunk, because its form may change from step to step. The functions
+defined here keep nothing but public tensors, and the shape and grid of their sums follow from these tensors, the clip
+and the width of a row: they need neither check.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ class LedgerCurator:
     argues. So all answers together have the (epsilon, delta) that the accountant states for the plan and sigma, under
     add-or-remove-one neighbours.
     Not covered: a learner that pries this object out of closures, or asks from several threads; timing; the size n,
-    public by declaration; that a run ends with a refusal, which may follow from a row and has no noise.
+    which is public by declaration; the fact that a run ends with a refusal, which may follow from a row and has no
+    noise.
     """
 
     rows: PrivateRows

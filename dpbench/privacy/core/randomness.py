@@ -3,7 +3,7 @@
 `research` derives every draw from what the fit is (its `identity`: the spec as settled, plan and sigma, the digests of
 the data, versions), a seed that results publish, the release, the step and the purpose. So a run repeats to the last
 bit, while two learners, two budgets, two datasets or two seeds share nothing: subtracting their answers takes no noise
-away. But whoever knows the seed knows the noise, and a model that is released together with its seed has no guarantee.
+away. But whoever knows the seed knows the noise, so a model released together with its seed has no guarantee.
 
 `secure` takes everything that the guarantee rests on from the operating system's cryptographic generator: samples
 directly, noise through `dpbench.privacy.core.discrete`, row seeds as hashes of a number that it draws for each
@@ -94,7 +94,7 @@ class Randomness:
     _last: dict[str, int] = field(default_factory=dict, repr=False)  # release -> the last step that was given draws
 
     @classmethod
-    def of(cls, kind: Kind, seed: int, identity: str, run: int | None = None) -> Randomness:
+    def for_fit(cls, kind: Kind, seed: int, identity: str, run: int | None = None) -> Randomness:
         """Return the randomness of the fit of a seed, or of run number `run` if the seed makes several runs."""
         if kind == "secure":
             return cls.secure(seed, quiet=run is not None)

@@ -159,9 +159,10 @@ class PrivateRows:
 
         Row seeds come from `base`; None, for a function that reads none, makes them all 0.
 
-        A chunk is a copy: nothing done to it reaches the data. The buffer is overwritten by the next chunk, and wiped
-        where that is shorter and after the last, so a chunk kept beyond its row function holds no private row, and the
-        memory around a chunk none of another. Labels and seeds are wiped as soon as they are used.
+        A chunk is a copy: nothing done to it reaches the data. The next chunk overwrites the buffer, whose rest is
+        wiped if that chunk is shorter; after the last chunk the whole buffer is wiped. So a chunk kept beyond its row
+        function holds no private row, and the memory around a chunk holds no row of another chunk. Labels and seeds are
+        wiped as soon as they are used.
         """
         size = min(limit or self.count_rows_per_chunk(CHUNK_BYTES), len(self))
         with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:

@@ -2,12 +2,12 @@
 
 Sensitivity (add or remove one): a row of the sample moves the integer sum of a block by at most its clip
 (`forms.contributions`, `exact.sums`), whatever the other rows are; divided by their clips, b blocks move by at most
-sqrt(b) together. Shape and grid of a sum are those of no rows, so that no private row has a part in them.
+sqrt(b) together. Shape and grid of a sum are those of an empty chunk's sum, so that no private row influences them.
 
 Assumption: what row i contributes depends, to the last bit, on row i, its seed and public values alone. dpbench's own
 row functions (`core.head`) and `exact_linear` are built so; others are checked by samples (`purity.spotchecks`, which
-tolerates what rounding may do). A library's float product may round a row otherwise in a chunk of another length: then
-removing a row may also move the last bits of others, some 1e-7 of a clip, which epsilon does not cover.
+tolerates what rounding may do). A library's float product may round a row differently in a chunk of another length:
+then removing a row may also move the last bits of others, some 1e-7 of a clip, which epsilon does not cover.
 
 Units: where rows have units (`rows.Units`), these are sampled, and a unit contributes the mean of its rows' clipped
 contributions. Row i of a unit with m rows is clipped to clip / m and weighed by at most 1 / m, both rounded down, and
@@ -174,12 +174,12 @@ def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
     """Return a function that returns the shares of a sample's next `count` rows, chunk by chunk."""
     place = 0
 
-    def following(count: int) -> Tensor | None:
+    def read_next(count: int) -> Tensor | None:
         nonlocal place
         place += count
         return None if shares is None else shares[place - count : place]
 
-    return following
+    return read_next
 
 
 def count_rows_at_once(rows: PrivateRows, scores: int) -> int:

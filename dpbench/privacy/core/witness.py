@@ -24,9 +24,9 @@ EXCESS = 2.0**20  # what a canary would contribute if nobody clipped it, in clip
 class Canaries:
     """An audit's own private examples, placed after the private rows: the i-th contributes on coordinate i alone.
 
-    Coordinates are further ones of each answer, which no learner sees: noise is drawn for them after the answer's own,
-    from the same stream, so that answers are those of a run without an audit. A canary asks for `EXCESS` times the clip
-    and is weighed down to it as every row is.
+    Canaries use additional coordinates of each answer, which no learner sees. Noise is drawn for them after the
+    answer's own, from the same stream, so that answers are those of a run without an audit. A canary asks for `EXCESS`
+    times the clip and is weighed down to it as every row is.
 
     Sensitivity: each moves the sum of a block by at most its clip, as a row does.
     """

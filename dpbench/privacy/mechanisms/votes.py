@@ -17,10 +17,10 @@ Sensitivity, under adding or removing one example:
   noise multiplier sigma, as a release of one step and rate 1 is accounted for.
 - Which queries are answered follows from a noisy answer already given; the a of them have sensitivity sqrt(2 a).
 
-Covered: the epsilon of plan and sigma, whatever the teachers say. Not covered: a data-dependent epsilon, as of votes
-that agree, is itself a function of private data and is never stated; how long teachers take, and one that fails.
-A curator whose rows are mapped is refused: a library's product rounds a row by its place in a chunk, and one bit more
-or less deals a row to another shard. Teachers map their own shard.
+Covered: the epsilon of plan and sigma, whatever the teachers say. Not covered: a data-dependent epsilon, such as that
+of votes that agree, which is itself a function of private data and is never stated; how long teachers take; a teacher
+that fails. A curator whose rows are mapped is refused: a library's product may round a row by its position in a chunk,
+and a single changed bit deals a row to another shard. Teachers map their own shard.
 """
 
 from __future__ import annotations

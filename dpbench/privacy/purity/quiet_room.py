@@ -1,18 +1,18 @@
 """A quiet room: code that runs in it may open nothing, start nothing and print nothing.
 
 Whatever leaves a row function past its return value has no noise: a file, the environment, a socket, a program, a C
-library, a printed loss. Python's audit events tell of most of these before they happen, and of them the first ends the
-fit, even if the plugin catches the error. Output is withheld instead (`outlets`): code of others prints and warns.
+library, a printed loss. Python's audit events announce most of these before they happen, and the first such event ends
+the fit, even if the plugin catches the error. Output is withheld instead (`outlets`), because third-party code prints
+and warns.
 
 Covered, in the thread that is in the room: files and folders, the environment, sockets, programs, `ctypes`, memory
 maps, locks on files, `torch.save`, `os.write`, threads that it starts, `atexit`, `input`, tracing; what `sys.stdout`,
-`sys.stderr`, the descriptors 1 and 2, `warnings` and `logging` are given. Imports are let pass, with what a module does
-when it is first imported, and what a few libraries do for themselves (`INTERNAL_MODULES`).
-Not covered: what audit events do not tell of: sockets that are open already, files that code in C opens by itself
-(OpenCV, HDF5, Arrow, traces of torch's profiler), text that code in C leaves in a buffer of its own, memory that is
-written by its address (`ctypes.memmove`), what an extension module keeps in C, threads that run already, and how long
-it takes; and that something was withheld at all, which is told once a process. With DPBENCH_DEBUG set output is let
-through.
+`sys.stderr`, the descriptors 1 and 2, `warnings` and `logging` are given. Imports are allowed, including what a module
+does when it is first imported, and so is what a few libraries do for themselves (`INTERNAL_MODULES`). Not covered: what
+audit events do not tell of: sockets that are open already, files that code in C opens by itself (OpenCV, HDF5, Arrow,
+traces of torch's profiler), text that code in C leaves in a buffer of its own, memory that is written by its address
+(`ctypes.memmove`), what an extension module keeps in C, threads that run already, and how long it takes; and that
+something was withheld at all, which is told once a process. With DPBENCH_DEBUG set output is let through.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class QuietRoom:
         """Refuse an event that leaves something behind.
 
         Raises:
-            NotPure: says what was used; no argument of the event, which may be a private value.
+            NotPure: names what was used, without arguments of the event, which may be private values.
         """
         said = USES.get(event) or USES.get(event.partition(".")[0])
         if said is None or self._is_allowed(event, details):

@@ -91,22 +91,22 @@ def _show(found: Advice, folder: Path, console: Console) -> None:
         soft_wrap=True, markup=False,
     )  # fmt: skip
     console.print("Expected accuracy in percent (90% interval), default settings:")
-    console.print(_table(found))
+    console.print(_make_table(found))
     for line in _remarks(found):
         console.print(line, soft_wrap=True, markup=False)
 
 
-def _table(found: Advice) -> Table:
+def _make_table(found: Advice) -> Table:
     table = Table("learner", *(f"ε {epsilon.epsilon:g}" for epsilon in found.at), box=None)
     learners = found.at[-1].forecasts
     for learner in sorted(learners, key=lambda name: -learners[name].mean):
-        table.add_row(learner, *(_cell(epsilon.forecasts[learner]) for epsilon in found.at))
+        table.add_row(learner, *(_write_forecast(epsilon.forecasts[learner]) for epsilon in found.at))
     if found.alone is not None:
         table.add_row("public labels only", *(f"{100 * found.alone:.1f}" for _ in found.at))
     return table
 
 
-def _cell(forecast: Forecast) -> str:
+def _write_forecast(forecast: Forecast) -> str:
     return f"{100 * forecast.mean:.1f} ({100 * forecast.low:.0f}–{100 * forecast.high:.0f})"
 
 

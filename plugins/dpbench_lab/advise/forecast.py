@@ -1,10 +1,10 @@
 """Forecasts for new data from the boards: a rehearsal, plus each learner's mean distance from it.
 
 A rehearsal is `class-means` with settings chosen by five-fold cross-validation on labelled public images, under the
-noise of the private run: what `dpbench tune` does. Boards have such a record each. In logits, a learner's accuracy is
-predicted as the rehearsal's plus that learner's mean distance from the rehearsals on the boards. Where there are no
-public labels, the prediction is the mean accuracy on the boards with a similar number of private images times epsilon
-per class. Either way every dataset of the boards counts the same, however many boards it has.
+noise of the private run: what `dpbench tune` does. Each board has such a record. In logits, a learner's accuracy is
+predicted as the rehearsal's plus that learner's mean distance from the rehearsals on the boards. Without public labels,
+the prediction is the mean accuracy on the boards with a similar number of private images times epsilon per class.
+Either way every dataset of the boards counts the same, however many boards it has.
 
 Half the width of an interval is the 90% quantile of the errors that these predictions make on the boards when the
 dataset that they predict is left out: `tests/lab/advice.py` repeats all of it for each dataset, intervals included.
@@ -82,20 +82,20 @@ class Forecaster:
 
     def predict(self, asked: Question, learner: str) -> Forecast:
         """Return a learner's expected accuracy at its defaults."""
-        center = self.center(asked, learner)
-        return Forecast(*(_accuracy(center + shift) for shift in (0.0, -self.margin, self.margin)))
+        center = self.expected_logit(asked, learner)
+        return Forecast(*(_from_logit(center + shift) for shift in (0.0, -self.margin, self.margin)))
 
     def pick(self, asked: Question, among: Collection[str] = LEARNERS) -> str:
         """Return the learner with the best expected accuracy."""
-        return max(sorted(among), key=lambda learner: self.center(asked, learner))
+        return max(sorted(among), key=lambda learner: self.expected_logit(asked, learner))
 
-    def center(self, asked: Question, learner: str) -> float:
+    def expected_logit(self, asked: Question, learner: str) -> float:
         """Return the expected accuracy of a learner, as a logit."""
         known = [record for record in self._usable_boards if learner in record.accuracy]
         counts = Counter(record.dataset for record in known)
         weights = np.array([self._similarity(record, asked) / counts[record.dataset] for record in known])
-        scores = np.array([_logit(record.accuracy[learner]) - self._start_logit(record) for record in known])
-        start = 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(asked))
+        scores = np.array([_to_logit(record.accuracy[learner]) - self._start_logit(record) for record in known])
+        start = 0.0 if self.basis == "numbers" else _to_logit(_rehearsal_accuracy(asked))
         return start + float(np.average(scores, weights=weights))
 
     @cached_property
@@ -103,7 +103,7 @@ class Forecaster:
         """Half the width of an interval, in logits: the 90% quantile of the errors on datasets that were left out."""
         errors, weights = [], []
         for learner, record, center, share in self._leave_datasets_out():
-            errors.append(abs(_logit(record.accuracy[learner]) - center))
+            errors.append(abs(_to_logit(record.accuracy[learner]) - center))
             weights.append(share)
         order = np.argsort(errors)
         reached = np.cumsum(np.array(weights)[order]) / sum(weights)
@@ -127,14 +127,14 @@ class Forecaster:
             others, boards = self.leave_out(dataset), self.list_boards(dataset)
             for board in boards:
                 for learner in sorted(board.accuracy):
-                    yield learner, board, others.center(public_facts(board), learner), 1 / len(boards)
+                    yield learner, board, others.expected_logit(public_facts(board), learner), 1 / len(boards)
 
     @cached_property
     def _usable_boards(self) -> list[BoardRecord]:
         return [board for board in self.boards if self.basis == "numbers" or board.rehearsal is not None]
 
     def _start_logit(self, record: BoardRecord) -> float:
-        return 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(public_facts(record)))
+        return 0.0 if self.basis == "numbers" else _to_logit(_rehearsal_accuracy(public_facts(record)))
 
     def _similarity(self, record: BoardRecord, asked: Question) -> float:
         if self.basis == "rehearsal":
@@ -164,10 +164,10 @@ def _rehearsal_accuracy(asked: Question) -> float:
     return asked.rehearsal
 
 
-def _logit(accuracy: float) -> float:
+def _to_logit(accuracy: float) -> float:
     kept = min(max(accuracy, _SMALLEST), 1 - _SMALLEST)
     return math.log(kept / (1 - kept))
 
 
-def _accuracy(logit: float) -> float:
+def _from_logit(logit: float) -> float:
     return 1 / (1 + math.exp(-logit))

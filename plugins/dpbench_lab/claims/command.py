@@ -51,7 +51,6 @@ def claims(
 
 
 def _select_claims(papers: Sequence[Paper], key: str | None, dataset: str | None) -> list[Paper]:
-    """Return the papers and claims that were asked for."""
     if key is not None and key not in {paper.key for paper in papers}:
         raise SpecError(unknown_name("paper", key, [paper.key for paper in papers], "the catalogue"))
     known = {claim.dataset for paper in papers for claim in paper.claims}
@@ -97,7 +96,8 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
             score = claim.accuracy if claim.accuracy is not None else claim.auc
             table.add_row(
                 paper.key, claim.id, Text(claim.dataset), "" if score is None else f"{score:g}", f"{claim.epsilon:f}",
-                _short(row.pld), _short(row.rdp), row.judgement + (f": {', '.join(row.missing)}" * bool(row.missing)),
+                _write_number(row.pld), _write_number(row.rdp),
+                row.judgement + (f": {', '.join(row.missing)}" * bool(row.missing)),
             )  # fmt: skip
     console = Console()
     width = None if console.is_terminal else 400  # a pipe has no width that a cell would be cut to
@@ -128,5 +128,5 @@ def _count_words(count: int, word: str) -> str:
     return f"{count} {word}{'s' * (count != 1)}"
 
 
-def _short(value: float | None) -> str:
+def _write_number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"

@@ -69,7 +69,7 @@ class ClaimRow:
         return [(", ".join(fields), place) for place, fields in found.items()]
 
 
-def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def _render_files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page; it has no rows if the leaderboard has no catalogue."""
     folder = site.root / "claims"
     papers = read_catalogue(folder) if folder.is_dir() else ()
@@ -85,12 +85,12 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     }
     values = {
         "rows": rows, "papers": papers, "counts": [(judgement, counts[judgement]) for judgement in JUDGEMENTS],
-        "filters": FILTERS, "choices": choices, "charts": charts(rows, site.families),
+        "filters": FILTERS, "choices": choices, "charts": make_charts(rows, site.families),
     }  # fmt: skip
     yield "claims.html", renderer.page("claims", "claims.html", "claims", values)
 
 
-def charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> list[Chart]:
+def make_charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> list[Chart]:
     """Return charts of accuracy against epsilon, for each dataset and kind of public data that a board has too."""
     groups: dict[tuple[str, PublicData], list[ClaimRow]] = defaultdict(list)
     for row in rows:
@@ -100,7 +100,7 @@ def charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> 
     for (dataset, public), group in sorted(groups.items()):
         ours = {name: points for name, points in _board_accuracies(families, dataset, public).items() if points}
         if ours and len(group) >= MIN_CLAIMS:
-            found.append(_chart(dataset, public, group, ours))
+            found.append(_make_chart(dataset, public, group, ours))
     return found
 
 
@@ -141,7 +141,7 @@ def _normalise_name(name: str) -> str:
     return "".join(sign for sign in name.lower() if sign.isalnum())
 
 
-def _chart(
+def _make_chart(
     dataset: str, public: PublicData, group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]
 ) -> Chart:
     key = f"claims-{_normalise_name(dataset)}-{public}"
@@ -150,7 +150,9 @@ def _chart(
         f"{len(group)} claims, marked by verdict; lines show the best entry of our boards at each ε. Papers differ in "
         "private images, public images and networks, so a higher point does not mean a better method."
     )
-    drawn = render_inline_svg(lambda: _draw(group, ours), key, f"{title}. The table below the chart lists the numbers.")
+    drawn = render_inline_svg(
+        lambda: _draw_chart(group, ours), key, f"{title}. The table below the chart lists the numbers."
+    )
     cells: list[tuple[str, ...]] = [
         (f"{row.paper.key}, {row.claim.id}", f"{row.claim.epsilon:f}", row.score, row.verdict.judgement)
         for row in group
@@ -159,7 +161,7 @@ def _chart(
     return Chart(key, title, note, drawn, ("Claim or board", "ε", "Accuracy, %", "Verdict"), tuple(cells))
 
 
-def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) -> Figure:
+def _draw_chart(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) -> Figure:
     figure = new_figure(6.6, 4.0)
     axes = figure.add_axes((0.09, 0.12, 0.62, 0.85))
     axes.set_xscale("log")
@@ -183,4 +185,4 @@ def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) 
     return figure
 
 
-PAGE = ExtraPages(PageSection("claims", "Claims", "claims.html"), _files, "dpbench_lab.claims")
+PAGE = ExtraPages(PageSection("claims", "Claims", "claims.html"), _render_files, "dpbench_lab.claims")

@@ -62,7 +62,7 @@ def judge(paper: Paper, claim: Claim) -> Verdict:
     found: dict[AccountantName, float] = {}
     judgement: Judgement = "underspecified"
     if not missing:
-        found = _epsilons(claim, claim.sigma or Decimal(1))
+        found = _compute_epsilons(claim, claim.sigma or Decimal(1))
         judgement = _judge_epsilons(claim, found) if found else judgement
         missing = () if found else (UNANSWERED,)
     return Verdict(
@@ -111,7 +111,7 @@ def _is_answerable(claim: Claim) -> bool:
     """Return whether accountants answer within seconds: sigma from 0.2, and neighbours at a distance of up to 20."""
     sigma = claim.sigma or Decimal(1)
     least = min(float(decimal) for decimal in (sigma, *(further.sigma for further in claim.further)))
-    return least >= SMALLEST_SIGMA and neighbour_distance(_plan(claim, sigma), float(sigma)) <= LARGEST_DISTANCE
+    return least >= SMALLEST_SIGMA and neighbour_distance(_make_plan(claim, sigma), float(sigma)) <= LARGEST_DISTANCE
 
 
 def list_assumptions(claim: Claim) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def _judge_epsilons(claim: Claim, found: Mapping[AccountantName, float]) -> Judg
         return "stated with margin"
     further = [release.model_copy(update={"sigma": _largest_rounding_to(release.sigma)}) for release in claim.further]
     loose = claim.model_copy(update={"further": tuple(further)})
-    least = min(_epsilons(loose, _largest_rounding_to(claim.sigma or Decimal(1))).values())
+    least = min(_compute_epsilons(loose, _largest_rounding_to(claim.sigma or Decimal(1))).values())
     return "understated" if least > (1 + TOLERANCE) * stated else "reproducible"
 
 
@@ -144,14 +144,14 @@ def _largest_rounding_to(sigma: Decimal) -> Decimal:
     return sigma + Decimal(5).scaleb((exponent if isinstance(exponent, int) else 0) - 1)
 
 
-def _epsilons(claim: Claim, sigma: Decimal) -> dict[AccountantName, float]:
+def _compute_epsilons(claim: Claim, sigma: Decimal) -> dict[AccountantName, float]:
     """Return epsilon by each accountant that answers; the grid of `pld` fails where delta is very small."""
     names: tuple[AccountantName, ...] = ("pld", "rdp")
-    found = {name: epsilon(_plan(claim, sigma), float(sigma), claim.delta or 0.0, name) for name in names}
+    found = {name: epsilon(_make_plan(claim, sigma), float(sigma), claim.delta or 0.0, name) for name in names}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def _plan(claim: Claim, sigma: Decimal) -> list[Release]:
+def _make_plan(claim: Claim, sigma: Decimal) -> list[Release]:
     return [
         Release("gradient", claim.rounds or 1, claim.rate or 1.0),
         *(

@@ -24,7 +24,7 @@ STAGE_COLOURS["rest"] = QUIET
 
 def write_plot(explanation: Explanation, file: Path) -> None:
     """Draw an explanation into `file`; see `draw.write_chart`."""
-    write_chart(file, lambda: figure(explanation))
+    write_chart(file, lambda: draw_figure(explanation))
 
 
 def list_stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
@@ -36,27 +36,27 @@ def list_stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, f
     yield "rest", at, at + 100 * explanation.rest.mean
 
 
-def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
+def draw_figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     """Return the figure: a row for each learner, and a legend of the colours below."""
     learners = explanation.learners
     drawn = new_figure(8, 1.1 + 1.1 * len(learners), dpi=110, layout="constrained")
     axes = drawn.subplots()
     if titled:
-        drawn.suptitle(_title(explanation), parse_math=False)
+        drawn.suptitle(_write_title(explanation), parse_math=False)
     low = min(min(before, after) for learner in learners for _, before, after in list_stairs(learner))
     ceiling = 100 * explanation.score.mean
     high = max(ceiling, *(max(before, after) for learner in learners for _, before, after in list_stairs(learner)))
     left = low - 0.25 * (high - low) - 1
-    draw_bars(axes, (bar for row, learner in enumerate(learners) for bar in _row(row, learner, left)))
+    draw_bars(axes, (bar for row, learner in enumerate(learners) for bar in _list_bars(row, learner, left)))
     axes.axvline(ceiling, color=INK, linestyle="--", linewidth=1)
     axes.set(xlim=(left, high + 0.12 * (high - low) + 0.5), ylim=(len(learners) - 0.45, -0.55))
     axes.set_xlabel(METRIC_FACTS[explanation.metric].axis)
     axes.set_yticks(range(len(learners)), labels=[learner.learner.name for learner in learners])
-    _legend(axes, explanation)
+    _draw_legend(axes, explanation)
     return drawn
 
 
-def _title(explanation: Explanation) -> str:
+def _write_title(explanation: Explanation) -> str:
     spec = explanation.specs[0]
     return (
         f"The price of privacy: {spec.extractor.names} on {spec.dataset.name}, {explanation.private:,} private "
@@ -64,7 +64,7 @@ def _title(explanation: Explanation) -> str:
     )
 
 
-def _row(row: int, explanation: LearnerExplanation, left: float) -> Iterator[Bar]:
+def _list_bars(row: int, explanation: LearnerExplanation, left: float) -> Iterator[Bar]:
     """Yield the bars of a learner: the private run at full height, then a stair for each stage that is lifted."""
     private = 100 * explanation.private.mean
     yield Bar(row, left, private, LINE)
@@ -76,7 +76,7 @@ def _row(row: int, explanation: LearnerExplanation, left: float) -> Iterator[Bar
         yield Bar(middle, before, after, STAGE_COLOURS[name], height, text=f"{after - before:+.1f}")
 
 
-def _legend(axes: Axes, explanation: Explanation) -> None:
+def _draw_legend(axes: Axes, explanation: Explanation) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

@@ -104,7 +104,7 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
             write_percent_score(found.score),
         )
         alone.add_row(learner.learner.name, *(_write_points(lift) for lift in learner.alone))
-    console.print(ladder, alone, _steps_table(found))
+    console.print(ladder, alone, _make_steps_table(found))
     for learner in found.learners:
         said = " ".join(lift.why for lift in learner.ladder if lift.stage not in {"noise", "clipping"})
         console.print(f"{learner.learner.name}: {said}", soft_wrap=True, markup=False)
@@ -112,7 +112,7 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
         console.print(f"Wrote {file}", soft_wrap=True, markup=False)
 
 
-def _steps_table(found: Explanation) -> Table:
+def _make_steps_table(found: Explanation) -> Table:
     """Return a table of the signal and the noise in the steps of each release."""
     headings = ("steps", "entries", "clipped", "first signal", "last signal", "noise")
     table = Table(

@@ -148,7 +148,7 @@ def _explain_learner(default: PreparedRun, tuned: PreparedRun | None, tops: list
     return LearnerExplanation(
         learner=write_component(base.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=mean_interval(private), ladder=tuple(ladder), alone=alone,
-        rest=_interval([top - score for top, score in zip(ceiling, scores, strict=True)]),
+        rest=_mean_interval([top - score for top, score in zip(ceiling, scores, strict=True)]),
         signals=tuple(measure_signals(steps, plan, release_sigmas(plan, base.privacy.sigma), size, units=units)),
     )  # fmt: skip
 
@@ -178,10 +178,10 @@ def _lift_alone(stage: Stage, base: PreparedRun, world: LiftedFits, started: lis
 
 def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], said: str) -> Lift:
     gained = [value - other for value, other in zip(after, before, strict=True)]
-    return Lift(stage=stage, score=_interval(after), points=_interval(gained), why=said)
+    return Lift(stage=stage, score=_mean_interval(after), points=_mean_interval(gained), why=said)
 
 
-def _interval(values: Sequence[float]) -> Interval:
+def _mean_interval(values: Sequence[float]) -> Interval:
     """Return the mean and its interval, without interval if all seeds agree, because that says nothing about chance."""
     return mean_interval(values if len(set(values)) > 1 else values[:1])
 
@@ -226,8 +226,8 @@ class LiftedFits:
     def scores(self, learner: Learner, kept: Protection, steps: list[SumRecord] | None = None) -> list[float]:
         """Return the score of each seed, and append the first seed's sums to `steps`, if given.
 
-        A fit that draws nothing, on data that are not drawn, is the same for all seeds. Row seeds, `Chunk.seeds`, do
-        not count as drawing: a learner that uses them draws where it starts as well.
+        A fit that draws nothing, on data that are not drawn, is the same for all seeds. Row seeds (`Chunk.seeds`) do
+        not count as drawing: a learner that uses them also draws its starting point.
         """
         seeds = self.base.spec.seeds
         first, drew = self._score(learner, kept, seeds[0], steps)

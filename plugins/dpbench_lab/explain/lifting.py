@@ -35,11 +35,11 @@ class Protection:
 def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protection, noise: torch.Generator) -> Curator:
     """Wrap a curator without noise so that it keeps only some protections, and reports the sigma of the private run.
 
-    So a learner cannot tell it from the private run's curator. Without clipping, rows are scaled by one factor for all
-    of them, the mean of those that clipping would give each: a sum keeps about the length that steps and learning rates
-    were made for, and loses what clipping bends, that long rows count for less.
+    So a learner cannot tell it from the private run's curator. Without clipping, all rows are scaled by the same
+    factor, the mean of their clipping factors: a sum keeps about the length for which steps and learning rates were
+    chosen, but long rows no longer count for less.
 
-    Not covered: anything. Noise, where it is kept, is added in floating point to a sum that is exact for no neighbour.
+    Not covered: anything. If noise is kept, it is added in floating point, and no sum is exact.
     """
 
     def answer(question: Question) -> Any:
@@ -107,7 +107,8 @@ def measure_signals(
     """Return the signal and noise in the steps of each release, in order of the plan.
 
     A Poisson sample adds (1 - rate) times the squares of its clipped contributions to the squared norm of their sum, on
-    average; this is taken off, and what is left is the mean's own. Both lengths are divided by the expected sample.
+    average; this is subtracted, and the rest is the squared norm of the mean sum. Both lengths are divided by the
+    expected sample size.
 
     Args:
         steps: the recorded sums, in order.

@@ -11,7 +11,7 @@ from dpbench.errors import DataError, MalformedFile
 from dpbench.records.metrics import TITLES
 from dpbench.site.context import Site
 from dpbench.site.picture import Chart, render_inline_svg
-from dpbench_lab.explain.chart import figure, list_stairs
+from dpbench_lab.explain.chart import draw_figure, list_stairs
 from dpbench_lab.explain.explanation import Explanation
 
 EXPLANATIONS = "explanations"
@@ -23,7 +23,7 @@ def learner_charts(site: Site) -> Callable[[str], Iterable[Chart]]:
     Raises:
         DataError: a file is not an explanation.
     """
-    return functools.partial(_learner_charts, _read_explanations(site))
+    return functools.partial(_make_charts, _read_explanations(site))
 
 
 def _read_explanations(site: Site) -> list[Explanation]:
@@ -43,7 +43,7 @@ def _read_explanations(site: Site) -> list[Explanation]:
     return found
 
 
-def _learner_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
+def _make_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
     """Yield charts of a learner's price of privacy, part by part, for each protocol that was explained."""
     for number, explanation in enumerate(found):
         mine = tuple(each for each in explanation.learners if each.learner.name == name)
@@ -57,7 +57,7 @@ def _learner_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
                 for stage, before, after in list_stairs(each)
             )
             drawn = render_inline_svg(
-                functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers."
+                functools.partial(draw_figure, alone, titled=False), key, f"{title}. The table has the numbers."
             )
             note = (
                 f"{TITLES[explanation.metric]} gained when noise, clipping and other limits are removed one after "

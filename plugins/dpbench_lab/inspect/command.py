@@ -80,7 +80,7 @@ def _show(inspection: Inspection, written: list[Path], console: Console) -> None
         f"{inspection.features:,} features, {labels}; guarantee: {inspection.guarantee}",
         soft_wrap=True,
     )
-    console.print(_table(inspection))
+    console.print(_make_table(inspection))
     console.print(
         f"Effective rank: {spectrum.participation_ratio:.1f} (participation ratio), {spectrum.entropy_rank:.1f} "
         "(entropy)",
@@ -96,14 +96,14 @@ def _show(inspection: Inspection, written: list[Path], console: Console) -> None
             soft_wrap=True,
         )
     if inspection.prediction:
-        console.print(_predicted(inspection, inspection.prediction), soft_wrap=True)
+        console.print(_describe_prediction(inspection, inspection.prediction), soft_wrap=True)
     if inspection.note:
         console.print(inspection.note, soft_wrap=True, markup=False)
     for file in written:
         console.print(f"Wrote {file}", soft_wrap=True, markup=False)
 
 
-def _table(inspection: Inspection) -> Table:
+def _make_table(inspection: Inspection) -> Table:
     asked, found, margins = inspection.asked, inspection.separability, inspection.margins
     table = Table("k", "variance", box=None)
     if found and margins:
@@ -112,13 +112,13 @@ def _table(inspection: Inspection) -> Table:
     for index, k in enumerate(asked.k):
         cells = [str(k), f"{100 * inspection.spectrum.explained[index]:.1f}%"]
         if found and margins:
-            cells += [_range(found.own, index), _range(found.shared, index)]
+            cells += [_write_range(found.own, index), _write_range(found.shared, index)]
             cells += [f"{values[index]:.4f}" for values in margins.smallest]
         table.add_row(*cells)
     return table
 
 
-def _predicted(inspection: Inspection, found: Prediction) -> str:
+def _describe_prediction(inspection: Inspection, found: Prediction) -> str:
     k, gains = inspection.asked.k, (found.printed, found.noise)
     printed, noise = (
         f"k = {best} (without it, {values[k.index(best)]:.2g} times as many examples)"
@@ -131,5 +131,5 @@ def _predicted(inspection: Inspection, found: Prediction) -> str:
     )
 
 
-def _range(of: Range, index: int) -> str:
+def _write_range(of: Range, index: int) -> str:
     return f"{of.median[index]:.3f} ({of.smallest[index]:.2f}–{of.largest[index]:.2f})"

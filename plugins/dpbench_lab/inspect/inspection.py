@@ -39,7 +39,7 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
     with phases("load"):
         rule = dataclasses.replace(asked.spec.split_rule, keep_copies=True)  # no private image is opened for it
         roles, images = session.memo.examples(DataSource(parts, rule, session.device), asked.spec.budget)
-        x, y, note = _rows(roles, parts, asked)
+        x, y, note = _read_rows(roles, parts, asked)
     with phases("spectrum"), progress.show_status("Decomposing the covariance"):
         asked = report.spell_out_request(asked, resolved.spec, min(x.shape))
         pca = compute_components(x, centre=True)
@@ -56,12 +56,14 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
         digest=report.digest_request(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
         guarantee=_state_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
         digests=images.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
-        prediction=predicted, note=note, seconds=phases.seconds, components=_components(parts),
+        prediction=predicted, note=note, seconds=phases.seconds, components=_list_origins(parts),
         provenance=provenance.collect_provenance(str(session.device)),
     )  # fmt: skip
 
 
-def _rows(roles: Roles, parts: BuiltComponents, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
+def _read_rows(
+    roles: Roles, parts: BuiltComponents, asked: InspectionRequest
+) -> tuple[np.ndarray, np.ndarray | None, str]:
     """Return unit rows (n, d) float64; labels (n,), or None if their classes differ from the dataset's; and a note."""
     dataset, other = parts.dataset, parts.public_dataset
     features, labels, note = roles.public.x, roles.public.y, ""
@@ -95,5 +97,5 @@ def _state_guarantee(asked: InspectionRequest) -> Guarantee:
     return "none: reads private data" if asked.rows == "private" else "epsilon 0: reads public data alone"
 
 
-def _components(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
+def _list_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
     return {role: value for role, value in get_origins(parts).items() if role != "learner"}

@@ -54,10 +54,12 @@ def largest_margin(distances: np.ndarray, share: float) -> float:
 def collect_by_class(found: Sequence[np.ndarray], names: Sequence[str]) -> Margins:
     """Return the margins by class, and their smallest over classes as in figure 3."""
     return Margins(
-        classes=tuple(ClassMargins(name=name, margins=_rows(array)) for name, array in zip(names, found, strict=True)),
-        smallest=_rows(np.min(found, axis=0)),
+        classes=tuple(
+            ClassMargins(name=name, margins=_to_tuples(array)) for name, array in zip(names, found, strict=True)
+        ),
+        smallest=_to_tuples(np.min(found, axis=0)),
     )
 
 
-def _rows(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
+def _to_tuples(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in values.tolist())

@@ -21,25 +21,25 @@ POINTS = 400  # of the spectrum: thousands would look the same
 
 def write_plot(inspection: Inspection, file: Path) -> None:
     """Draw an inspection into `file`; see `draw.write_chart`."""
-    write_chart(file, lambda: _figure(inspection))
+    write_chart(file, lambda: _draw_figure(inspection))
 
 
-def _figure(inspection: Inspection) -> Figure:
+def _draw_figure(inspection: Inspection) -> Figure:
     figure = new_figure(12, 4, dpi=110, layout="constrained")
-    figure.suptitle(_title(inspection), color=WARNING if inspection.mark else INK, parse_math=False)
+    figure.suptitle(_write_title(inspection), color=WARNING if inspection.mark else INK, parse_math=False)
     left, middle, right = figure.subplots(1, 3)
-    for axes, draw in ((left, _spectrum), (middle, _separability), (right, _margins)):
+    for axes, draw in ((left, _draw_spectrum), (middle, _draw_separability), (right, _draw_margins)):
         draw(axes, inspection)
     return figure
 
 
-def _title(inspection: Inspection) -> str:
+def _write_title(inspection: Inspection) -> str:
     asked = inspection.asked
     what = f"{asked.extractor} on {asked.dataset}: {inspection.examples:,} {asked.rows} examples"
     return f"{inspection.mark.upper()}: {what}" if inspection.mark else what
 
 
-def _spectrum(axes: Axes, inspection: Inspection) -> None:
+def _draw_spectrum(axes: Axes, inspection: Inspection) -> None:
     found = inspection.spectrum
     values = [value for value in found.eigenvalues if value > 1e-10 * found.eigenvalues[0]]
     ranks = sorted({round(len(values) ** (step / POINTS)) for step in range(POINTS + 1)})
@@ -59,7 +59,7 @@ def _spectrum(axes: Axes, inspection: Inspection) -> None:
     axes.legend(loc="lower left")
 
 
-def _separability(axes: Axes, inspection: Inspection) -> None:
+def _draw_separability(axes: Axes, inspection: Inspection) -> None:
     axes.set(title="Low-rank separability", ylabel="ξₖ (0: within the first k components)")
     if not _prepare_panel(axes, inspection, inspection.separability is not None):
         return
@@ -75,7 +75,7 @@ def _separability(axes: Axes, inspection: Inspection) -> None:
     axes.legend(loc="upper right", title=f"{len(found.pairs)} of {found.possible} class pairs; band: range")
 
 
-def _margins(axes: Axes, inspection: Inspection) -> None:
+def _draw_margins(axes: Axes, inspection: Inspection) -> None:
     axes.set(title="Margin, one class against the rest", ylabel="smallest margin (unit-length rows)")
     if not _prepare_panel(axes, inspection, inspection.margins is not None):
         return

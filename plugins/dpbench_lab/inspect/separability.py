@@ -47,8 +47,8 @@ def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], ask
             )  # fmt: skip
             advance(1)
     return Separability(
-        pairs=tuple(found), possible=possible, own=_range([pair.own for pair in found]),
-        shared=_range([pair.shared for pair in found]),
+        pairs=tuple(found), possible=possible, own=_make_range([pair.own for pair in found]),
+        shared=_make_range([pair.shared for pair in found]),
     )  # fmt: skip
 
 
@@ -71,6 +71,6 @@ def choose_pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tup
     return (every if len(every) <= most else sorted(random.Random(seed).sample(every, most))), len(every)
 
 
-def _range(values: Sequence[Sequence[float]]) -> Range:
+def _make_range(values: Sequence[Sequence[float]]) -> Range:
     smallest, median, largest = np.quantile(values, (0, 0.5, 1), axis=0).tolist()
     return Range(smallest=tuple(smallest), median=tuple(median), largest=tuple(largest))

@@ -97,7 +97,7 @@ class HarmlessBug(Exhibit):
     honest: type[Learner] | None = None
 
     def visit(self) -> Findings:
-        """Run it beside the honest one."""
+        """Run it beside the honest learner."""
         assert self.honest is not None
         (seed,), (other,) = run_learner(self.shown).seeds, run_learner(self.honest).seeds
         same = seed.correct == other.correct and seed.predictions == other.predictions

@@ -1,8 +1,8 @@
 """Compare our numbers with a paper's, and give a verdict by one rule.
 
 A number or an order is *decided* if it was measured with the paper's learner, and each accuracy in it is above chance
-(always guessing the largest class) by its interval. A study of which something was measured and nothing is decided, or
-nothing of the learner that the paper proposes, is *cannot tell*.
+(always guessing the largest class) by its interval. If something was measured but nothing is decided, or nothing for
+the learner that the paper proposes, the verdict is *cannot tell*.
 
 A study *holds* if every number of the paper is decided and met within 2 points (at least met, less 2 points, where the
 paper says "more than"), and every order that it states without numbers is found here, by a difference beyond its 95%

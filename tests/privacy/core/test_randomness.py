@@ -34,7 +34,9 @@ def test_research_draws_repeat() -> None:
 def test_no_noise_is_shared_by_two_questions() -> None:
     """Between identities (learner, epsilon, dataset ...), seeds, releases, steps, folds, settings and runs."""
     fits = {f"fit {seed} {of[0]}": Randomness.research(seed, of) for seed in (0, 1) for of in (ONE, OTHER)}
-    fits |= {f"run {seed} {run}": Randomness.of("research", seed, ONE, run) for seed in (0, 1) for run in (0, 1, 2)}
+    fits |= {
+        f"run {seed} {run}": Randomness.for_fit("research", seed, ONE, run) for seed in (0, 1) for run in (0, 1, 2)
+    }
     places = list(itertools.product((0, 1), (ONE, OTHER), (0, 1), (0, 1)))
     fits |= {f"fold {place}": Randomness.tuning(*place) for place in places}
     fits |= {f"secure {again}": Randomness.secure(0) for again in (0, 1)}
@@ -60,7 +62,7 @@ def test_names_do_not_run_into_each_other() -> None:
 def test_samples_and_row_seeds_are_not_shared_either() -> None:
     fits = [
         Randomness.research(0, ONE), Randomness.research(0, OTHER), Randomness.research(1, ONE),
-        Randomness.of("research", 0, ONE, 1), Randomness.tuning(0, ONE, 0, 0), Randomness.tuning(0, ONE, 1, 0),
+        Randomness.for_fit("research", 0, ONE, 1), Randomness.tuning(0, ONE, 0, 0), Randomness.tuning(0, ONE, 1, 0),
         Randomness.secure(0), Randomness.secure(0),
     ]  # fmt: skip
     draws = [fit.draws("gradient", step) for fit in fits for step in (1, 2)]
@@ -97,7 +99,7 @@ def test_blocks_of_one_answer_have_noise_of_their_own() -> None:
 
 @pytest.mark.parametrize("kind", ["research", "secure"])
 def test_noise_that_was_given_out_is_not_given_again(kind: chance.Kind) -> None:
-    fit = Randomness.of(kind, 0, ONE)
+    fit = Randomness.for_fit(kind, 0, ONE)
     fit.draws("gradient", 1)
     fit.draws("mean", 1)
     fit.draws("gradient", 2)
@@ -124,7 +126,7 @@ def test_initialisation_follows_the_seed_alone() -> None:
 @pytest.mark.parametrize("rate", [1e-4, 0.02, 0.5, 1.0])
 @pytest.mark.parametrize("kind", ["research", "secure"])
 def test_samples_have_the_stated_rate(kind: chance.Kind, rate: float) -> None:
-    drawn = Randomness.of(kind, 0, ONE).draws("gradient", 1).sample(200_000, rate)
+    drawn = Randomness.for_fit(kind, 0, ONE).draws("gradient", 1).sample(200_000, rate)
     assert drawn.dtype == np.int64
     assert bool((np.diff(drawn) > 0).all())
     assert abs(len(drawn) - 200_000 * rate) <= 5 * np.sqrt(200_000 * rate * (1 - rate))

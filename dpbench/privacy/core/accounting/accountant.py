@@ -287,7 +287,7 @@ def _largest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
 
 
 def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int = 1000) -> float:
-    """Compute epsilon on grids that round up, the first coarse and the last with so many points from 0 to epsilon.
+    """Compute epsilon on grids that round up, the first coarse and the last with `points` points up to epsilon.
 
     Return `bound`, another upper bound that may be far too large, if it is smaller.
     """

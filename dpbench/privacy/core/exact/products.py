@@ -1,7 +1,7 @@
 """Exact products of whole numbers: bits depend on no order of a sum, number of threads or set of instructions.
 
 On a processor, numbers of up to 15 bits meet int8 rows in compiled loops (`kernels`); a GPU takes them in two slices of
-8 bits. Neither lets a sum leave what holds it. Longer numbers are multiplied in float64, whose integers are exact up to
+8 bits. Neither lets a sum overflow. Longer numbers are multiplied in float64, whose integers are exact up to
 2^53.
 """
 

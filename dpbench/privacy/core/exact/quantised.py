@@ -19,8 +19,7 @@ class QuantisedRows:
     """Int8 rows with one scale per row: how `Curator.map` stores rows, and what a mapped chunk contains.
 
     Make them with `quantise`; `float()` gives the numbers. Adding a row adds exactly that row: its integers, its scale
-    and its length are functions of the row alone. Lengths are measured here and taken from no caller, who could not
-    know them of rows joined or turned.
+    and its length are functions of the row alone. Lengths are measured here and never taken from a caller.
 
     Raises:
         SpecError: integers of another type than int8, or of -128, or not one float32 scale a row.

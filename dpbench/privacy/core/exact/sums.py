@@ -91,7 +91,7 @@ def weights_within(
 ) -> Tensor:
     """Return float64 weights in [0, 1] with weight * norm <= bound, and 0 for norms above `largest` or not finite.
 
-    No weight is above `most` (c,), if given: of a row that is a share of its unit.
+    If given, `most` (c,) limits the weights of rows that are shares of their units.
 
     A part in 2^20 is left free for the float32 roundings of the weight and of its product with a row, and for the few
     2^-53 by which a noise std in grid steps may be rounded down.
@@ -206,7 +206,7 @@ def outer_sum(
 ) -> IntegerSum:
     """Return the clipped sums of outer products under s settings, one a clip: (s, m, d) or, with bias, (s, m, d + 1).
 
-    A row of few large features counts as one of at least so many that its left factor fits into two slices.
+    A row with few large features is assumed to be longer than it is, so that its left factor fits into two slices.
     Sensitivity: under each setting at most its clip, under adding or removing one row; `shares` (c,) of it, if given.
     """
     outputs, features = left.shape[1], right.shape[1]

@@ -18,11 +18,11 @@ Why:
   part. Row i adds its steps times its share, rounded down. The shares of a unit add up to at most 1 (`rows.Units`), so
   its rows move the total of each v by at most 2^20 steps together, however they are spread over parts: one eps0 again.
 
-That the parts hold disjoint rows is not the reason. It would fail for a unit with rows in two parts, to which each part
-would count it whole; and it says nothing of a row that touches several parts, which cannot be said here: a row names
-one part. Replacing a row is not covered either, as everywhere in dpbench: it removes one and adds one.
+The reason is not that parts hold disjoint rows. That argument would fail for a unit with rows in two parts, because
+each part would count it whole. Nor does it cover a row that touches several parts; here every row names one part.
+Replacing a row is not covered either, as everywhere in dpbench: it removes one and adds one.
 
-The number of candidates is that of the losses of no rows, for every part, and the number of parts is planned.
+The number of candidates of every part is that in the losses of an empty chunk; the number of parts is planned.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ P(j) = exp(-eps0 L_j) / Z, with Z the sum over all candidates, which are public.
 Sensitivity: losses are clamped to [0, 1] and rounded to steps of 2^-20, so that adding or removing a row moves each
 total by exactly that row's steps: whole numbers from 0 to 2^20, all in one direction.
 
-Parts: a row touches one part, whose candidates lose 1 each but the one that it votes for. Choosing part by part, each
-on its own, is choosing among all combinations with the loss of a row at the part it touches, in [0, 1]: one mechanism,
-with the eps0 of one choice. `choice.parts` has losses in place of votes, and the whole argument.
+Parts: a row touches one part, in which each candidate loses 1 except the one that it votes for. Choosing part by part,
+each on its own, is choosing among all combinations with the loss of a row at the part it touches, in [0, 1]: one
+mechanism, with the eps0 of one choice. `choice.parts` has losses in place of votes, and the whole argument.
 
-Candidates are as many as the losses of no rows are by: a count that no private row has a part in.
+The number of candidates is that in the losses of an empty chunk, which no private row influences.
 
 Not covered: how long a choice takes. With research randomness Gumbel noise is drawn in float64: chances below some
 2^-53 come out as zero, and low bits are those of a library's logarithm (mitigation, not proof). `--secure-rng` draws by
@@ -263,7 +263,7 @@ def sum_losses(block: Contribution, count: int, shares: Tensor | None = None) ->
     Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps; `shares` (c,) of them, where given.
 
     Raises:
-        SpecError: losses by another number of candidates than over no rows, where no private row can have a part in it.
+        SpecError: the number of candidates differs from that of an empty chunk, which no private row influences.
     """
     if not isinstance(block, Rows) or count_candidates(block, count) != count:
         raise SpecError(f"Expected losses by {count:,} candidates in every chunk, as over no rows, got another number.")

@@ -1,4 +1,4 @@
-"""Learners that choose, and that have teachers vote, which exhibits break from below."""
+"""Honest learners with choices and with teachers' votes, which run on the museum's broken cores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prototypes(Learner):
-    """Clusters public examples; private rows vote on the class of each cluster, a choice part by part: pure epsilon."""
+    """Clusters public examples; private rows vote on the class of each cluster, one choice in parts: pure epsilon."""
 
     name: ClassVar[str] = "exhibit"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
@@ -39,7 +39,7 @@ class Prototypes(Learner):
 
 @dataclass(frozen=True)
 class Stumps(Prototypes):
-    """Labels the clusters by half of the budget; a choice by losses then parts one class from the rest by a pixel."""
+    """Labels the clusters with half of the budget; then a choice by losses separates one class by a single pixel."""
 
     relative_noise: float = 0.5
 
@@ -65,7 +65,7 @@ class Stumps(Prototypes):
 
 @dataclass(frozen=True)
 class NearestExamples(Learner):
-    """Chooses for each class a public example that private ones of it are near to, by losses (Wahdany et al. 2024)."""
+    """Chooses for each class a public example near the class's private examples (Wahdany et al. 2024)."""
 
     name: ClassVar[str] = "exhibit"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
@@ -86,7 +86,7 @@ class NearestExamples(Learner):
 
 @dataclass(frozen=True)
 class Committee(Learner):
-    """Labels public examples by the votes of teachers, each the nearest of its own examples (Papernot et al. 2017)."""
+    """Labels public examples by votes of teachers, each a nearest-neighbour classifier (Papernot et al. 2017)."""
 
     name: ClassVar[str] = "exhibit"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class ResidualSum(IntegerSum):
     """A sum of residuals that keeps both of its parts until it is read.
 
-    V times the embeddings is rounded down to the grid. Rounded in every chunk, it would move by up to a step an entry
-    and chunk where one row less shifts all later rows; of the whole sample's embeddings it moves by less than one.
+    V times the embeddings is rounded down to the grid, once for the whole sample: removing a row then moves it by less
+    than one step in each entry. Rounded in every chunk, it could move by a step per entry and chunk, because removing a
+    row shifts all later rows.
     """
 
     def __init__(self, outer: IntegerSum, along: Tensor, step: Tensor, basis: Basis) -> None:

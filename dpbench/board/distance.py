@@ -42,7 +42,7 @@ def compute_distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
         for row in list_default_rows(standing):
-            gaps[row.facts.learner][data][family].append(100 * (row.behind or 0.0))
+            gaps[row.facts.learner][data][family].append(100 * (row.distance_behind or 0.0))
     found = [_compute_distance(learner, by_data) for learner, by_data in gaps.items()]
     return tuple(sorted(found, key=lambda distance: (-distance.data_sets, distance.points, distance.learner)))
 

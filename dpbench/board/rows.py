@@ -26,7 +26,7 @@ class EntryRow(ResultRow):
     differs: str  # settings that tell it from other entries of its learner
 
     @property
-    def behind(self) -> float | None:
+    def distance_behind(self) -> float | None:
         """Distance from the best comparable entry, as a share of 1; negative for a reference that scores better."""
         return self.standing.behind
 

@@ -23,7 +23,7 @@ class Concat:
 
 
 def describe_training_data(extractor: Extractor | Concat) -> str | None:
-    """Return what the weights of an extractor have seen, or of its parts; None if it is not stated."""
+    """Return the training data of the weights of an extractor or of its parts; None if it is not stated."""
     parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
     if not any(part.trained_on for part in parts):
         return None

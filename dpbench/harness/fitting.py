@@ -44,7 +44,7 @@ class FitInput:
 
     Args:
         learner: with its settings; the fit gets its own copy.
-        who: names the learner and what it is asked to do, for messages about its failures.
+        who: describes the learner and its task, for messages about its failures.
         rows: the private split, or public stand-ins for it.
         task: the public facts about the rows.
         public: the public data that the learner may see; the fit gets its own copy.

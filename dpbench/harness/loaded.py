@@ -75,7 +75,7 @@ class LoadedRun:
     @property
     def who(self) -> Describer:
         """The function that describes a call of the learner in error messages."""
-        return partial(self.parts.who, "learner")
+        return partial(self.parts.describe_call, "learner")
 
     def identity(self, spec: Spec, plan: Sequence[PlannedUse] = ()) -> str:
         """Return the identity of a fit of this spec and plan; research noise is derived from it and a seed.

@@ -28,9 +28,9 @@ def load_splits(parts: BuiltComponents, role: Literal["dataset", "public_dataset
         DataError, DataMissing: the data is malformed or not here.
     """
     dataset: Dataset = getattr(parts, role)
-    splits = call_plugin(parts.who(role, "load"), dataset.load)
+    splits = call_plugin(parts.describe_call(role, "load"), dataset.load)
     if not (isinstance(splits, Splits) and isinstance(splits.train, Split) and isinstance(splits.test, Split)):
-        who = parts.who(role, "load")
+        who = parts.describe_call(role, "load")
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
     report_ignored_files(dataset, splits)

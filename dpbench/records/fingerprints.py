@@ -138,7 +138,7 @@ class ComponentFingerprints(Record):
         """The largest distance at which two behaviours still agree."""
         return FEATURES_TOLERANCE if self.kind == "extractor" else TOLERANCE
 
-    def same(self, settings: Mapping[str, Any], first: Code, second: Code) -> bool | None:
+    def is_same(self, settings: Mapping[str, Any], first: Code, second: Code) -> bool | None:
         """Return whether two codes behave the same with these settings.
 
         Returns None if a fingerprint of either code is missing or does not cover the settings.

@@ -45,20 +45,22 @@ class GroupColumn:
     groups: tuple[Group, ...]  # by value; images of unknown group last
 
     @property
-    def ranked(self) -> tuple[Group, ...]:
+    def ranked_groups(self) -> tuple[Group, ...]:
         """The comparable groups, worst first; empty if fewer than two groups have enough test images."""
         found = sorted((group for group in self.groups if group.is_comparable), key=lambda group: group.accuracy.mean)
         return tuple(found) if len(found) > 1 else ()
 
     @property
-    def worst(self) -> Group | None:
+    def worst_group(self) -> Group | None:
         """The group with the lowest accuracy; None if fewer than two groups are comparable, or all are equal."""
-        return self.ranked[0] if self.gap else None
+        return self.ranked_groups[0] if self.gap else None
 
     @property
     def gap(self) -> float | None:
         """The best group's accuracy minus the worst group's, a share of 1; None if fewer than two are comparable."""
-        return self.ranked[-1].accuracy.mean - self.ranked[0].accuracy.mean if self.ranked else None
+        return (
+            self.ranked_groups[-1].accuracy.mean - self.ranked_groups[0].accuracy.mean if self.ranked_groups else None
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def compute_price_by_group(result: Result, ceiling: Result) -> tuple[GroupPrice,
 def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> GroupPrice:
     pairs = zip(private.groups, free.groups, strict=True)
     losses = {pair.value: best.accuracy.mean - pair.accuracy.mean for pair, best in pairs}
-    most = max(private.ranked, key=lambda group: losses[group.value], default=None)
+    most = max(private.ranked_groups, key=lambda group: losses[group.value], default=None)
     return GroupPrice(private.name, overall, losses, most)
 
 
@@ -166,13 +168,13 @@ def format_groups(
         most: the largest number of groups to name; if there are more, only the worst and the best are named. None names
             all groups.
     """
-    if most is None or len(column.groups) <= most or not column.ranked:
+    if most is None or len(column.groups) <= most or not column.ranked_groups:
         named = [
             _format_group(group, column, score, first=not place) for place, group in enumerate(column.groups[:most])
         ]
         more = len(column.groups) - len(named)
         return ", ".join(named) + (f"; {more} more groups" if more else "")
-    worst, best = column.ranked[0], column.ranked[-1]
+    worst, best = column.ranked_groups[0], column.ranked_groups[-1]
     return (
         f"{_format_group(worst, column, score, first=True)} to {_format_group(best, column, score, first=False)}, of "
         f"{len(column.groups)} groups"
@@ -181,7 +183,7 @@ def format_groups(
 
 def _format_group(group: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
     of = f"{group.images:,} test images" if first else f"{group.images:,}"
-    mark = " (worst)" if group == column.worst else " (too few to compare)" if group.images < MIN_IMAGES else ""
+    mark = " (worst)" if group == column.worst_group else " (too few to compare)" if group.images < MIN_IMAGES else ""
     return f"{group.name} {score(group.accuracy)} of {of}{mark}"
 
 

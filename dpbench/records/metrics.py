@@ -55,7 +55,7 @@ class Evidence:
         return tuple(map(sum, self.confusion))
 
     @cached_property
-    def right(self) -> tuple[int, ...]:
+    def correct_counts(self) -> tuple[int, ...]:
         """The number of correct predictions for each class."""
         return tuple(row[label] for label, row in enumerate(self.confusion))
 
@@ -67,7 +67,7 @@ class Evidence:
     @cached_property
     def class_accuracy(self) -> tuple[float | None, ...]:
         """The accuracy of each class; None for a class without test examples."""
-        return tuple(hit / count if count else None for hit, count in zip(self.right, self.class_sizes, strict=True))
+        return tuple(hit / count if count else None for hit, count in zip(self.correct_counts, self.class_sizes, strict=True))
 
     @property
     def present_accuracies(self) -> tuple[float, ...]:
@@ -132,7 +132,7 @@ def register_metric(
 @register_metric("Accuracy")
 def accuracy(kept: Evidence) -> float:
     """Return the share of test examples that are classified correctly."""
-    return sum(kept.right) / kept.size
+    return sum(kept.correct_counts) / kept.size
 
 
 @register_metric("Balanced accuracy")
@@ -151,7 +151,7 @@ def worst_class_accuracy(kept: Evidence) -> float:
 def macro_f1(kept: Evidence) -> float:
     """Return the mean F1 over all classes; a class that is never present or never predicted counts as 0."""
     guessed = map(sum, zip(*kept.confusion, strict=True))
-    parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.right, kept.class_sizes, guessed, strict=True)]
+    parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.correct_counts, kept.class_sizes, guessed, strict=True)]
     return math.fsum(parts) / len(parts)
 
 

@@ -240,7 +240,7 @@ class Protocol(UserRecord):
     )
 
     @property
-    def implied(self) -> frozenset[str]:
+    def implied_keys(self) -> frozenset[str]:
         """The keys whose values follow from other keys: a public dataset implies the public share."""
         return frozenset({"public_fraction"} if self.public_dataset is not None else ())
 

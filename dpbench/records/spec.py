@@ -132,7 +132,7 @@ def format_flags(spec: Spec, *, defaults: bool = False, fixed: Container[str] = 
     said = [
         word
         for setting in list_record_settings(type(spec))
-        if setting.name not in spec.implied and setting.name not in fixed
+        if setting.name not in spec.implied_keys and setting.name not in fixed
         for word in setting.words(spec, defaults=defaults)
     ]
     search = spec.search

@@ -29,9 +29,9 @@ class BuiltComponents:
     brought: dict[str, Registration]  # by the roles of the spec: of several extractors, each
     default_extractor: bool = False  # nobody named one: it is the dataset's own, or pixels where that cannot run here
 
-    def who(self, role: str, doing: str) -> str:
+    def describe_call(self, role: str, doing: str) -> str:
         """Describe a component, its task and its plugin, for messages about failures."""
-        return self.brought[role].who(doing)
+        return self.brought[role].describe_call(doing)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Registration:
     distribution: str
     version: str
 
-    def who(self, doing: str) -> str:
+    def describe_call(self, doing: str) -> str:
         """Describe the component, its task and its plugin, for messages about failures."""
         return f"{doing} of {self.cls.name!r} (plugin {self.plugin!r}, {self.distribution} {self.version})"
 
@@ -122,7 +122,7 @@ class Registry:
                     f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
                     f"Write {name}:{field.name}=..."
                 )
-        return call_plugin(item.who("Building"), lambda: check_settings(cls(**given)))
+        return call_plugin(item.describe_call("Building"), lambda: check_settings(cls(**given)))
 
     def with_component(self, kind: Kind, cls: type[Any]) -> Registry:
         """Return a copy of the registry that also holds a class from outside any package, as in a notebook.

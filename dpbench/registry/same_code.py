@@ -40,7 +40,7 @@ class Fingerprints:
     take_choices: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
     _read: dict[tuple[FingerprintKind, str], ComponentFingerprints] = field(default_factory=dict)
 
-    def same(
+    def is_same(
         self, kind: FingerprintKind, name: str, settings: Mapping[str, Any], stated: Code, here: Code
     ) -> bool | None:
         """Return whether two versions of a component's code behave the same; None if that is unknown.
@@ -54,7 +54,7 @@ class Fingerprints:
             return None
         if self.take is not None and kept.behaviour(settings, here) is None:
             self._read[kind, name] = kept = kept.with_behaviour(settings, self.take(kind, name, settings), here)
-        return kept.same(settings, stated, here)
+        return kept.is_same(settings, stated, here)
 
     def same_choices(self, name: str, asked: Mapping[str, Any], stated: Code, here: Code) -> bool | None:
         """Return whether two versions of a learner choose the same settings from the budget; None if unknown."""
@@ -156,10 +156,10 @@ def _compare_component(result: Result, role: str, part: Component, plugins: Regi
     if stated == here:
         return "digest"
     if kind == "extractor":
-        return _combine_matches([known.same(kind, part.name, part.options, stated, here)])
+        return _combine_matches([known.is_same(kind, part.name, part.options, stated, here)])
     settings = result.settings
     alike = known.same_choices(part.name, requested_settings(settings, result.settled), stated, here)
-    return _combine_matches([known.same(kind, part.name, settings, stated, here), alike])
+    return _combine_matches([known.is_same(kind, part.name, settings, stated, here), alike])
 
 
 def _compare_core(stated: str, plugins: Registry, known: Fingerprints) -> Sameness:
@@ -167,7 +167,7 @@ def _compare_core(stated: str, plugins: Registry, known: Fingerprints) -> Samene
     if here is None:
         return "unknown"
     there = Code(dpbench=stated, plugin="")
-    return "digest" if there == here else _combine_matches([known.same("core", "core", {}, there, here)])
+    return "digest" if there == here else _combine_matches([known.is_same("core", "core", {}, there, here)])
 
 
 def _combine_matches(found: list[bool | None]) -> Sameness:

@@ -47,7 +47,7 @@ def _list_protocol_facts(standing: Standing) -> list[tuple[str, str]]:
     chance = view.find_chance_score(standing, board.metric)
     return [
         ("Board", board.name),
-        *describe_fields(board, Protocol, board.implied),
+        *describe_fields(board, Protocol, board.implied_keys),
         *([("Split", view.describe_split(standing))] if standing.private else []),
         *([("A uniform guess", f"{text.format_percent(chance)}%")] if chance else []),
         ("Ranked selections", ", ".join(board.selection)),

@@ -28,7 +28,7 @@ class BoardComponent:
     source: str  # its web page
 
     @property
-    def cited(self) -> bool:
+    def is_cited(self) -> bool:
         """Whether the citations page lists the component."""
         return self.registered is not None and self.registered.cls.name == self.name
 

@@ -90,7 +90,9 @@ def _count_images(column: GroupColumn) -> int:
 def _accuracy_rows(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
     for groups in zip(*(column.groups for column in found), strict=True):
         pairs = zip(found, groups, strict=True)
-        cells = tuple(write_percent(pair.accuracy) + " (worst)" * (pair == column.worst) for column, pair in pairs)
+        cells = tuple(
+            write_percent(pair.accuracy) + " (worst)" * (pair == column.worst_group) for column, pair in pairs
+        )
         yield GroupRow(groups[0].name, groups[0].images, cells)
 
 

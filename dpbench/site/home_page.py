@@ -137,7 +137,7 @@ def list_learner_lines(site: Site, boards: Sequence[Standing]) -> list[GridLine[
 
 
 def _sort_key(line: GridLine[EntryRow]) -> tuple[float, float, str]:
-    behind = [row.behind or 0.0 for row in line.present_rows]
+    behind = [row.distance_behind or 0.0 for row in line.present_rows]
     return -_count_ties(line), sum(behind) / len(behind), line.label
 
 
@@ -147,7 +147,7 @@ def _count_ties(line: GridLine[EntryRow]) -> int:
 
 def cell_shade(row: EntryRow) -> int:
     """Return a cell's shade: 0 for a tie with the best entry, otherwise 1 plus the number of colour steps behind it."""
-    return 0 if row.standing.tied else 1 + sum((row.behind or 0.0) > step for step in COLOUR_STEPS)
+    return 0 if row.standing.tied else 1 + sum((row.distance_behind or 0.0) > step for step in COLOUR_STEPS)
 
 
 def _make_reference_line(site: Site, boards: Sequence[Standing], role: str) -> GridLine[EntryRow]:

@@ -25,7 +25,7 @@ class CellCounter:
         self._begin = time.monotonic()
 
     @property
-    def running(self) -> int:
+    def running_count(self) -> int:
         """The number of cells that are running."""
         return min(self._executor.workers, self.total - self.done - self.failed)
 
@@ -33,7 +33,7 @@ class CellCounter:
         ended = self.done + self.failed
         rate = ended / max(time.monotonic() - self._begin, 1e-9)  # cells per second
         pace = f", {60 * rate:.1f} per minute, {duration((self.total - ended) / rate)} left" if ended else ""
-        return f"{self.done} done, {self.running} running, {self.failed} failed{pace}"
+        return f"{self.done} done, {self.running_count} running, {self.failed} failed{pace}"
 
 
 @contextmanager

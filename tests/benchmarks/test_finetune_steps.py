@@ -38,12 +38,12 @@ class World:
 
     def rows(self) -> Callable[[], object]:
         """Return a call of the row function."""
-        rows = self.gradients.row_function(self.gradients.start())
+        rows = self.gradients.row_function(self.gradients.start_position())
         return lambda: rows(Chunk(self.x, self.y, self.y))
 
     def clipped_sum(self) -> Callable[[], object]:
         """Return a call of the row function, and the exact clipped sum of what it gives."""
-        rows = self.gradients.row_function(self.gradients.start())
+        rows = self.gradients.row_function(self.gradients.start_position())
 
         def step() -> None:
             found = rows(Chunk(self.x, self.y, self.y))

@@ -26,7 +26,7 @@ def standing(*entries: Entry) -> Standing:
 
 
 def behind(*entries: Entry) -> list[float | None]:
-    gaps = [row.behind for row in make_board_rows(standing(*entries))]
+    gaps = [row.distance_behind for row in make_board_rows(standing(*entries))]
     return [None if gap is None else round(gap, 6) for gap in gaps]
 
 

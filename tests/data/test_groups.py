@@ -196,7 +196,7 @@ def test_values_and_unknown_images_add_up_to_the_confusion_matrix(result: Result
         assert seed.evidence is not None and seed.group_correct is not None and result.task.groups is not None
         for column in ("sex", "age band", "digit"):
             assert sum_by_class(result.task.groups[column]) == seed.evidence.class_sizes
-            assert sum_by_class(seed.group_correct[column]) == seed.evidence.right
+            assert sum_by_class(seed.group_correct[column]) == seed.evidence.correct_counts
 
 
 def test_groups_follow_a_test_split_that_imbalance_cuts() -> None:
@@ -243,7 +243,7 @@ def test_accuracy_by_group_is_the_mean_over_seeds() -> None:
 
 def test_neither_a_small_group_nor_unknown_images_are_called_worst() -> None:
     (column,) = compute_group_accuracies(COUNTS, [correct(0, 20, 9, 0)])
-    assert column.worst is not None and column.worst.value == "male"
+    assert column.worst_group is not None and column.worst_group.value == "male"
     assert column.gap == pytest.approx(0.5 - 0.45)
     said = format_groups(column)
     assert "male 45.00% of 20 (worst)" in said and "other 0.00% of 19 (too few to compare)" in said
@@ -252,7 +252,7 @@ def test_neither_a_small_group_nor_unknown_images_are_called_worst() -> None:
 
 def test_groups_that_are_equal_have_no_worst() -> None:
     (column,) = compute_group_accuracies(COUNTS, [correct(0, 20, 10, 0)])
-    assert column.worst is None and column.gap == 0
+    assert column.worst_group is None and column.gap == 0
 
 
 def test_of_many_groups_a_summary_names_the_worst_and_the_best() -> None:
@@ -329,7 +329,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expectations]
         kept = [seed.evidence for seed in Result.model_validate(made).seeds if seed.evidence]
         made["task"]["groups"] = halves(kept[0].class_sizes)
         for seed, evidence in zip(made["seeds"], kept, strict=True):
-            seed["group_correct"] = halves(evidence.right)
+            seed["group_correct"] = halves(evidence.correct_counts)
         file_result(root, made, learner)
     return root, Expectations.read(root, load())
 
@@ -450,8 +450,10 @@ def test_the_report_has_tables_of_groups_and_of_what_privacy_costs_them(
 ) -> None:
     page = text_of(render_report(read_results([folder])[0], "accuracy", lambda _, part: part.name, "Title"))
     sex = compute_accuracy_by_group(result)[-1]
-    assert sex.worst is not None
-    assert re.search(rf"{sex.worst.name} 120 {100 * sex.worst.accuracy.mean:.2f}[^(]*(\([^w]*\))? \(worst\)", page)
+    assert sex.worst_group is not None
+    assert re.search(
+        rf"{sex.worst_group.name} 120 {100 * sex.worst_group.accuracy.mean:.2f}[^(]*(\([^w]*\))? \(worst\)", page
+    )
     price = compute_price_by_group(result, ceiling)[-1]
     assert "Points lost to privacy by sex" in page
     assert f"female 120 {100 * price.losses['female']:.2f}" in page

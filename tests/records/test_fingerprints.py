@@ -60,20 +60,20 @@ def test_another_task_or_a_refusal_less_is_no_agreement() -> None:
 
 def test_a_fingerprint_stands_once_for_all_codes_that_have_it() -> None:
     kept = EMPTY.with_behaviour({"k": 5}, behaviour(), OLD).with_behaviour({"k": 5}, moved(TOLERANCE / 3), NEW)
-    assert len(kept.prints) == 1 and kept.same({"k": 5}, OLD, NEW) is True
+    assert len(kept.prints) == 1 and kept.is_same({"k": 5}, OLD, NEW) is True
     kept = kept.with_behaviour({"k": 5}, moved(1.0), OTHER)
-    assert len(kept.prints) == 2 and kept.same({"k": 5}, OLD, OTHER) is False
+    assert len(kept.prints) == 2 and kept.is_same({"k": 5}, OLD, OTHER) is False
 
 
 def test_of_unknown_codes_and_settings_nobody_knows() -> None:
     kept = EMPTY.with_behaviour({"k": 5}, behaviour(), OLD)
-    assert kept.same({"k": 5}, OLD, NEW) is None and kept.same({"k": 6}, OLD, OLD) is None
+    assert kept.is_same({"k": 5}, OLD, NEW) is None and kept.is_same({"k": 6}, OLD, OLD) is None
 
 
 def test_of_settings_that_no_task_covers_nobody_knows() -> None:
     nothing = Behaviour(task="", fits={}, not_covered="k is too large.")
     kept = EMPTY.with_behaviour({"k": 5000}, nothing, OLD).with_behaviour({"k": 5000}, nothing, NEW)
-    assert len(kept.prints) == 1 and kept.same({"k": 5000}, OLD, NEW) is None
+    assert len(kept.prints) == 1 and kept.is_same({"k": 5000}, OLD, NEW) is None
 
 
 def test_settings_that_were_left_open_have_to_be_chosen_alike() -> None:

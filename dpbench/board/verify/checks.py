@@ -146,7 +146,7 @@ def find_departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
     """Return key, expected value and actual value for each difference between a spec and a board's protocol.
 
     A result without privacy (epsilon = inf) matches boards of any epsilon: it is a reference, not an entry. The default
-    metric, accuracy, is no difference either: a learner that was not told of another metric has aimed for accuracy.
+    metric, accuracy, is not a difference either: a learner without another metric has aimed for accuracy.
     """
     wrong = []
     for key, expected in board.protocol.items():

@@ -15,8 +15,8 @@ def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> FieldCo
     kept = seed.evidence
     if kept is None:
         return
-    if hits is not None and sum(kept.right) != hits:
-        yield "confusion", f"expected {hits} on the diagonal, as `correct` has it, got {sum(kept.right)}"
+    if hits is not None and sum(kept.correct_counts) != hits:
+        yield "confusion", f"expected {hits} on the diagonal, as `correct` has it, got {sum(kept.correct_counts)}"
     if kept.size != task.test:
         yield "confusion", f"expected {task.test} test examples, got {kept.size}"
     if kept.calibration is not None:
@@ -25,10 +25,11 @@ def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> FieldCo
 
 def _check_calibration(stated: Calibration, kept: Evidence, classes: int) -> FieldComplaints:
     """Yield bins that do not add up, and losses that are impossible with these confidences."""
-    if sum(stated.count) != kept.size or sum(stated.right) != sum(kept.right):
+    if sum(stated.count) != kept.size or sum(stated.right) != sum(kept.correct_counts):
         yield (
             "calibration.count",
-            f"expected {kept.size} examples, {sum(kept.right)} right, got {sum(stated.count)} and {sum(stated.right)}",
+            f"expected {kept.size} examples, {sum(kept.correct_counts)} right, "
+            f"got {sum(stated.count)} and {sum(stated.right)}",
         )
     for place, (count, right, total) in enumerate(zip(stated.count, stated.right, stated.confidence, strict=True)):
         low, high = (count * end for end in _confidence_range(place, classes))

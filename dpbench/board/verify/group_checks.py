@@ -28,7 +28,10 @@ def check_group_correct(seed: SeedResult, hits: int | None) -> FieldComplaints:
     kept = seed.evidence
     for column, values in (seed.group_correct or {}).items():
         found = sum_by_class(values)
-        if kept is not None and found != kept.right:
-            yield f"group_correct.{column}", f"expected {kept.right} correct by class in all groups, got {found}"
+        if kept is not None and found != kept.correct_counts:
+            yield (
+                f"group_correct.{column}",
+                f"expected {kept.correct_counts} correct by class in all groups, got {found}",
+            )
         elif hits is not None and sum(found) != hits:
             yield f"group_correct.{column}", f"expected {hits} correct in all groups, as `correct` has it, got {found}"

@@ -31,7 +31,10 @@ def render_distance_table(standings: Iterable[Standing]) -> str:
     heads = [head for name in LEARNERS for head in (f"`{name}`: points behind", "by chance", "boards")]
     lines = [f"| dataset | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     found = [
-        [_collect_gaps(shown, name, how) for how in (lambda _, row: 100 * row.behind, expected_chance_distance)]
+        [
+            _collect_gaps(shown, name, how)
+            for how in (lambda _, row: 100 * row.distance_behind, expected_chance_distance)
+        ]
         for name in LEARNERS
     ]
     for data in sorted({str(standing.board.dataset) for standing in shown}):

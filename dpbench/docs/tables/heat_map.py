@@ -62,7 +62,7 @@ def _make_figure(groups: tuple[HeatMapGroup, ...]) -> Figure:
 
 
 def _make_cell(column: float, learners: list[str], row: EntryRow) -> HeatCell:
-    gap = 100 * (row.behind or 0.0)
+    gap = 100 * (row.distance_behind or 0.0)
     shade = SHADES[sum(gap > step for step in SHADE_STEPS)]
     return HeatCell(column, learners.index(row.facts.learner), shade, dot=row.standing.tied)
 
@@ -72,7 +72,7 @@ def _sort_learners(standings: Iterable[Standing]) -> list[str]:
     gaps: dict[str, list[float]] = {}
     for standing in standings:
         for row in list_default_rows(standing):
-            gaps.setdefault(row.facts.learner, []).append(row.behind or 0.0)
+            gaps.setdefault(row.facts.learner, []).append(row.distance_behind or 0.0)
     return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
 
 

@@ -51,7 +51,7 @@ class Bench:
 
     Args:
         learner: the learner with the settings that are not searched.
-        who: names the learner and what it is asked to do, for messages about its failures.
+        who: describes the learner and its task, for messages about its failures.
         roles: private rows and public split; the test split is not touched.
         budget: the budget of the real run.
         accountant: the accountant that calibrates every setting.

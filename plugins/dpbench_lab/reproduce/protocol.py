@@ -12,7 +12,7 @@ PARTS = ("data", "network", "learners", "n", "settings", "accountant", "steps", 
 
 
 class PublishedProtocol(Record):
-    """What a paper states of the runs behind a table or figure; what it does not state is left out."""
+    """The facts that a paper states about the runs behind a table or figure, without those that it does not state."""
 
     data: tuple[str, ...] = ()  # names of datasets, as here; the paper's names for those that are not here
     network: tuple[str, ...] = ()  # names of extractors, likewise

@@ -61,7 +61,7 @@ class Backbone(Photographs):
         return "resnet50"
 
     @property
-    def _normalised(self) -> bool:
+    def _is_normalised(self) -> bool:
         return True
 
     def present(self) -> bool:
@@ -94,7 +94,7 @@ class Backbone(Photographs):
         image = functional.resize(image.convert("RGB"), [size * 256 // SIDE])
         image = functional.center_crop(image, [size, size])
         pixels: Tensor = functional.to_tensor(image)  # in [0, 1]
-        return functional.normalize(pixels, MEAN, STD) if self._normalised else pixels
+        return functional.normalize(pixels, MEAN, STD) if self._is_normalised else pixels
 
     def backbone(self) -> torch.nn.Module:
         """Return the network (c, 3, 224, 224) -> (c, d)."""
@@ -113,7 +113,7 @@ class Backbone(Photographs):
 def extract_backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
     """Return the part of a checkpoint that is the backbone, its prefix removed.
 
-    The prefix is the one under which most `wanted` keys are found. Keys elsewhere that belong to no known part of
+    The prefix is that of most `wanted` keys. Keys elsewhere that belong to no known part of
     pre-training keep their full name, so that loading refuses them.
     """
     best = max(prefixes, key=lambda prefix: sum(prefix + key in state for key in wanted))
@@ -169,7 +169,7 @@ class Checkpoint(Backbone):
         return self.arch
 
     @property
-    def _normalised(self) -> bool:
+    def _is_normalised(self) -> bool:
         return self.recipe == "imagenet"
 
 

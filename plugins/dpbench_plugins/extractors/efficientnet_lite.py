@@ -114,7 +114,7 @@ class EfficientNetLite(Photographs):
         if self.layer is not None:
             network = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
         # Padding is made constant, for images of one size: a second scale has another.
-        return network if self._scaled else fold_batch_norm(network, (3, size, size))
+        return network if self._has_two_scales else fold_batch_norm(network, (3, size, size))
 
     def as_module(self) -> nn.Module | None:
         """Return the network, or its first layers up to `layer`, for onnxruntime; None as `Photographs` says."""

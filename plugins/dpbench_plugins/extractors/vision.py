@@ -52,7 +52,7 @@ class Photographs(Extractor):
             SpecError: an option asks for such a size.
         """
         largest = self.size or side
-        sides = [largest, round(SMALLER * largest)] if self._scaled else [largest]
+        sides = [largest, round(SMALLER * largest)] if self._has_two_scales else [largest]
         if any(length != side if least is None else length < least for length in sides):
             wanted = f"no other size than {side} pixels" if least is None else f"{least} pixels or more"
             raise SpecError(
@@ -61,7 +61,7 @@ class Photographs(Extractor):
             )
 
     @property
-    def _scaled(self) -> bool:
+    def _has_two_scales(self) -> bool:
         return self.views in {"scales", "both"}
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Photographs(Extractor):
         """Return the backbone and the views that it sees; None with two scales or bfloat16, which onnxruntime lacks."""
         from dpbench_plugins.extractors.exported import PooledFeatures
 
-        if self.precision == "bfloat16" or self._scaled:
+        if self.precision == "bfloat16" or self._has_two_scales:
             return None
         return PooledFeatures(self.backbone(), mirror=self.views == "mirror")
 
@@ -122,7 +122,7 @@ class Photographs(Extractor):
         from torch.nn.functional import interpolate
 
         scales = [images]
-        if self._scaled:
+        if self._has_two_scales:
             sides = [round(SMALLER * side) for side in images.shape[2:]]
             scales.append(interpolate(images, sides, mode="bicubic", antialias=True))
         for scale in scales:

@@ -95,12 +95,12 @@ def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator
     places = place(public)  # (m, directions)
     coordinates = diffusion_coordinates(build_graph(places, count), min(k, directions), generator).T.contiguous()
 
-    def near(rows: Tensor) -> Tensor:
+    def average_neighbours(rows: Tensor) -> Tensor:
         cosines = exact_linear(place(rows), places)  # (c, m)
         nearest = torch.where(cosines < cosines.topk(count).values[:, -1:], 0.0, cosines.clamp(min=0))
         return unit_norm(exact_linear(nearest * nearest * nearest, coordinates))
 
-    return lambda rows: torch.cat([near(part) for part in torch.split(rows, AT_ONCE)])
+    return lambda rows: torch.cat([average_neighbours(part) for part in torch.split(rows, AT_ONCE)])
 
 
 def build_graph(places: Tensor, count: int) -> Tensor:

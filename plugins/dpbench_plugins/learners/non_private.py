@@ -79,7 +79,7 @@ class NonPrivate(Learner):
         """Fit on everything; a class without a private example is never predicted."""
         import torch
 
-        standardise, counts = _moments(curator)
+        standardise, counts = _compute_moments(curator)
         mask = torch.where(counts > 0.5, 0.0, NEVER)  # (k,)
         factor = 2 if int((counts > 0.5).sum()) == 2 else 1
         problem = _Problem(curator, standardise, mask, generator)
@@ -139,9 +139,9 @@ class _Problem:
         first = first.mean(0, keepdim=True) if heads == 1 else first
         options = {"maxfun": QUESTIONS - LINE_SEARCH, "maxiter": QUESTIONS, "maxls": LINE_SEARCH, "gtol": enough}
         found = minimize(
-            objective, objective.flat(first), jac=True, method="L-BFGS-B", options={**options, "ftol": 0.0}
+            objective, objective.flatten(first), jac=True, method="L-BFGS-B", options={**options, "ftol": 0.0}
         )
-        return objective.heads(found.x)
+        return objective.unflatten(found.x)
 
     def _spectrum(self) -> tuple[Tensor, Tensor]:
         """Return eigenvalues (d,) and eigenvectors (d, d) of the second moments; for large d, ones and no vectors."""
@@ -198,7 +198,7 @@ class _Objective:
         self._size = curator.task.size * (1.0 if count == 1 else 1 - 1 / FOLDS)  # of what a head learns from
         self._level = 0.0  # of a single head the last mean loss: answers are float32, and what lies above it is small
 
-    def flat(self, heads: Tensor) -> np.ndarray:
+    def flatten(self, heads: Tensor) -> np.ndarray:
         """Return the flat scaled vector of heads (f, k, d + 1)."""
         import torch
 
@@ -207,7 +207,7 @@ class _Objective:
         found: np.ndarray = scaled.flatten().numpy()
         return found
 
-    def heads(self, flat: np.ndarray) -> Tensor:
+    def unflatten(self, flat: np.ndarray) -> Tensor:
         """Return the heads (f, k, d + 1) of a flat scaled vector."""
         import torch
 
@@ -220,7 +220,7 @@ class _Objective:
         import torch
         from torch.nn.functional import cross_entropy
 
-        heads, mask, level, count = self.heads(flat), self._mask, self._level, self._count
+        heads, mask, level, count = self.unflatten(flat), self._mask, self._level, self._count
         folds = torch.arange(count, device=mask.device)
 
         def rows(chunk: Chunk) -> Blocks:
@@ -271,18 +271,20 @@ def _bound_norm(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
     return float(2.0 ** (int(torch.nonzero(counts > 0.5).max()) - EXPONENTS // 2))
 
 
-def _moments(curator: Curator) -> tuple[Standardise, Tensor]:
+def _compute_moments(curator: Curator) -> tuple[Standardise, Tensor]:
     """Return the map that standardises by the private rows, and how many each class has, (k,)."""
     import torch
     from torch.nn.functional import one_hot
 
     size, classes = curator.task.size, curator.task.classes
 
-    def first(chunk: Chunk) -> Blocks:
+    def features_and_labels(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x.flatten(1).double(), one_hot(chunk.y, classes).double()))
 
     longest = _bound_norm(curator, lambda chunk: chunk.x)
-    sums, counts = curator.noisy_sum(first, release="moments", clip=(2 * longest, 2.0))  # twice: none is at its clip
+    sums, counts = curator.noisy_sum(
+        features_and_labels, release="moments", clip=(2 * longest, 2.0)
+    )  # twice: none is at its clip
     mean = sums / size
     second = lambda chunk: (chunk.x.flatten(1).double() - mean).square()
     clip = 2 * _bound_norm(curator, second)

@@ -60,7 +60,7 @@ class Network(nn.Module):
         self.trunk, self.norm, self.head = trunk, norm, nn.Linear(width, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return (c, width): what the head reads."""
+        """Return (c, width): the inputs of the head."""
         mean: Tensor = self.norm(self.trunk(x)).mean((2, 3))
         return mean
 

@@ -74,7 +74,7 @@ def gradients_of(which: str) -> TailGradients:
 
 def board_rows(which: str, chunk: Chunk) -> Tensor:
     gradients = gradients_of(which)
-    found = gradients.row_function(gradients.start())(chunk)
+    found = gradients.row_function(gradients.start_position())(chunk)
     assert isinstance(found, Joined)
     return found.dense()
 
@@ -93,7 +93,7 @@ class TestLaws(LearnerLaws):
 def test_a_row_is_the_gradient_of_its_example_in_units_of_each_tensor(which: str) -> None:
     chunk, gradients = a_chunk(), gradients_of(which)
     found = board_rows(which, chunk)
-    start = gradients.start().requires_grad_()
+    start = gradients.start_position().requires_grad_()
     for place in range(len(chunk)):
         parameters = {**gradients.published, **gradients._tensors(start)}
         logits = functional_call(gradients.network, parameters, (chunk.x[[place]],))
@@ -118,7 +118,7 @@ def test_rows_of_depthwise_convolutions_of_other_shapes(shape: dict[str, Any]) -
 @pytest.mark.parametrize("which", TRAINED)
 def test_the_network_at_the_start_is_the_published_one(which: str) -> None:
     gradients, x = gradients_of(which), a_chunk().x
-    torch.testing.assert_close(gradients.network_at(gradients.start())(x), a_network()(x))
+    torch.testing.assert_close(gradients.network_at(gradients.start_position())(x), a_network()(x))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_the_network_sees_chunks_of_one_length(count: int, monkeypatch: pytest.M
 def test_rows_leave_no_gradient_and_no_hook_behind() -> None:
     gradients = gradients_of("all")
     before = copy.deepcopy(gradients.network.state_dict())
-    gradients.row_function(gradients.start())(a_chunk())
+    gradients.row_function(gradients.start_position())(a_chunk())
     assert all(torch.equal(value, before[name]) for name, value in gradients.network.state_dict().items())
     assert all(parameter.grad is None for parameter in gradients.network.parameters())
     assert not any(module._forward_hooks for module in gradients.network.modules())

@@ -1,4 +1,4 @@
-"""Row functions that read other rows than the one they give."""
+"""Row functions that read other rows besides the row that they return."""
 
 from __future__ import annotations
 

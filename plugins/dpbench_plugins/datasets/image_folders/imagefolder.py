@@ -100,14 +100,14 @@ class ImageFolder(Dataset):
         if len(self.classes) < 2:
             got = ", ".join(map(repr, self.classes)) or "none"
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
-        check_classes(listed, self.classes, self._path(), LAYOUT.advice)
+        check_classes(listed, self.classes, self._find_path(), LAYOUT.advice)
         files = add_checksums(listed)
         owners = find_owners(self.units, files) if self.units else {}
         return self._with_owners(self._open_splits(files, owners), files, owners)
 
     def _open_splits(self, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
         splits = open_splits(files, self.classes, self.mode, digest(files), LAYOUT.advice)
-        splits = dataclasses.replace(splits, ignored=list_ignored(self._path(), files))
+        splits = dataclasses.replace(splits, ignored=list_ignored(self._find_path(), files))
         if not self.groups:
             return splits
         groups = read_groups(self.groups, Path(self.table or self.units).expanduser(), files, owners)
@@ -123,16 +123,16 @@ class ImageFolder(Dataset):
             )
         return add_units(splits, files, self.unit, lambda file: owners[name_file(file)])
 
-    def _path(self) -> Path:
+    def _find_path(self) -> Path:
         return Path(self.path).expanduser()
 
     def _list_files(self) -> list[ImageFile]:
-        if not self._path().exists():
+        if not self._find_path().exists():
             raise DataMissing(
-                f"Expected images in {self._path()}, which does not exist. Check the path: imagefolder:PATH is a "
+                f"Expected images in {self._find_path()}, which does not exist. Check the path: imagefolder:PATH is a "
                 f"folder or a zip with {WANTED}."
             )
-        files = list_images(self._path(), LAYOUT)
+        files = list_images(self._find_path(), LAYOUT)
         aside = "val" if any(file.split == "test" for file in files) else "test"
         return sorted(
             file._replace(split="test") if file.split == "val" else file for file in files if file.split != aside

@@ -39,14 +39,14 @@ class Picture:
         Raises:
             DataError: it cannot be read, is not what the archive lists, or does not decode.
         """
-        content = self.stored(file)
+        content = self.read_stored_bytes(file)
         try:
             image = decode_image(content, file.file, _describe_file(file))
         except DataError as error:
             raise DataError(f"{error} {self.advice}") from error
         return image if self.mode is None else self._convert(image, file, self.mode)
 
-    def stored(self, file: ImageFile) -> bytes:
+    def read_stored_bytes(self, file: ImageFile) -> bytes:
         """Return the stored bytes of a file.
 
         Raises:
@@ -55,22 +55,22 @@ class Picture:
         try:
             content = file.read()
         except (OSError, struct.error, zlib.error) as error:
-            raise self._broken(file, str(error)) from error
+            raise self._broken_error(file, str(error)) from error
         if file.crc is not None and zlib.crc32(content) != file.crc:
-            raise self._broken(file, "its bytes do not match their checksum")
+            raise self._broken_error(file, "its bytes do not match their checksum")
         return content
 
     def _convert(self, image: Image, file: ImageFile, mode: str) -> Image:
         if image.mode[0] in "IF":  # conversion would clip 16-bit values to white above 255
-            raise self._broken(file, f"it has more than 8 bits per channel (mode {image.mode}), expected 8")
+            raise self._broken_error(file, f"it has more than 8 bits per channel (mode {image.mode}), expected 8")
         if image.mode == "P" and "transparency" in image.info:  # Pillow warns if converted directly
             image = image.convert("RGBA")
         try:
             return image.convert(mode)
         except ValueError as error:
-            raise self._broken(file, str(error)) from error
+            raise self._broken_error(file, str(error)) from error
 
-    def _broken(self, file: ImageFile, why: str) -> DataError:
+    def _broken_error(self, file: ImageFile, why: str) -> DataError:
         return DataError(f"Expected a readable {_describe_file(file)}: {why}. {self.advice}")
 
 
@@ -103,7 +103,7 @@ class LazyKeys(Sequence[bytes]):
         return [bytes.fromhex(file.sha256) or self._compute_key(file) for file in self.files]
 
     def _compute_key(self, file: ImageFile) -> bytes:
-        return hashlib.sha256(self.picture.stored(file)).digest()
+        return hashlib.sha256(self.picture.read_stored_bytes(file)).digest()
 
 
 def records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:

@@ -81,13 +81,13 @@ class FashionMnist(Dataset):
         Raises:
             DataError: a file that is damaged or not the published one.
         """
-        contents = [self._content(path) for path in locate(self).paths]
+        contents = [self._read_content(path) for path in locate(self).paths]
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]
         arrays = [_parse_idx(*each) for each in zip(contents, shapes, self.md5, strict=True)]
         train, test = (Split(published_records(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
         return Splits(train, test, digest_parts(*contents))
 
-    def _content(self, path: Path) -> bytes:
+    def _read_content(self, path: Path) -> bytes:
         published = path.suffix == ".gz" and path.parent != DEBIAN
         try:
             content = read_and_verify(path, self.md5[path.name], PAGE) if published else path.read_bytes()

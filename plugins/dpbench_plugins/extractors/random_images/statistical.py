@@ -98,10 +98,10 @@ def draw_spectrum(draws: Draws, size: int) -> Tensor:
 
 def _set_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
     """Return x with these amplitudes; its phases, means and deviations stay."""
-    mean, deviation = _moments(x)
+    mean, deviation = _compute_moments(x)
     spectrum = torch.fft.fft2(x - mean)
     y: Tensor = torch.fft.ifft2(spectrum / spectrum.abs().clamp(min=1e-9) * amplitude).real
-    return y * (deviation / _moments(y)[1]) + mean
+    return y * (deviation / _compute_moments(y)[1]) + mean
 
 
 def _set_marginals(x: Tensor, levels: list[Tensor], rest: Tensor, marginals: list[Tensor]) -> Tensor:
@@ -173,6 +173,6 @@ def _blur(image: Tensor, share: Tensor) -> Tensor:
     return (ends[1] - ends[0]) / (stop - start).unsqueeze(2)
 
 
-def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     mean = x.mean((-2, -1), keepdim=True)
     return mean, (x - mean).square().mean((-2, -1), keepdim=True).sqrt().clamp(min=1e-9)

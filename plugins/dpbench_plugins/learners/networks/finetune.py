@@ -135,12 +135,14 @@ class DPFineTune(Learner):
             )
         tail = curator.task.tail().to(curator.task.device)
         neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k))
-        network = TunedNetwork(tail, neck, self._head(curator, tail, neck, generator))
+        network = TunedNetwork(tail, neck, self._train_head(curator, tail, neck, generator))
         if self.parameters == "head":
             return predictor(network)
         return predictor(self._tune(curator, network, generator))
 
-    def _head(self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator) -> torch.Tensor:
+    def _train_head(
+        self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator
+    ) -> torch.Tensor:
         """Return the head (classes, k + 1) that is trained on the tail as published."""
         import torch
 
@@ -167,7 +169,7 @@ class DPFineTune(Learner):
         noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
         optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
         rate = require_setting(self.learning_rate)
-        position = gradients.start()  # (p,), in units of each tensor's own size
+        position = gradients.start_position()  # (p,), in units of each tensor's own size
         average, taken = torch.zeros_like(position), 0
         for step in range(self.steps):
             total = curator.noisy_sum(

@@ -142,7 +142,7 @@ class TailGradients:
                 units[name] = units[name.replace("up.weight", "down.weight")]
         return cls(network, named, units, length)
 
-    def start(self) -> Tensor:
+    def start_position(self) -> Tensor:
         """Return (p,): the trained tensors in units of their sizes, one after another."""
         return torch.cat([self.published[name].flatten() / unit for name, unit in self.units.items()])
 
@@ -189,9 +189,9 @@ class LayerCalls:
         self.network, self._units = copy.deepcopy(shapes, {id(neck): neck}), units
         self._seen: list[tuple[str, nn.Module, Tensor, Tensor]] = []
         for name in sorted({name.rpartition(".")[0] for name in units}):
-            self.network.get_submodule(name).register_forward_hook(self._note(name))
+            self.network.get_submodule(name).register_forward_hook(self._record_call(name))
 
-    def _note(self, name: str) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
+    def _record_call(self, name: str) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
         return lambda layer, given, gave: self._seen.append((name, layer, given[0].detach(), gave))
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ section 3.1) and spread >= | |V|^T |G| | / |G|: sqrt(k) for a dense basis, | |mi
 
 V is rounded to integers times a power of two and ê follows from integer products, so that
 a row's embedding has the same bits wherever the row stands and γ counts the last roundings alone; the part along the
-basis is then taken off a sum in integers too (`Basis.along`).
+basis is then taken off a sum in integers too (`Basis.expand_to_integers`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Basis(ABC):
         """A bound on |δ| / |G|: ê is rounded to float32, and slices leave out 2^-33 sqrt(terms) of their factors."""
         return 2.0**-22 + 2.0**-32 * math.sqrt(self.terms) * self.spread
 
-    def along(self, embedding: Tensor, step: Tensor) -> Tensor:
+    def expand_to_integers(self, embedding: Tensor, step: Tensor) -> Tensor:
         """Return V @ embedding (k,) int64, times `step` a column, rounded down to whole numbers: int64, like one row.
 
         `step` holds powers of two. Float64 adds up the products of the integers of V with digits of 18 bits, exactly,

@@ -34,7 +34,7 @@ class ResidualSum(IntegerSum):
     def total(self) -> Tensor:
         """The sum in whole steps of the grid."""
         self._basis.check()
-        return self._outer.total - self._basis.along(self._along, self._step)
+        return self._outer.total - self._basis.expand_to_integers(self._along, self._step)
 
     def __add__(self, other: IntegerSum) -> ResidualSum:
         """Add the residuals of another part of the same sample.

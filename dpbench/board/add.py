@@ -154,7 +154,7 @@ class SubmissionChecker:
 
 
 def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
-    """Yield what a submission may not state: a status that only the project gives, or a commit that nobody can find."""
+    """Yield forbidden statements of a submission: a status that only the project gives, or an untraceable commit."""
     if result.status != "submitted":
         yield "status", f"expected submitted, got {result.status}: only the project disputes or withdraws a result"
     cloned = (PACKAGE.parent / ".git").exists()  # an installed package can lie in a repository that is not dpbench's

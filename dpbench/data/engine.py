@@ -212,5 +212,5 @@ def suppress_export_output() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what an error says, printable and without its full stop; its type if it says nothing."""
+    """Return the first line of an error's message, printable, without its full stop; without a message, its type."""
     return make_printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))

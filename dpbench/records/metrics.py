@@ -67,7 +67,8 @@ class Evidence:
     @cached_property
     def class_accuracy(self) -> tuple[float | None, ...]:
         """The accuracy of each class; None for a class without test examples."""
-        return tuple(hit / count if count else None for hit, count in zip(self.correct_counts, self.class_sizes, strict=True))
+        pairs = zip(self.correct_counts, self.class_sizes, strict=True)
+        return tuple(correct / count if count else None for correct, count in pairs)
 
     @property
     def present_accuracies(self) -> tuple[float, ...]:

@@ -112,7 +112,7 @@ def _write_settings(row: ResultRow) -> str:
 
 def _write_cpu_time(row: ResultRow) -> str:
     spent = row.facts.cpu_seconds
-    return seconds_in_words(spent) if spent is not None and row.facts.measured else ""
+    return seconds_in_words(spent) if spent is not None and row.facts.records_cost else ""
 
 
 def _sum_run_seconds(row: ResultRow) -> float:
@@ -150,7 +150,7 @@ COLUMNS: tuple[Column, ...] = (
     _column("seconds", "Seconds of a fit", lambda row: row.facts.seconds, known="boards"),
     _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _write_cpu_time),
     _column("peak_bytes", "Memory", lambda row: row.facts.peak_bytes,
-            lambda row: bytes_in_words(row.facts.peak_bytes) if row.facts.measured else ""),
+            lambda row: bytes_in_words(row.facts.peak_bytes) if row.facts.records_cost else ""),
     _column("plugin", "Plugin", lambda row: row.facts.plugin.plugin),
     _column("distribution", "Distribution", lambda row: row.facts.plugin.distribution),
     _column("version", "Version", lambda row: row.facts.plugin.version),

@@ -61,7 +61,7 @@ class ResultFacts:
     plugin: ComponentOrigin
 
     @property
-    def measured(self) -> bool:
+    def records_cost(self) -> bool:
         """Whether the result records the cost of a fit."""
         return not self.unmeasured and self.cpu_seconds is not None and self.peak_bytes > 0
 

@@ -104,7 +104,7 @@ def dataset(
     )  # fmt: skip
 
     @dataclass(frozen=True)
-    class Own(Arrays):
+    class OwnArrays(Arrays):
         name = named
         classes = tuple(map(str, known.tolist()))
         licence = data_licence
@@ -122,7 +122,7 @@ def dataset(
                 raise DataError(f"Expected arrays of digest {self.digest}, got others: {splits.digest[:16]}.")
             return splits
 
-    return Own()
+    return OwnArrays()
 
 
 def _load_key() -> bytes:

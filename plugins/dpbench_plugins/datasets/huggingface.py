@@ -23,7 +23,7 @@ CUT = (
 )
 
 
-class Classes:
+class LazyClasses:
     """The classes of a dataset that only its files name: an instance reads them, and the class itself has none."""
 
     def __get__(self, dataset: HuggingFace | None, owner: type) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class HuggingFace(Dataset):
 
     name = "hf"
     default_extractor = NETWORK
-    classes = Classes()
+    classes = LazyClasses()
     licence = "as its page states"
     citation = "as its page states"
     shorthand = "id"

@@ -19,7 +19,7 @@ READ_FULLY = 256  # files, out of thousands, whose bytes are part of a fingerpri
 
 
 @dataclass(frozen=True)
-class RawImage:
+class RawImageReader:
     """Reads an image from its bytes in a published file of whole arrays."""
 
     shape: tuple[int, ...]  # (height, width), or (height, width, 3)
@@ -35,7 +35,7 @@ class RawImage:
 def published_records(array: np.ndarray) -> Records[bytes]:
     """Return the images (n, height, width) or (n, height, width, 3) uint8 of a published array as records."""
     shape = array.shape[1:]
-    return Records([row.tobytes() for row in array], RawImage(shape), AS_PUBLISHED, reader=f"raw-{shape}-1")
+    return Records([row.tobytes() for row in array], RawImageReader(shape), AS_PUBLISHED, reader=f"raw-{shape}-1")
 
 
 def read_colour(path: Path) -> Image:

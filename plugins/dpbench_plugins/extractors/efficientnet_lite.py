@@ -112,7 +112,7 @@ class EfficientNetLite(Photographs):
 
         network, size = self._network().eval(), self.size or self.side
         if self.layer is not None:
-            network = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
+            network = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stage_count])
         # Padding is made constant, for images of one size: a second scale has another.
         return network if self._has_two_scales else fold_batch_norm(network, (3, size, size))
 
@@ -143,13 +143,13 @@ class EfficientNetLite(Photographs):
         with fork_rng(devices=[]):  # networks draw weights as they are built, which are then replaced
             network = self._network().eval()
             parts = OrderedDict(
-                {f"blocks_{stage}": network.blocks[stage] for stage in range(self._stages, len(network.blocks))}
+                {f"blocks_{stage}": network.blocks[stage] for stage in range(self._stage_count, len(network.blocks))}
                 | {"conv_head": network.conv_head, "bn2": network.bn2, "pool": network.global_pool}
             )
             return fold_batch_norm(nn.Sequential(parts), self.layers()[str(self.layer)])
 
     @property
-    def _stages(self) -> int:
+    def _stage_count(self) -> int:
         """The number of stages that the activations have passed."""
         return list(self.layers()).index(str(self.layer)) + 1
 

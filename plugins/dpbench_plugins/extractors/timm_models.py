@@ -115,7 +115,8 @@ class PretrainedNetwork(Photographs):
             raise DataMissing(
                 f"The weights of {self.selection} for extractor {self.name!r} are not on this machine (looked for "
                 f"{' or '.join(self._names)} in {looked} and in the Hugging Face cache; download failed with "
-                f"{type(error).__name__}). Go online once, or download {self._names[0]} ({_size(self.selection)}) from "
+                f"{type(error).__name__}). Go online once, or download {self._names[0]} "
+                f"({_describe_size(self.selection)}) from "
                 f"https://huggingface.co/{hub_id} into one of these folders."
             ) from error
 
@@ -156,7 +157,7 @@ def _timm() -> Any:
     return timm
 
 
-def _size(model: str) -> str:
+def _describe_size(model: str) -> str:
     import torch
 
     try:

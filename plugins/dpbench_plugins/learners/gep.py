@@ -137,7 +137,7 @@ class GEP(Learner):
         for step in range(require_setting(self.steps)):
             if step % self.refresh == 0:
                 anchors = compute_anchors(head, chosen, generator)
-                basis = leading_subspace(anchors, self._directions(len(chosen)), self.power_iterations, generator)
+                basis = leading_subspace(anchors, self._count_directions(len(chosen)), self.power_iterations, generator)
             noisy_gradient = self._ask(private, head, basis)
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
             head.add_(velocity, alpha=-require_setting(self.learning_rate))
@@ -150,7 +150,7 @@ class GEP(Learner):
         if self.public_share < 1:
             examples = min(examples, max(1, round(self.public_share * (task.size + examples))))
         anchors = min(200, examples, parameters) if self.anchors is None else self.anchors
-        k = self._directions(anchors)
+        k = self._count_directions(anchors)
         if not k <= anchors <= min(examples, parameters):
             raise SpecError(
                 f"Expected k={k} <= anchors={anchors} <= {min(examples, parameters)} in learner 'gep': there are "
@@ -158,7 +158,7 @@ class GEP(Learner):
             )
         return features[torch.randperm(len(features), generator=generator)[:anchors].to(features.device)]
 
-    def _directions(self, anchors: int) -> int:
+    def _count_directions(self, anchors: int) -> int:
         """Return k; with a `public_share`, at most the number of anchors."""
         k = require_setting(self.k)
         return min(k, anchors) if self.public_share < 1 else k

@@ -16,7 +16,7 @@ from dpbench_plugins.datasets.image_trees.listing import (
     list_images,
 )
 from dpbench_plugins.datasets.image_trees.pictures import (
-    Picture,
+    PictureReader,
     check_classes,
     check_counts,
     digest,
@@ -32,7 +32,7 @@ __all__ = [
     "FILE",
     "ImageFile",
     "Layout",
-    "Picture",
+    "PictureReader",
     "add_checksums",
     "add_groups",
     "add_units",

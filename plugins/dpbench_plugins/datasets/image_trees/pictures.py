@@ -22,7 +22,7 @@ READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
 
 
 @dataclass(frozen=True)
-class Picture:
+class PictureReader:
     """Reads an image file, converted to one mode unless `mode` is None, so that images stack."""
 
     advice: str
@@ -86,7 +86,7 @@ class LazyKeys(Sequence[bytes]):
     """
 
     files: Sequence[ImageFile]
-    picture: Picture
+    picture: PictureReader
 
     def __len__(self) -> int:
         return len(self.files)
@@ -108,7 +108,7 @@ class LazyKeys(Sequence[bytes]):
 
 def records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
     """Return the images of files. They have no keys unless every file is packed or already hashed."""
-    picture, known = Picture(advice, mode), all(file.packed or file.sha256 for file in files)
+    picture, known = PictureReader(advice, mode), all(file.packed or file.sha256 for file in files)
     keys = LazyKeys(files, picture) if known else None
     return Records(tuple(files), picture, keys=keys, reader=picture.version if known else "")
 

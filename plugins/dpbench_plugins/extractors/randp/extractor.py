@@ -77,13 +77,13 @@ class RandPWRN(Trainable):
         }
 
     @property
-    def _layers(self) -> int:
+    def _layer_count(self) -> int:
         """The number of trunk layers that the activations have passed: a convolution, and blocks."""
         return list(self.layers()).index(str(self.layer)) + 2
 
     def tail(self) -> Callable[[], nn.Module] | None:
         """Return a loader of the blocks behind `layer`, the final normalisation and the pooling."""
-        return None if self.layer is None else lambda: self._encoder().tail(self._layers)
+        return None if self.layer is None else lambda: self._encoder().tail(self._layer_count)
 
     def _candidates(self) -> list[Path]:
         if self.path is None:
@@ -136,7 +136,7 @@ class RandPWRN(Trainable):
         """Return the map of `open` as a module, in evaluation mode."""
         from dpbench_plugins.extractors.randp.encoder import EncoderFeatures
 
-        layers = None if self.layer is None else self._layers
+        layers = None if self.layer is None else self._layer_count
         return EncoderFeatures(self._encoder(), self.pool, every_stage=self.stages == "all", layers=layers)
 
     def _encoder(self) -> Encoder:

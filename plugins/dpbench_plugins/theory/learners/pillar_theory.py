@@ -131,7 +131,7 @@ class PillarTheory(Learner):
                 f"Expected 2 to {FAITHFUL} private examples with mode=faithful in learner {self.name!r}, got "
                 f"{task.size:,}: it takes n^2 steps."
             )
-        total = self.repeats * self._steps(task)
+        total = self.repeats * self._count_steps(task)
         gradients = Release("gradient", total, 1.0 if self.mode == "tight" else 1 / task.size)
         pick = Choice("pick", max(2, self.repeats), relative_noise=round((PICK * total) ** -0.5, 6))
         return [gradients, pick] if self.repeats > 1 else [gradients]
@@ -155,7 +155,7 @@ class PillarTheory(Learner):
         head = heads[chosen]
         return lambda x: score_yes_or_no(project(x) @ head)
 
-    def _steps(self, task: Task) -> int:
+    def _count_steps(self, task: Task) -> int:
         return self.steps if self.mode == "tight" else task.size**2 - 1
 
     def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -183,7 +183,7 @@ class PillarTheory(Learner):
         """Return the mean iterate of one descent, (k,)."""
         import torch
 
-        size, clip, steps = curator.task.size, rho / self.zeta, self._steps(curator.task)
+        size, clip, steps = curator.task.size, rho / self.zeta, self._count_steps(curator.task)
         (k,), sigma = curator.task.example_shape, curator.sigma["gradient"]
         more = math.sqrt(max(0.0, require_setting(self.noise) ** 2 - sigma**2))
         records = 1 if self.mode == "tight" else size  # that one of a sample stands for

@@ -30,7 +30,7 @@ SAMPLED = 256  # images whose bytes are part of the digest: the files have gigab
 
 
 @dataclass(frozen=True)
-class Patch:
+class PatchReader:
     """Reads an image from HDF5 files, which are opened each time so that forked processes can read at once."""
 
     paths: tuple[Path, ...]
@@ -102,9 +102,9 @@ def join_published_splits(training: Sequence[PublishedSplit], test: PublishedSpl
 
     labels = np.concatenate([part.labels for part in training])
     kept = rows_with_smallest_hashes(len(labels), round(fraction * len(labels)))
-    reader = Patch(tuple(part.images for part in training), tuple(len(part.labels) for part in training))
+    reader = PatchReader(tuple(part.images for part in training), tuple(len(part.labels) for part in training))
     digest = digest_parts(*(piece for part in (*training, test) for piece in _identify_split(part)))
-    whole = Split(Records(range(len(test.labels)), Patch((test.images,), (len(test.labels),))), test.labels)
+    whole = Split(Records(range(len(test.labels)), PatchReader((test.images,), (len(test.labels),))), test.labels)
     return Splits(Split(Records(kept.tolist(), reader), labels[kept]), whole, digest)
 
 

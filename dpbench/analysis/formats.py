@@ -23,16 +23,16 @@ def write_score(metric: str, score: Interval, *, unit: bool = False) -> str:
     """
     facts, held = METRIC_FACTS[metric], clamp_interval(metric, score)
 
-    def number(value: float, bounds: bool = False) -> str:
+    def write_number(value: float, bounds: bool = False) -> str:
         digits = 0 if bounds and value in (0, facts.most) else facts.digits
         return f"{facts.scale * value:.{digits}f}"
 
-    mean = number(score.mean) + facts.unit * unit
+    mean = write_number(score.mean) + facts.unit * unit
     if held.low is None or held.high is None:
         return mean
     if held != score:
-        return f"{mean} ({number(held.low, True)} to {number(held.high, True)})"
-    half = number(held.high - score.mean)
+        return f"{mean} ({write_number(held.low, True)} to {write_number(held.high, True)})"
+    half = write_number(held.high - score.mean)
     return mean + (f" ± {half}" if float(half) else "")
 
 

@@ -118,10 +118,10 @@ def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Res
         for label, ones in _group_by_label(beside).items()
     }
 
-    def best(line: tuple[str, dict[float, ResultRow]]) -> float:
+    def best_merit(line: tuple[str, dict[float, ResultRow]]) -> float:
         return max(merit(metric, row.facts.metrics[metric]) for row in line[1].values())
 
-    in_order = dict(sorted(ranked.items(), key=_sort_key)), dict(sorted(references.items(), key=best))
+    in_order = dict(sorted(ranked.items(), key=_sort_key)), dict(sorted(references.items(), key=best_merit))
     return make_numeric_grid(title, metric, "ε", *in_order)
 
 

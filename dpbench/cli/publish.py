@@ -29,12 +29,12 @@ def serve(
     """Preview the built site on this machine until you press Ctrl-C."""
     from dpbench.site import server
 
-    def ready(address: str) -> None:
+    def print_address(address: str) -> None:
         print(f"The leaderboard is at {address} (press Ctrl-C to stop)", flush=True)
         if open_browser:
             webbrowser.open(address)
 
-    server.serve(site or root / "site", port, ready)
+    server.serve(site or root / "site", port, print_address)
 
 
 FOLDER_IS_DEPRECATED = (

@@ -129,12 +129,12 @@ def _gather_pages(made: Mapping[str, str], pages: Path) -> None:
 def _expand_listing(index: str, pages: Path) -> str:
     """Return the start page with each `folder/*` replaced by those pages of the folder that it does not list."""
 
-    def others(found: re.Match[str]) -> str:
+    def list_unlisted(found: re.Match[str]) -> str:
         files = [file for file in (pages / found[1]).glob("*") if file.suffix in {".md", ".ipynb", ".rst"}]
         names = sorted(f"{found[1]}/{file.stem}" for file in files)
         return "".join(f"{name}\n" for name in names if f"\n{name}\n" not in index)
 
-    return re.sub(r"^([\w-]+)/\*\n", others, index, flags=re.MULTILINE)
+    return re.sub(r"^([\w-]+)/\*\n", list_unlisted, index, flags=re.MULTILINE)
 
 
 def _run_sphinx(pages: Path, out: Path, header: Header | None) -> None:

@@ -86,12 +86,12 @@ def _make_column_heads(columns: Sequence[BoardColumn]) -> list[str]:
         {column.data for column in columns if column.standing.board.unit},
     )
 
-    def head(column: BoardColumn) -> str:
+    def write_head(column: BoardColumn) -> str:
         if column.data in units:
             return f"{text.shorten_string(column.data.partition(' (')[0], 13)}, {view.privacy_unit(column.standing)}"
         return f"{column.data}, {column.features}" if often[column.data] > 1 else column.data
 
-    return [text.shorten_string(head(column), 22) for column in columns]
+    return [text.shorten_string(write_head(column), 22) for column in columns]
 
 
 def _draw_board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:

@@ -40,7 +40,7 @@ def test_the_honest_learner_keeps_every_law(law: str) -> None:
         (gallery.NormalisesByTheDrawnBatchSize, "all_it_learns_comes_from_answers", "beyond the curator's answers"),
         (gallery.KeepsPrivateRows, "no_private_row_outlives_the_fit", "holds a private row"),
         (gallery.KeepsPrivateRows, "a_blind_curator_teaches_nothing", "pure noise"),
-        (gallery.KeepsPrivateRows, "a_tiny_budget_does_not", "at epsilon 0.001"),
+        (gallery.KeepsPrivateRows, "a_tiny_budget_stays_at_chance", "at epsilon 0.001"),
         (gallery.FitsComponentsOnPrivateRows, "all_it_learns_comes_from_answers", "beyond the curator's answers"),
         (gallery.ClipsByAQuantileOfPrivateNorms, "questions_follow_answers_alone", "the clip follows private data"),
         (gallery.WeighsClassesByPrivateCounts, "questions_follow_answers_alone", "both hold contribute"),

@@ -34,7 +34,7 @@ def named_globals_kind(left_out: LeftOut) -> Kind:
 def namespace_kind(left_out: LeftOut) -> Kind:
     """Return the kind that reads all globals of a module, regardless of the code that names them."""
 
-    def held(module: ModuleType) -> dict[str, Any]:
+    def read_namespace(module: ModuleType) -> dict[str, Any]:
         return {
             name: value
             for name, value in vars(module).items()
@@ -42,11 +42,11 @@ def namespace_kind(left_out: LeftOut) -> Kind:
         }
 
     def read(module: ModuleType) -> tuple[Any, ...]:
-        found = held(module)
+        found = read_namespace(module)
         return (*found, *found.values())
 
     def names(module: ModuleType) -> list[str]:
-        return [f"global `{name}` of module `{module.__name__}`" for name in (*held(module),) * 2]
+        return [f"global `{name}` of module `{module.__name__}`" for name in (*read_namespace(module),) * 2]
 
     return Kind(read, names)
 

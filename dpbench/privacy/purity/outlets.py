@@ -89,7 +89,7 @@ class Outlets:
             if not self._hears():
                 show(*given, **named)
 
-        def handled(logger: logging.Logger, record: logging.LogRecord) -> None:
+        def handle_record(logger: logging.Logger, record: logging.LogRecord) -> None:
             if not self._hears():
                 handle(logger, record)
 
@@ -104,15 +104,15 @@ class Outlets:
         warnings.showwarning = showwarning
         for owner, name, function in untold:
             setattr(owner, name, self._wrap_function(f"{owner.__name__}.{name}", function))
-        logging.Logger.handle = handled  # type: ignore[method-assign, assignment]
+        logging.Logger.handle = handle_record  # type: ignore[method-assign, assignment]
         self._undo = [restore]
 
     def _wrap_function(self, event: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def asks(*given: Any, **named: Any) -> Any:
+        def ask_first(*given: Any, **named: Any) -> Any:
             self._refuse(event, given)
             return function(*given, **named)
 
-        return asks
+        return ask_first
 
     def _restore(self) -> None:
         _flush_streams(self._streams)  # what a stream still holds was said in the room

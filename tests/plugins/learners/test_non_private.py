@@ -185,8 +185,8 @@ class Remembers(NonPrivate):
 @pytest.mark.parametrize(
     ("broken", "law", "said"),
     [
-        (PlansForAnyBudget, "a_tiny_budget_does_not", r"epsilon 0\.001"),
-        (PlansForLargeBudgets, "a_tiny_budget_does_not", r"epsilon 1e\+06"),
+        (PlansForAnyBudget, "a_tiny_budget_stays_at_chance", r"epsilon 0\.001"),
+        (PlansForLargeBudgets, "a_tiny_budget_stays_at_chance", r"epsilon 1e\+06"),
         (Remembers, "no_private_row_outlives_the_fit", "holds a private row"),
     ],
 )
@@ -202,5 +202,5 @@ def test_each_fault_breaks_its_law(broken: type[Learner], law: str, said: str) -
 def test_check_holds_the_reference_against_the_laws_of_learners(capsys: Output) -> None:
     assert call("check", "non-private") == 0
     shown = capsys.readouterr().out
-    assert "a tiny budget does not" in shown
+    assert "a tiny budget stays at chance" in shown
     assert "broken" not in shown

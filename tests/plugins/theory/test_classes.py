@@ -28,7 +28,7 @@ def _points(count: int, features: int, seed: int) -> Tensor:
 
 
 def _patterns(found: CellCandidates | RowCandidates, points: Tensor) -> list[tuple[bool, ...]]:
-    said = found.yes[found.cell(points)] if isinstance(found, CellCandidates) else found.says(points)
+    said = found.yes[found.cell(points)] if isinstance(found, CellCandidates) else found.answers(points)
     return [tuple(column) for column in said.T.tolist()]
 
 
@@ -98,7 +98,7 @@ def test_points_in_a_row_make_fewer_rectangles(coordinates: list[tuple[int, int]
 def test_a_row_says_the_same_alone_and_among_others() -> None:
     points, rows = _points(30, 2, 1), _points(500, 2, 2)
     found = HalfPlanes().representatives(points)
-    assert torch.equal(torch.cat([found.says(row.unsqueeze(0)) for row in rows]), found.says(rows))
+    assert torch.equal(torch.cat([found.answers(row.unsqueeze(0)) for row in rows]), found.answers(rows))
 
 
 def test_a_class_of_the_plane_takes_two_features() -> None:

@@ -34,12 +34,12 @@ class CellCandidates:
 class RowCandidates:
     """Candidates that answer yes or no row by row."""
 
-    says: Callable[[Tensor], Tensor]  # (c, d) -> (c, N) bool
+    answers: Callable[[Tensor], Tensor]  # (c, d) -> (c, N) bool
     count: int  # N
 
     def answer(self, x: Tensor, candidate: int) -> Tensor:
         """Return a candidate's answers, (c,) bool."""
-        return self.says(x)[:, candidate]
+        return self.answers(x)[:, candidate]
 
 
 class HypothesisClass(ABC):
@@ -113,11 +113,11 @@ class Stumps(HypothesisClass):
         ends = torch.full((len(ordered), 1), math.inf)
         cuts = torch.cat([-ends, _midpoints(ordered), ends], 1)  # (p, m + 1)
 
-        def says(x: Tensor) -> Tensor:
+        def answers(x: Tensor) -> Tensor:
             above = (x.unsqueeze(2) >= cuts).flatten(1)
             return torch.cat([above, ~above], 1)
 
-        return RowCandidates(says, 2 * cuts.numel())
+        return RowCandidates(answers, 2 * cuts.numel())
 
 
 class Rectangles(HypothesisClass):
@@ -183,12 +183,12 @@ class HalfPlanes(HypothesisClass):
         normal = normals.repeat_interleave(offsets.shape[1], 0)[first]
         offset, (across, up) = offsets.flatten()[first], normal.T
 
-        def says(x: Tensor) -> Tensor:
+        def answers(x: Tensor) -> Tensor:
             z = (x.double() - centre) / spread
             above: Tensor = z[:, :1] * across + z[:, 1:] * up >= offset  # by element: a row's bits are its own
             return above
 
-        return RowCandidates(says, len(first))
+        return RowCandidates(answers, len(first))
 
 
 def _normals_by_order(points: Tensor) -> Tensor:

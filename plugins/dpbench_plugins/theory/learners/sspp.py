@@ -103,6 +103,6 @@ def _choose_candidate(curator: Curator, found: CellCandidates | RowCandidates) -
         return curator.noisy_choice(cells, release="hypothesis", project=wrong)
 
     def losses(chunk: Chunk) -> Tensor:
-        return (found.says(chunk.x.flatten(1)) != chunk.y.bool().unsqueeze(1)).float()
+        return (found.answers(chunk.x.flatten(1)) != chunk.y.bool().unsqueeze(1)).float()
 
     return curator.noisy_choice(losses, release="hypothesis")

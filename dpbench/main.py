@@ -50,14 +50,14 @@ def is_lab_installed() -> bool:
 
 def build_command_line() -> Typer:
     """Build the command line from the commands of the harness and, if it is installed, of the lab."""
-    from dpbench.cli.commands import COMMANDS, GROUPS
+    from dpbench.cli.commands import PANELS
     from dpbench.cli.program import build_program
 
     if not is_lab_installed():
-        return build_program(COMMANDS, GROUPS, {})
-    from dpbench_lab.commands import COMMANDS as STUDIES
+        return build_program(PANELS)
+    from dpbench_lab.commands import STUDIES
 
-    return build_program(COMMANDS, GROUPS, STUDIES)
+    return build_program({**PANELS, "Studies of runs": STUDIES})
 
 
 @functools.cache  # reading every command's signature takes longer than most commands do

@@ -1,10 +1,8 @@
-"""Every command of the harness by its name, in the order of `dpbench --help`. Imports stay light."""
+"""Every command of the harness, in the order of `dpbench --help`. Imports stay light."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from typer import Typer
+from collections.abc import Mapping
 
 from dpbench.cli import (
     audit,
@@ -25,13 +23,36 @@ from dpbench.cli import (
     sweep,
     tune,
 )
+from dpbench.cli.program import Panel
 
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "report": report.report, "compare": results.compare,
-    "predict": predict.predict, "list": components.list_components, "check": check.check_component,
-    "budget": budget.budget, "audit": audit.audit, "pretrain": pretrain.pretrain, "docs": docs.docs,
-}  # fmt: skip
-GROUPS: Mapping[str, Typer] = {
-    "results": results.app, "data": data.app, "cache": cache.app, "plugin": plugin.app, "leaderboard": leaderboard.app,
-    "receipt": receipt.app,
-}  # fmt: skip
+PANELS: Mapping[str, Panel] = {
+    "Run": {
+        "run": (run.run, "Train a learner, test it and write a result."),
+        "sweep": (sweep.sweep, "Run a grid of learners, data and values of ε; resumes."),
+        "tune": (tune.tune, "Choose a learner's settings with public labels."),
+        "budget": (budget.budget, "Find σ for an ε, or ε for a σ."),
+    },
+    "Look": {
+        "results": (results.app, "Show results in tables, or explain one in words."),
+        "compare": (results.compare, "Test whether two results differ."),
+        "report": (report.report, "Write an HTML page about results."),
+        "docs": (docs.docs, "Open the documentation, offline."),
+    },
+    "Your data": {
+        "data": (data.app, "List, fetch, import and describe datasets."),
+        "cache": (cache.app, "List and clear features kept between runs."),
+        "predict": (predict.predict, "Classify images with a saved model."),
+    },
+    "Trust and publish": {
+        "check": (check.check_component, "Test a component against every law."),
+        "audit": (audit.audit, "Run one fit again and attack it."),
+        "receipt": (receipt.app, "Check and write receipts: what a model's ε is computed from."),
+        "leaderboard": (leaderboard.app, "Check, add, verify and build the leaderboard."),
+    },
+    "Plugins": {
+        "list": (components.list_components, "List learners, datasets, extractors and boards; explain one."),
+        "plugin": (plugin.app, "Create a plugin of your own."),
+        "pretrain": (pretrain.pretrain, "Train an extractor on images drawn at random."),
+    },
+}
+"""Commands and groups of commands by the panel of `dpbench --help` that shows them, each with its line there."""

@@ -7,9 +7,10 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from dpbench.cli.command import Command
 from dpbench.cli.refusals import describe_refusal
@@ -22,8 +23,8 @@ from dpbench.support.untrusted import make_printable
 if TYPE_CHECKING:
     from dpbench.site.extras import Extras
 
-Commands = Mapping[str, Callable[..., None]]
-STUDIES = "Studies of runs"  # the heading of their commands in the help
+Panel = Mapping[str, tuple[Callable[..., None] | typer.Typer, str]]
+"""Commands, or groups of commands, by name, each with its line in `dpbench --help`; without one it is left out."""
 
 
 def _print_version(asked: bool) -> None:
@@ -42,10 +43,7 @@ def common_options(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Report every stage.")] = False,
 ) -> None:
-    """Benchmark differentially private image classification: the harness owns privacy.
-
-    --debug, --quiet and --verbose may also follow a command.
-    """
+    """Benchmark differentially private image classification: the harness owns privacy."""
     if quiet and verbose:
         raise SpecError("Expected one of --quiet and --verbose, got both.")
     progress.set_verbosity(nothing=quiet, everything=verbose)
@@ -53,19 +51,43 @@ def common_options(
         os.environ[DEBUG] = "1"  # so that processes that are started hear of it
 
 
-def build_program(commands: Commands, groups: Mapping[str, typer.Typer], studies: Commands) -> typer.Typer:
-    """Return the command line with these commands, groups of commands, and commands for studies."""
-    app = typer.Typer(name="dpbench", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+class RootCommand(TyperGroup):
+    """The program, whose help fits a screen: a line for each command, by panels, and the flags of all commands."""
+
+    panels: ClassVar[dict[str, list[str]]] = {}
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help without boxes."""
+        formatter.write_usage(ctx.command_path, "[FLAGS] COMMAND ...")
+        formatter.write(f"{(self.help or '').partition(chr(10))[0]}\n")
+        for title, names in self.panels.items():
+            formatter.write(f"\n{title}\n")
+            for name in names:
+                formatter.write(f"  {name:12} {self.commands[name].short_help}\n")
+        formatter.write("\nFlags: --version, --install-completion, --show-completion; of every command: --debug,\n")
+        formatter.write("--quiet, --verbose, --help.\n")
+
+
+def build_program(panels: Mapping[str, Panel]) -> typer.Typer:
+    """Return the command line; its help shows the commands of each panel under the panel's title."""
+    root = type("Root", (RootCommand,), {"panels": {title: _list_shown(panel) for title, panel in panels.items()}})
+    app = typer.Typer(
+        name="dpbench", cls=root, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False
+    )
     app.callback()(common_options)
-    for name, command in commands.items():
-        app.command(name, cls=Command)(command)
-    for name, command in studies.items():
-        app.command(name, cls=Command, rich_help_panel=STUDIES)(command)
-    for name, group in groups.items():
-        for registered in group.registered_commands:
-            registered.cls = Command
-        app.add_typer(group, name=name)
+    for panel in panels.values():
+        for name, (command, line) in panel.items():
+            if isinstance(command, typer.Typer):
+                for registered in command.registered_commands:
+                    registered.cls = Command
+                app.add_typer(command, name=name, short_help=line)
+            else:
+                app.command(name, cls=Command, short_help=line)(command)
     return app
+
+
+def _list_shown(panel: Panel) -> list[str]:
+    return [name for name, (_, line) in panel.items() if line]
 
 
 PARSER_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -105,6 +127,9 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
+        if isinstance(error, BrokenPipeError):  # `dpbench --show-completion | head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0) from None
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             print(f"dpbench: {error.strerror}. Finished results are kept.", file=sys.stderr)
             raise SystemExit(1) from None

@@ -55,22 +55,19 @@ class PooledNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class TrainedTail:
-    """A network that was trained on public examples, and what it and its start lose on those held out."""
+    """A network that was trained on public examples, or its start where training taught it too little."""
 
     network: PooledNetwork
-    start_loss: float  # mean cross-entropy, in nats
-    loss: float
+    explained: float = 0.0
+    """How far the trained network takes the cross-entropy of held-out targets below that of their mean, as a share of
+    how far the start takes it; infinite where the start does not take it below."""
+    gained: bool = False  # whether this is the trained network, and not its start
 
     @classmethod
     def as_published(cls, tail: nn.Module) -> TrainedTail:
         """Return the tail without training, and without a head."""
         empty = next(tail.parameters()).new_zeros(1, 1)
-        return cls(PooledNetwork(tail, empty, empty[0]).requires_grad_(False).eval(), 0.0, 0.0)
-
-    @property
-    def gained(self) -> bool:
-        """Whether the network explains the targets of held-out examples better than its start does."""
-        return self.loss < self.start_loss
+        return cls(PooledNetwork(tail, empty, empty[0]).requires_grad_(False).eval())
 
     def pool(self, x: Tensor) -> Tensor:
         """Return the pooled features (c, d) of activations, computed on a limited number of examples at once."""
@@ -84,10 +81,19 @@ class TrainedTail:
 
 
 def train_tail(
-    tail: nn.Module, public: PublicData, targets: Tensor, passes: int, rate: float, generator: torch.Generator
+    tail: nn.Module,
+    public: PublicData,
+    targets: Tensor,
+    passes: int,
+    rate: float,
+    generator: torch.Generator,
+    *,
+    least: float = 1.0,
 ) -> TrainedTail:
     """Train a tail and a head on public activations, with soft or one-hot targets (m, classes).
 
+    The trained network counts if it explains at least the share `least` of what its start explains of the held-out
+    targets. Labels: 1. Answers of a head on the published features, which the start repeats with their errors: less.
     The result depends on the arguments and the number of threads only.
     """
     order = torch.randperm(len(public.x), generator=generator).to(public.x.device)
@@ -96,10 +102,12 @@ def train_tail(
     seen, goals = public.take(kept), targets[kept]
     features = TrainedTail.as_published(tail).pool(seen.x)
     start = PooledNetwork(tail, *fit_softmax_regression(features, goals)).requires_grad_(False).eval()
-    before = _measure_loss(start, public.x[held], targets[held])
     trained = _descend(copy.deepcopy(start), seen, goals, passes, rate, generator)
-    after = _measure_loss(trained, public.x[held], targets[held])
-    return TrainedTail(trained if after < before else start, before, after)
+    most = float(cross_entropy(goals.mean(0).clamp(min=1e-12).log().expand(len(held), -1), targets[held]))
+    before, after = (most - _measure_loss(network, public.x[held], targets[held]) for network in (start, trained))
+    explained = after / before if before > 0 else math.copysign(math.inf, after)
+    gained = explained > least
+    return TrainedTail(trained if gained else start, explained, gained)
 
 
 def _descend(

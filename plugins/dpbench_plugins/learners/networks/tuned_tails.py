@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LEAST = 128  # public examples, two batches
 TAIL_RATE = 0.001
+EXPLAINED = 0.5  # of what a head on the published features explains of a private head's answers
 TWO_HEADS = 500.0  # n / sigma per class from which on half of the budget buys a head as good
 
 
@@ -77,8 +78,8 @@ class SelfTail(Thrift):
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4. `thrift` trains a private head on
     the pooled features. Its probabilities on the public images are targets on which the stages behind the layer and a
     new head are trained (`tail_training`). What follows from a private answer and public images costs nothing more, and
-    the network sees far more than a head can: it predicts. If it explains held-out answers no better than a head on the
-    features as published, the private head predicts.
+    the network has more freedom than a head: it predicts. If it explains less than half of what a head on the published
+    features explains of held-out answers, it learned nothing, and the private head predicts.
 
     With `two_heads`, a second private head gets half of the budget and stands on the new features; the probabilities of
     both are averaged geometrically. By default this is so from n / sigma = 500 per class on, where half of the budget
@@ -118,7 +119,8 @@ class SelfTail(Thrift):
         first = super().fit(curator.map(published.pool), frozen, generator)
         answers = first(frozen.x).softmax(1)
         tail = check_tail(curator.task, self.name)().to(curator.task.device)
-        trained = train_tail(tail, public, answers, require_setting(self.passes), self.tail_rate, generator)
+        passes = require_setting(self.passes)
+        trained = train_tail(tail, public, answers, passes, self.tail_rate, generator, least=EXPLAINED)
         if not self.two_heads:
             return trained.predict if trained.gained else lambda x: first(published.pool(x))
         features = PublicData(trained.pool(public.x), None)

@@ -88,13 +88,12 @@ def train_tail(
     rate: float,
     generator: torch.Generator,
     *,
-    least: float = 1.0,
+    least: float,
 ) -> TrainedTail:
     """Train a tail and a head on public activations, with soft or one-hot targets (m, classes).
 
-    The trained network counts if it explains at least the share `least` of what its start explains of the held-out
-    targets. Labels: 1. Answers of a head on the published features, which the start repeats with their errors: less.
-    The result depends on the arguments and the number of threads only.
+    The trained network counts if it explains more than the share `least` of what its start explains of the held-out
+    targets. The result depends on the arguments and the number of threads only.
     """
     order = torch.randperm(len(public.x), generator=generator).to(public.x.device)
     held = order[: min(round(HELD_SHARE * len(order)), MOST_HELD)]

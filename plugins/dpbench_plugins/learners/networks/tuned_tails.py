@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 LEAST = 128  # public examples, two batches
 TAIL_RATE = 0.001
-EXPLAINED = 0.5  # of what a head on the published features explains of a private head's answers
+LABELS_EXPLAINED = 0.95  # of what a head on the published features explains: mixup makes a network less sure
+ANSWERS_EXPLAINED = 0.5  # the same, of a private head's answers, whose errors a head on those features repeats
 TWO_HEADS = 500.0  # n / sigma per class from which on half of the budget buys a head as good
 
 
@@ -120,7 +121,7 @@ class SelfTail(Thrift):
         answers = first(frozen.x).softmax(1)
         tail = check_tail(curator.task, self.name)().to(curator.task.device)
         passes = require_setting(self.passes)
-        trained = train_tail(tail, public, answers, passes, self.tail_rate, generator, least=EXPLAINED)
+        trained = train_tail(tail, public, answers, passes, self.tail_rate, generator, least=ANSWERS_EXPLAINED)
         if not self.two_heads:
             return trained.predict if trained.gained else lambda x: first(published.pool(x))
         features = PublicData(trained.pool(public.x), None)
@@ -161,7 +162,8 @@ def train_on_labels(
     from dpbench_plugins.learners.networks.tail_training import train_tail
 
     targets = one_hot(require_labels(public, who), task.classes).float()
-    return train_tail(check_tail(task, who)().to(task.device), public, targets, passes, rate, generator)
+    tail = check_tail(task, who)().to(task.device)
+    return train_tail(tail, public, targets, passes, rate, generator, least=LABELS_EXPLAINED)
 
 
 def _settle_pooled(settled: Mapping[str, Any], task: Task) -> dict[str, Any]:

@@ -61,6 +61,14 @@ class PublicData:
 
     x: Tensor  # (n, *example_shape) float32
     y: Tensor | None  # (n,) int64; None if the protocol leaves public data unlabelled
+    mirrored: Tensor | None = None
+    """(n, *example_shape) float32: the features of the mirror image of each example, for learners that ask for them
+    (`Learner.reads_mirrored`); None where examples are features and no images."""
+
+    def take(self, rows: Tensor) -> PublicData:
+        """Return these examples."""
+        y, mirrored = (None if part is None else part[rows] for part in (self.y, self.mirrored))
+        return PublicData(self.x[rows], y, mirrored)
 
 
 class Learner(Configured, ABC):
@@ -84,6 +92,13 @@ class Learner(Configured, ABC):
     """The grid that the paper searched, if it gives one: `--space paper`."""
     paper: ClassVar[Mapping[str, Any]] = {}
     """The paper's settings, where they differ from the defaults: `--learner NAME:paper`; other options override it."""
+
+    def reads_mirrored(self) -> bool:
+        """Return whether `fit` also reads the features of the mirror images of public examples: `PublicData.mirrored`.
+
+        They are extracted once and cached, like those of the images themselves.
+        """
+        return False
 
     def made_for(self) -> str:
         """Return the dataset to test this learner on, like `theory-thresholds:n=1500`; empty for ten clusters.

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dpbench.api import PublicData
 from dpbench.board.exchange import Curve
 from dpbench.board.folder import read_boards
 from dpbench.errors import SpecError
@@ -111,6 +110,6 @@ def _score_subset(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> flo
         guesses = np.zeros((len(prepared.test.scorer), prepared.roles.task.classes))
         guesses[:, int(y[0])] = 1
         return prepared.test.scorer.score(guesses).value(metric)
-    roles = dataclasses.replace(prepared.roles, public=PublicData(public.x[rows], y))
+    roles = dataclasses.replace(prepared.roles, public=public.take(rows))
     part = dataclasses.replace(prepared, loaded=dataclasses.replace(prepared.loaded, roles=roles))
     return score_seed(part, prepared.spec.seeds[0]).value(metric)

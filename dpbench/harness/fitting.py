@@ -163,4 +163,5 @@ def _fit_learner(learner: Learner, given: FitInput, curator: Curator) -> Predict
 
 def copy_public(public: PublicData) -> PublicData:
     """Copy public data for one fit, so that a learner that writes into it changes no other fit."""
-    return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
+    y, mirrored = (None if part is None else part.clone() for part in (public.y, public.mirrored))
+    return PublicData(public.x.clone(), y, mirrored)

@@ -15,6 +15,7 @@ from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
 from dpbench.harness.delta import check_delta, default_delta
 from dpbench.harness.memo import Memo
+from dpbench.harness.mirrored import load_mirrored
 from dpbench.harness.plans import Describer
 from dpbench.harness.roles import Roles, complete_task
 from dpbench.harness.sharing import Sharing, check_sharing
@@ -145,6 +146,9 @@ def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles
     spec, learner = resolved.spec, resolved.parts.learner
     source = DataSource.from_components(resolved.parts, seed, spec.split_rule, memo.device)
     roles, images = memo.examples(source, spec.budget)
+    if learner.reads_mirrored() and learner.public != "none":
+        public = dataclasses.replace(roles.public, mirrored=load_mirrored(images))
+        roles = dataclasses.replace(roles, public=public)
     return complete_task(roles, learner, spec.metric), images
 
 

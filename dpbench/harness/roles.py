@@ -62,7 +62,9 @@ def assign_roles(images: SplitImages) -> Roles:
 def select_public(public: PublicData, learner: Learner) -> PublicData:
     """Return the part of the public data that the learner declares to read."""
     return PublicData(
-        public.x if learner.public != "none" else public.x[:0], public.y if learner.public == "labelled" else None
+        public.x if learner.public != "none" else public.x[:0],
+        public.y if learner.public == "labelled" else None,
+        public.mirrored if learner.reads_mirrored() else None,
     )
 
 

@@ -169,7 +169,7 @@ class LearnerSuite(Laws):
         return World(x, y, public, test_x, test_y.numpy())
 
     def _select_public(self, x: Tensor, y: Tensor) -> PublicData:
-        return select_public(PublicData(x, y), self.subject())
+        return select_public(PublicData(x, y, x.flip(-1)), self.subject())
 
     def _make_public_noise(self) -> PublicData:
         generator, task = torch.Generator().manual_seed(5), self._task()

@@ -92,6 +92,8 @@ CASES: tuple[Case, ...] = (
     Case("dp-sgd-net", "images", f"{STEPS},steps=2"),
     Case("dp-randp", "images", f"{STEPS},phase2_steps=2,phase3_steps=1"),
     Case("dp-finetune", "activations", "steps=3"),
+    Case("self-tail", "activations", "passes=2"),
+    Case("public-tail", "activations", "passes=2", flags=LABELLED),
 )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ REFUSED = {
         public-only:regularisation=0
         public-prior:k=0 public-prior:clip=0 public-prior:clip=-1 public-prior:graph=2 public-prior:whitening=2
         public-prior:strength=0 public-prior:strength=inf public-prior:ridge=-1 public-prior:ridge=inf
+        public-tail:passes=0 public-tail:tail_rate=0 self-tail:passes=0 self-tail:tail_rate=inf self-tail:k=0
         scatternet:groups=0 thrift:k=0 thrift:whitening=1.5 thrift:graph=-0.1 thrift:clip=0
         whitened:k=0 whitened:whitening=1.5 whitened:ridge=0 whitened:sharpness=0
     """,

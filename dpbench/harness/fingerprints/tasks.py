@@ -107,7 +107,9 @@ def _make_task(
 ) -> FixedTask:
     (x, y), (public_x, public_y), (test, _) = examples(rows), examples(public), examples(TEST_ROWS)
     task = Task(shape, CLASSES, rows, torch.device("cpu"), public, tail=tail)
-    return FixedTask(name, task, PrivateRows(x, y, torch.arange(rows)), PublicData(public_x, public_y), test)
+    return FixedTask(
+        name, task, PrivateRows(x, y, torch.arange(rows)), PublicData(public_x, public_y, public_x.flip(-1)), test
+    )
 
 
 def make_small_tail() -> nn.Module:

@@ -55,7 +55,7 @@ def make_folds(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
     if learner.public != "labelled":
         return [Fold(private, select_public(public, learner), public.x, labels.cpu().numpy(), 1.0)]
     held, kept = _split_rows(held_out[0], len(labels))
-    shown = select_public(_take_rows(public, kept), learner)
+    shown = select_public(public.take(kept), learner)
     return [Fold(private, shown, public.x[held], labels[held].cpu().numpy(), 1.0)]
 
 
@@ -63,7 +63,7 @@ def _make_public_fold(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
     public, units = roles.public, roles.public_units
     assert public.y is not None
     held, kept = _split_rows(part, len(public.y))
-    rest = _take_rows(public, kept)
+    rest = public.take(kept)
     assert rest.y is not None
     own = None if units is None or roles.private.units is None else renumber_units(units[kept.numpy()])
     rows = PrivateRows(rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)), None if own is None else Units(own))
@@ -76,7 +76,3 @@ def _split_rows(part: np.ndarray, size: int) -> tuple[Tensor, Tensor]:
     mask = torch.ones(size, dtype=torch.bool)
     mask[held] = False
     return held, mask.nonzero().squeeze(1)
-
-
-def _take_rows(public: PublicData, index: Tensor) -> PublicData:
-    return PublicData(public.x[index], None if public.y is None else public.y[index])

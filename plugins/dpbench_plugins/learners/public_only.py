@@ -19,6 +19,7 @@ from dpbench import (
     setting,
     standardisation,
 )
+from dpbench_plugins.learners.networks.tuned_tails import TAIL_RATE, check_tail, choose_passes, train_on_labels
 from dpbench_plugins.learners.public_labels import require_labels
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class PublicOnly(Learner):
     are worth without any private example. It runs scikit-learn's L-BFGS on standardised features. `regularisation` is
     the inverse strength C times the number of examples, so the same value works for datasets of other sizes. The
     default is the best value in five-fold cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
+
+    With `tail`, the network behind cached activations is trained on the public labels as `public-tail` does, and its
+    own head predicts: the control of that learner, and of `self-tail`. It needs an extractor with a `layer`.
     """
 
     name = "public-only"
@@ -42,9 +46,16 @@ class PublicOnly(Learner):
     search_space = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
 
     regularisation: float = setting(15.0, gt=0, says="inverse strength C of the penalty, times the number of examples")
+    tail: bool = setting(False, added=True, says="whether the network behind cached activations is trained too")
+
+    def reads_mirrored(self) -> bool:
+        """Return whether the tail is trained."""
+        return self.tail
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan nothing, because this learner reads no private data."""
+        if self.tail:
+            check_tail(task, self.name)
         return []
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -53,6 +64,10 @@ class PublicOnly(Learner):
         from sklearn.linear_model import LogisticRegression
 
         y = require_labels(public, self.name)
+        if self.tail:
+            task = curator.task
+            trained = train_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator)
+            return aimed(trained.predict, task, public, y.bincount(minlength=task.classes).double())
         standardise = standardisation(public.x)
         model = LogisticRegression(C=self.regularisation / len(public.x), max_iter=2000, random_state=0)
         model.fit(standardise(public.x).cpu().numpy(), y.cpu().numpy())

@@ -21,6 +21,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "parameters": "all", "steps": 4, "k": 12, "head_steps": 6, "head_learning_rate": 0.5, "learning_rate": 0.1,
         "chunk_size": 100, "head_share": 0.3,
     },
+    "self-tail": {"passes": 2, "two_heads": True, "tail_rate": 0.01},
+    "public-tail": {"passes": 12, "tail_rate": 0.01},
     "non-private": {},
     "pillar": {},
     "prototypes": {"k": 40, "groups": 2},
@@ -54,6 +56,7 @@ CEILING, PILLAR, PROTOTYPES = "learners/non_private.py", "learners/pillar.py", "
 PUBLIC, PRIOR, WHITENED = "learners/public_only.py", "learners/public_prior.py", "learners/whitened.py"
 THRIFT, COORDINATES, SPECTRUM = "learners/thrift.py", "learners/coordinates.py", "learners/spectrum.py"
 TRAINING, RANDP, TUNE = "learners/networks/training.py", "learners/networks/randp.py", "learners/networks/finetune.py"
+TAILS, TAIL_TRAINING = "learners/networks/tuned_tails.py", "learners/networks/tail_training.py"
 TAIL, GRADIENTS, VIEWS = "learners/networks/tail.py", "learners/networks/gradients.py", "networks/views.py"
 SCATTER, THEORY, SSPP = "extractors/scatternet.py", "theory/learners/pillar_theory.py", "theory/learners/sspp.py"
 GRAPH, PATE = "theory/learners/graph.py", "theory/learners/pate.py"
@@ -116,6 +119,16 @@ MUTANTS = (
     Mutant("dp-finetune", TAIL, "WHITENING = 0.3", "WHITENING = 0.2"),
     Mutant("dp-finetune", TUNE, "self.head_share / (1 - self.head_share)", "(1 - self.head_share) / self.head_share"),
     Mutant("dp-finetune", TAIL, "gradient.flatten(2).sum(2)", "gradient.flatten(2).mean(2)"),
+    Mutant("self-tail", TAILS, "self.steps) * (2 if", "self.steps) * (1 if"),
+    Mutant("self-tail", TAILS, "epsilon * 0.5**0.5", "epsilon * 0.5"),
+    Mutant("self-tail", TAILS, "first(frozen.x).softmax(1)", "(3 * first(frozen.x)).softmax(1)"),
+    Mutant("self-tail", TAIL_TRAINING, "AVERAGE = 0.998", "AVERAGE = 0.1"),
+    Mutant("self-tail", TAIL_TRAINING, "public.mirrored[rows], public.x[rows]", "public.x[rows], public.x[rows]"),
+    Mutant("public-tail", TAILS, "trained.pool(public.x), public.y", "2 * trained.pool(public.x), public.y"),
+    Mutant("public-tail", TAILS, "task.classes).float()", "task.classes).float() / 2"),
+    Mutant("public-tail", TAIL_TRAINING, "DECAY = 0.05", "DECAY = 5.0"),
+    Mutant("public-tail", TAIL_TRAINING, "MIX = 0.2", "MIX = 2.0"),
+    Mutant("public-tail", TAIL_TRAINING, "0.5 * (1 + math.cos", "0.9 * (1 + math.cos"),
     Mutant("non-private", CEILING, '"loss", factor / strength', '"loss", 2 * factor / strength'),
     Mutant("non-private", CEILING, "== 2 else 1", "== 2 else 2"),
     Mutant("non-private", CEILING, " + self._penalty * weights", ""),

@@ -8,11 +8,12 @@ from dpbench import Learner, hookimpl
 from dpbench_plugins.learners.networks.finetune import DPFineTune
 from dpbench_plugins.learners.networks.randp import DPRandP
 from dpbench_plugins.learners.networks.scratch import DPSGDNet, NetworkLearner
+from dpbench_plugins.learners.networks.tuned_tails import PublicTail, SelfTail
 
-__all__ = ["DPFineTune", "DPRandP", "DPSGDNet", "NetworkLearner", "dpbench_learners"]
+__all__ = ["DPFineTune", "DPRandP", "DPSGDNet", "NetworkLearner", "PublicTail", "SelfTail", "dpbench_learners"]
 
 
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this package."""
-    return [DPSGDNet, DPRandP, DPFineTune]
+    return [DPSGDNet, DPRandP, DPFineTune, PublicTail, SelfTail]

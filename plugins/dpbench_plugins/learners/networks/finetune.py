@@ -103,7 +103,7 @@ class DPFineTune(Learner):
         head_budget = Budget(budget.epsilon * share, budget.delta, budget.adjacency)
         settled = choose_settings(task, head_budget, self.head_steps)
         return {
-            "k": settled["k"] if tail is None else min(settled["k"], _count_pooled_features(tail, task.example_shape)),
+            "k": settled["k"] if tail is None else min(settled["k"], count_pooled_features(tail, task.example_shape)),
             "head_steps": settled["steps"],
             "head_learning_rate": settled["learning_rate"],
             "learning_rate": float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}"),
@@ -182,7 +182,7 @@ class DPFineTune(Learner):
         return gradients.network_at(average)
 
 
-def _count_pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
+def count_pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
     """Return the number of features that the tail pools to, which its activations do not determine."""
     import torch
 

@@ -6,11 +6,11 @@ counts of labels, by query, are answered with Gaussian noise, those of all m que
 Sensitivity, under adding or removing one example:
 
 - An example's shard is a hash of its own content (its numbers and its label) under a salt that is drawn without looking
-  at any, never its position, so that no other example changes shards. Examples of equal content share one: both are in
-  it, or one of them, and still no other shard changes.
+  at any example, and never depends on its position, so that no other example changes shards. Examples of equal content
+  share a shard: adding or removing one of them changes no other shard.
 - A teacher sees its shard alone: the rows in their order, with seeds that are hashes of their content too. It remembers
-  nothing and repeats itself (`purity.guard`), so the labels of all other shards stay what they are. A shard of no rows
-  has no teacher and no votes.
+  nothing and repeats itself (`purity.guard`), so the labels of all other shards stay the same. An empty shard has no
+  teacher and no votes.
 - So one shard's labels change, and the counts of one query, whole numbers, move from e_a to e_b, from nothing to e_b or
   from e_a to nothing: by at most sqrt(2) in L2. The counts of m queries move by at most sqrt(2 m); the largest counts
   of m queries, by at most 1 each, sqrt(m) together. Normal noise of std sigma times that is the Gaussian mechanism with

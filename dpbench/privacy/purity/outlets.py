@@ -108,11 +108,11 @@ class Outlets:
         self._undo = [restore]
 
     def _wrap_function(self, event: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def ask_first(*given: Any, **named: Any) -> Any:
+        def refuse_then_call(*given: Any, **named: Any) -> Any:
             self._refuse(event, given)
             return function(*given, **named)
 
-        return ask_first
+        return refuse_then_call
 
     def _restore(self) -> None:
         _flush_streams(self._streams)  # what a stream still holds was said in the room

@@ -20,7 +20,8 @@ from dpbench.support.compiled import compiled, instructions
 
 PART = 1024  # products that int32 adds up
 LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high, even: 12 of AVX2's 16 registers
-BLOCK = 48  # rows that are multiplied at once, from the processor's cache; even, and a multiple of DEEP
+BLOCK, BLOCK_OF_NARROW = 48, 96  # rows that are multiplied at once, from the processor's cache; multiples of 2 * DEEP
+NARROW = 1024  # features: loops over 96 rows fill vectors and leave none over, and this many still fit into the cache
 i16, i32 = np.int16, np.int32
 
 
@@ -33,6 +34,30 @@ def take_number(typing: Any, counter: Any) -> Any:  # numba passes its typing co
         return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
 
     return types.int64(types.intp), emit
+
+
+@instructions
+def add_to_exponent(typing: Any, number: Any, exponent: Any) -> Any:
+    """Return a float32 number with an int32 added to its exponent bits."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(32)
+        shifted = builder.shl(arguments[1], ir.Constant(word, 23))
+        return builder.bitcast(builder.add(builder.bitcast(arguments[0], word), shifted), ir.FloatType())
+
+    return types.float32(types.float32, types.int32), emit
+
+
+@instructions
+def clear(typing: Any, place: Any, size: Any) -> Any:
+    """Set bytes at an address to zero."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        cgutils.memset(builder, place, arguments[1], 0)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), emit
 
 
 @instructions
@@ -127,6 +152,12 @@ def padded_stride(width: int) -> int:
 
 
 @compiled
+def count_rows_at_once(features: int) -> int:
+    """Return how many rows of so many features are multiplied at once."""
+    return BLOCK_OF_NARROW if features <= NARROW else BLOCK
+
+
+@compiled
 def pack_numbers(numbers: np.ndarray) -> np.ndarray:
     """Pack int16 numbers (k, d), d a multiple of LANES, in pairs along d, for the right side of `multiply`."""
     pairs = numbers.view(i32)
@@ -139,14 +170,14 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
 
 @compiled
 def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
-    """Copy a block of rows to (BLOCK, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
-    count = min(BLOCK, places.shape[0] - start)
+    """Copy a block to `rows` (b, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
+    count = min(rows.shape[0], places.shape[0] - start)
     block: np.ndarray = rows[: round_up_to_multiple(count, DEEP)]
     for i in range(count):
         place = places[start + i]
         for t in range(q.shape[1]):
             block[i, t] = i16(q[place, t])
-    block[count:] = 0
+    clear(block.ctypes.data + 2 * count * block.shape[1], 2 * (block.shape[0] - count) * block.shape[1])
     return block
 
 

@@ -184,7 +184,8 @@ def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -
 @compiled
 def pair_rows(rows: np.ndarray, pairs: np.ndarray) -> None:
     """Pack a block of rows in pairs, for the right side of `multiply`."""
+    source, stride, target = rows.ctypes.data, 2 * rows.shape[1], pairs.ctypes.data
     for n in range(pairs.shape[0]):
         for p in range(rows.shape[0] // 2):
-            even, odd = rows[2 * p, n * LANES :], rows[2 * p + 1, n * LANES :]
-            _zip(even.ctypes.data, odd.ctypes.data, pairs[n, p].ctypes.data)
+            even = source + 2 * p * stride + 2 * LANES * n
+            _zip(even, even + stride, target + 4 * LANES * (n * pairs.shape[1] + p))

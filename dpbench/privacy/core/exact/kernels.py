@@ -23,6 +23,7 @@ from dpbench.privacy.core.exact.limits import ROOM, ROW_LIMIT, SLICE, SMALLEST, 
 from dpbench.privacy.core.exact.tiles import (
     DEEP,
     LANES,
+    LINE,
     PART,
     add_to_exponent,
     clear,
@@ -33,6 +34,7 @@ from dpbench.privacy.core.exact.tiles import (
     pack_numbers,
     padded_stride,
     pair_rows,
+    prefetch_rows,
     read_rows,
     round_up_to_multiple,
     take_number,
@@ -54,7 +56,7 @@ def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total:
     clear(total.ctypes.data, total.nbytes)
     for low in range(0, pairs, PART // 2):
         clear(part.ctypes.data, part.nbytes)
-        multiply(rows, 2 * low, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]])
+        multiply(rows, 2 * low, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]], i64(0))
         for j in range(total.shape[0]):
             for i in range(total.shape[1]):
                 total[j, i] += f8(part[i, j])
@@ -70,16 +72,23 @@ def _move_to_total(part: np.ndarray, width: int, total: np.ndarray) -> None:
 
 
 @compiled
-def _add_rows(
-    numbers: np.ndarray, rows: np.ndarray, pairs: np.ndarray, part: np.ndarray, since: int, width: int,
-    total: np.ndarray,
+def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows lie
+    numbers: np.ndarray, rows: np.ndarray, pairs: np.ndarray, part: np.ndarray, since: int, total: np.ndarray,
+    q: np.ndarray, places: np.ndarray, upcoming: int,
 ) -> int:  # fmt: skip
-    """Add numbers (k, b) @ rows to `part`, emptied into `total` before it overflows; return its rows."""
+    """Add numbers (k, b) @ rows to `part`, emptied into `total` before it overflows; return its rows.
+
+    The rows of q at places[upcoming:], which the caller reads next, are fetched meanwhile.
+    """
     if since + numbers.shape[1] > PART:
-        _move_to_total(part, width, total)
+        _move_to_total(part, q.shape[1], total)
         since = i64(0)
-    pair_rows(rows, pairs)
-    multiply(numbers, i64(0), pairs, i64(0), rows.shape[0] // 2, part)
+    few = numbers.shape[1] * LANES // LINE  # so many rows at each step, because the processor fetches a dozen at once
+    for column in range(0, q.shape[1], LANES):
+        line, step = column // LINE * LINE, column % LINE // LANES
+        prefetch_rows(q, places, upcoming + step * few, few, line)
+        pair_rows(rows, column, pairs)
+        multiply(numbers, i64(0), pairs, i64(0), rows.shape[0] // 2, part, column)
     return since + numbers.shape[1]
 
 
@@ -216,18 +225,17 @@ def score_rows(
 @kernel
 def sum_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, total: np.ndarray) -> None:
     """Add numbers (k, c) @ q[places] to `total` (k, d) int64."""
-    width, block, since = round_up_to_multiple(q.shape[1], LANES), count_rows_at_once(q.shape[1]), i64(0)
-    part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), padded_stride(width)), i32)
-    rows, pairs = np.zeros((block, padded_stride(width)), i16), np.empty((width // LANES, block // 2, LANES), i32)
-    held = np.zeros((part.shape[0], block), i16)
-    while True:
-        start = take_number(counter.ctypes.data) * block
-        if start >= places.shape[0]:
-            break
+    width, block, since = padded_stride(q.shape[1]), count_rows_at_once(q.shape[1]), i64(0)
+    part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), width), i32)
+    rows, pairs = np.zeros((block, width), i16), np.empty((1, block // 2, LANES), i32)
+    held, start = np.zeros((part.shape[0], block), i16), take_number(counter.ctypes.data) * block
+    while start < places.shape[0]:
+        upcoming = take_number(counter.ctypes.data) * block
         for j in range(numbers.shape[0]):
             for i in range(block):
                 held[j, i] = numbers[j, start + i] if start + i < places.shape[0] else i16(0)
-        since = _add_rows(held, read_rows(q, places, start, rows), pairs, part, since, q.shape[1], total)
+        since = _add_rows(held, read_rows(q, places, start, rows), pairs, part, since, total, q, places, upcoming)
+        start = upcoming
     _move_to_total(part, q.shape[1], total)
     clear(rows.ctypes.data, rows.nbytes)
     clear(pairs.ctypes.data, pairs.nbytes)
@@ -245,18 +253,17 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     `limits` are `sums.outer_limits`. What is kept of rows while it runs is wiped.
     """
     count, features, block = total.shape[0], q.shape[1], count_rows_at_once(q.shape[1])
-    width, since = round_up_to_multiple(features, LANES), i64(0)
-    part = np.zeros((round_up_to_multiple(count, DEEP), padded_stride(width)), i32)
-    rows, pairs = np.zeros((block, padded_stride(width)), i16), np.empty((width // LANES, block // 2, LANES), i32)
+    width, since = padded_stride(features), i64(0)
+    part = np.zeros((round_up_to_multiple(count, DEEP), width), i32)
+    rows, pairs = np.zeros((block, width), i16), np.empty((1, block // 2, LANES), i32)
     products, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)
     left, terms = np.empty((count, block), f4), np.empty((count, block), f4)
     numbers, columns, labels = np.zeros((part.shape[0], block), i16), np.zeros(count, i64), np.empty(block, i64)
     scales, lengths, share, top = np.empty(block, f4), np.empty(block, f8), np.empty(block, f8), np.empty(block, f4)
     factors, column_factors = np.empty(block, f4), np.empty(block, f4)
-    while True:
-        start = take_number(counter.ctypes.data) * block
-        if start >= sample.shape[0]:
-            break
+    start = take_number(counter.ctypes.data) * block
+    while start < sample.shape[0]:
+        upcoming = take_number(counter.ctypes.data) * block
         for i in range(block):
             share[i] = f8(1)
             if start + i < sample.shape[0]:
@@ -274,7 +281,8 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
         _take_residuals(left, labels, terms, top)
         _compute_factors(left, scales, lengths, share, limits, terms, factors, column_factors)
         _round_left_factors(left, factors, column_factors, numbers, columns)
-        since = _add_rows(numbers, held, pairs, part, since, features, total)
+        since = _add_rows(numbers, held, pairs, part, since, total, q, places, upcoming)
+        start = upcoming
     _move_to_total(part, features, total)
     if total.shape[1] > features:
         for j in range(count):

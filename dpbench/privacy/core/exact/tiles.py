@@ -21,6 +21,7 @@ from dpbench.support.compiled import compiled, instructions
 PART = 1024  # products that int32 adds up
 LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high, even: 12 of AVX2's 16 registers
 BLOCK, BLOCK_OF_NARROW = 48, 96  # rows that are multiplied at once, from the processor's cache; multiples of 2 * DEEP
+LINE = 64  # int8 features that a cache line holds
 NARROW = 1024  # features: loops over 96 rows fill vectors and leave none over, and this many still fit into the cache
 i16, i32 = np.int16, np.int32
 
@@ -58,6 +59,21 @@ def clear(typing: Any, place: Any, size: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp), emit
+
+
+@instructions
+def prefetch(typing: Any, place: Any) -> Any:
+    """Have the processor fetch the cache line at an address, which need not be one of this process."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
+        settings = [ir.Constant(word, value) for value in (0, 3, 1)]  # to be read, to be kept near, data
+        builder.call(hint, [builder.inttoptr(arguments[0], byte), *settings])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), emit
 
 
 @instructions
@@ -125,12 +141,13 @@ def _zip(typing: Any, even: Any, odd: Any, target: Any) -> Any:
 
 
 @compiled
-def multiply(a: np.ndarray, low: int, b: np.ndarray, first: int, pairs: int, c: np.ndarray) -> None:
-    """Add a[:, low : low + 2 pairs] @ b[:, first : first + pairs] to c (m, n) int32, with m a multiple of DEEP.
+def multiply(a: np.ndarray, low: int, b: np.ndarray, first: int, pairs: int, c: np.ndarray, column: int) -> None:
+    """Add a[:, low : low + 2 pairs] @ b[:, first : first + pairs] to c[:, column : column + n LANES] int32.
 
-    `a` is (m, ...) int16; `b` is (n / LANES, ..., LANES) int32, each a pair of int16 numbers from two rows of a matrix.
+    `a` is (m, ...) int16, with m a multiple of DEEP; `b` is (n, ..., LANES) int32, each a pair of int16 numbers from
+    two rows of a matrix.
     """
-    left, right, out = a.ctypes.data + 2 * low, b.ctypes.data + 4 * LANES * first, c.ctypes.data
+    left, right, out = a.ctypes.data + 2 * low, b.ctypes.data + 4 * LANES * first, c.ctypes.data + 4 * column
     for n in range(b.shape[0]):
         for m in range(0, c.shape[0], DEEP):
             _tile(
@@ -182,10 +199,15 @@ def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -
 
 
 @compiled
-def pair_rows(rows: np.ndarray, pairs: np.ndarray) -> None:
-    """Pack a block of rows in pairs, for the right side of `multiply`."""
-    source, stride, target = rows.ctypes.data, 2 * rows.shape[1], pairs.ctypes.data
-    for n in range(pairs.shape[0]):
-        for p in range(rows.shape[0] // 2):
-            even = source + 2 * p * stride + 2 * LANES * n
-            _zip(even, even + stride, target + 4 * LANES * (n * pairs.shape[1] + p))
+def pair_rows(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
+    """Pack `LANES` columns of a block of rows in pairs (1, ..., LANES), for the right side of `multiply`."""
+    source, stride, target = rows.ctypes.data + 2 * column, 2 * rows.shape[1], pairs.ctypes.data
+    for p in range(rows.shape[0] // 2):
+        _zip(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
+
+
+@compiled
+def prefetch_rows(q: np.ndarray, places: np.ndarray, start: int, count: int, column: int) -> None:
+    """Have the processor fetch the numbers at this column of `count` rows of a sample, a cache line each."""
+    for i in range(start, min(start + count, places.shape[0])):
+        prefetch(q.ctypes.data + places[i] * q.shape[1] + column)

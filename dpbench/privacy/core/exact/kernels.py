@@ -204,9 +204,7 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 @kernel
-def score_rows(
-    counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, scores: np.ndarray
-) -> None:
+def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> None:
     """Write numbers (k, d, and zeros to a multiple of `LANES`) @ q[places].T to `scores` (k, c), rounded once."""
     count, block, packed = numbers.shape[0], count_rows_at_once(q.shape[1]), pack_numbers(numbers)
     rows = np.zeros((block, padded_stride(q.shape[1])), i16)

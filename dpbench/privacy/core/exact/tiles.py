@@ -20,7 +20,7 @@ from dpbench.support.compiled import compiled, instructions
 
 PART = 1024  # products that int32 adds up
 LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high, even: 12 of AVX2's 16 registers
-BLOCK, BLOCK_OF_NARROW = 48, 96  # rows that are multiplied at once, from the processor's cache; multiples of 2 * DEEP
+BLOCK, BLOCK_OF_NARROW = 48, 96  # rows that are multiplied at once, in the processor's cache; multiples of DEEP and 4
 LINE = 64  # int8 features that a cache line holds
 NARROW = 1024  # features: loops over 96 rows fill vectors and leave none over, and this many still fit into the cache
 i16, i32 = np.int16, np.int32

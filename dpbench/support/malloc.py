@@ -1,4 +1,4 @@
-"""Choose whether glibc keeps freed memory, which a fit reuses at every step, or returns it to other workers."""
+"""Choose what memory a process keeps: steps of a fit reuse it, and workers of a pool leave it to each other."""
 
 from __future__ import annotations
 
@@ -23,10 +23,25 @@ def keep_freed_memory() -> None:
 def return_freed_memory() -> None:
     """Make glibc return each freed block of `MIN_RETURNED_BYTES` at once; do nothing for other C libraries.
 
-    By default glibc keeps freed blocks of up to 32 MiB once it has seen such a block. After an accountant has run, the
-    process would hold hundreds of megabytes that it no longer needs.
+    By default glibc keeps blocks of up to 32 MiB once it has seen such a block: an accountant leaves hundreds of
+    megabytes to a process that needs them no more.
     """
     _set_thresholds(MIN_RETURNED_BYTES, MIN_RETURNED_BYTES)
+
+
+def forget_transforms() -> None:
+    """Evict the plans of long Fourier transforms from scipy's caches, which keep the last 16 of each kind.
+
+    Those that an accountant leaves behind take up to 200 MB.
+    """
+    import numpy as np
+    from scipy import fft
+
+    for length in range(2, 18):
+        for dtype in (np.float64, np.longdouble):
+            short = np.zeros(length, dtype)
+            fft.fft(short)
+            fft.rfft(short)
 
 
 def _set_thresholds(block: int, kept: int) -> None:

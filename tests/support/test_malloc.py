@@ -1,4 +1,4 @@
-"""What a step frees is there for the next one."""
+"""What a step frees is there for the next one; what an accountant leaves behind goes back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ print(sum([step() for _ in range(20)][10:]))
 """
 
 
-_FREED = """
+_RESIDENT = """
 import numpy as np
-from dpbench.support.malloc import return_freed_memory
-{before}
+from dpbench.support.malloc import forget_transforms, return_freed_memory
 def resident():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+"""
+_FREED = """
+{before}
 for _ in range(3):  # glibc raises its threshold by itself when it frees a block
     blocks, fences = [], []
     for _ in range(16):
@@ -34,18 +36,34 @@ for _ in range(3):  # glibc raises its threshold by itself when it frees a block
     del blocks
 print(resident())
 """
+_PLANNED = """
+from scipy import fft
+return_freed_memory()
+for length in range(2**20, 2**20 + 4):
+    fft.rfft(np.zeros(length, np.longdouble))
+{before}
+print(resident())
+"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc keeps memory so")
 @pytest.mark.slow
 def test_blocks_that_a_worker_frees_go_back_at_once() -> None:
-    kept, returned = (
-        int(
-            subprocess.run([sys.executable, "-c", _FREED.format(before=before)], capture_output=True, check=True).stdout
-        )
-        for before in ("", "return_freed_memory()")
-    )
+    kept, returned = (_kilobytes(_FREED, before) for before in ("", "return_freed_memory()"))
     assert kept - returned > 2**16  # KiB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.slow
+def test_plans_of_transforms_are_forgotten() -> None:
+    kept, forgotten = (_kilobytes(_PLANNED, before) for before in ("", "forget_transforms()"))
+    assert kept - forgotten > 2**14
+
+
+def _kilobytes(code: str, before: str) -> int:
+    """Return the resident memory that a process prints at its end."""
+    command = [sys.executable, "-c", _RESIDENT + code.format(before=before)]
+    return int(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
 def _faults(before: str) -> int:

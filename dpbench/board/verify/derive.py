@@ -16,6 +16,7 @@ from dpbench.privacy.core.plan import check_plan
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
 from dpbench.records.tolerance import is_close
+from dpbench.support.malloc import forget_transforms
 
 MAX_STEPS = 1_000_000
 MAX_RELEASES = 16  # each that differs from the others takes an accountant seconds
@@ -67,6 +68,8 @@ def derive_epsilon(question: EpsilonQuestion) -> EpsilonAnswer:
         return compute_two_accounts(plan, sigma, delta, name, question.repeats)
     except Exception as error:  # libraries assert what they expect of a plan
         return f"it cannot be derived: {error or type(error).__name__}"
+    finally:
+        forget_transforms()
 
 
 def check_bounds(privacy: Privacy, target: float) -> FieldComplaints:

@@ -46,7 +46,7 @@ from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
 from dpbench.support.threads import start_in_thread
 
 CLIPS = (1e-9, 1e9)  # inside, `elementwise.TINY` and float32 factors are far from their limits
-MANY = 2**15  # numbers whose noise another thread draws while this one sums
+MANY = 2**14  # numbers whose noise another thread draws while this one sums
 SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memory does not grow with the classes
 
 

@@ -21,16 +21,20 @@ import numpy as np
 from dpbench.privacy.core.exact.elementwise import LOWEST, POWERS, TINY
 from dpbench.privacy.core.exact.limits import ROOM, ROW_LIMIT, SLICE, SMALLEST, STEEPEST, WIDER
 from dpbench.privacy.core.exact.tiles import (
-    BLOCK,
     DEEP,
     LANES,
+    LINE,
     PART,
+    add_to_exponent,
+    clear,
+    count_rows_at_once,
     i16,
     i32,
     multiply,
     pack_numbers,
     padded_stride,
     pair_rows,
+    prefetch_rows,
     read_rows,
     round_up_to_multiple,
     take_number,
@@ -47,11 +51,12 @@ LIMIT = ROW_LIMIT**2
 
 @compiled
 def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
-    """Write the exact products of a block of rows with packed numbers to `total` (k, BLOCK) float64."""
-    total[:], pairs = 0.0, packed.shape[1]
+    """Write the exact products of a block of rows with packed numbers to `total` (k, b) float64."""
+    pairs = packed.shape[1]
+    clear(total.ctypes.data, total.nbytes)
     for low in range(0, pairs, PART // 2):
-        part[:] = 0
-        multiply(rows, 2 * low, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]])
+        clear(part.ctypes.data, part.nbytes)
+        multiply(rows, 2 * low, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]], i64(0))
         for j in range(total.shape[0]):
             for i in range(total.shape[1]):
                 total[j, i] += f8(part[i, j])
@@ -63,26 +68,33 @@ def _move_to_total(part: np.ndarray, width: int, total: np.ndarray) -> None:
     for j in range(total.shape[0]):
         for t in range(width):
             total[j, t] += i64(part[j, t])
-    part[:] = 0
+    clear(part.ctypes.data, part.nbytes)
 
 
 @compiled
-def _add_rows(
-    numbers: np.ndarray, rows: np.ndarray, pairs: np.ndarray, part: np.ndarray, since: int, width: int,
-    total: np.ndarray,
+def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows lie
+    numbers: np.ndarray, rows: np.ndarray, pairs: np.ndarray, part: np.ndarray, since: int, total: np.ndarray,
+    q: np.ndarray, places: np.ndarray, upcoming: int,
 ) -> int:  # fmt: skip
-    """Add numbers (k, BLOCK) @ rows to `part`, emptied into `total` before it overflows; return its rows."""
-    if since + BLOCK > PART:
-        _move_to_total(part, width, total)
-        since = 0
-    pair_rows(rows, pairs)
-    multiply(numbers, 0, pairs, 0, rows.shape[0] // 2, part)
-    return since + BLOCK
+    """Add numbers (k, b) @ rows to `part`, emptied into `total` before it overflows; return its rows.
+
+    The rows of q at places[upcoming:], which the caller reads next, are fetched meanwhile.
+    """
+    if since + numbers.shape[1] > PART:
+        _move_to_total(part, q.shape[1], total)
+        since = i64(0)
+    few = numbers.shape[1] * LANES // LINE  # so many rows at each step, because the processor fetches a dozen at once
+    for column in range(0, q.shape[1], LANES):
+        line, step = column // LINE * LINE, column % LINE // LANES
+        prefetch_rows(q, places, upcoming + step * few, few, line)
+        pair_rows(rows, column, pairs)
+        multiply(numbers, i64(0), pairs, i64(0), rows.shape[0] // 2, part, column)
+    return since + numbers.shape[1]
 
 
 @compiled
-def _fold(terms: np.ndarray) -> np.ndarray:
-    """Return the sums of (k, BLOCK) along k, which are overwritten, in the order of `elementwise.folded`."""
+def _fold(terms: np.ndarray) -> None:
+    """Sum (k, b) along k into the first row, in the order of `elementwise.folded`; the others are overwritten."""
     count = terms.shape[0]
     while count > 1:
         half = count // 2
@@ -96,40 +108,33 @@ def _fold(terms: np.ndarray) -> np.ndarray:
             for i in range(terms.shape[1]):
                 terms[0, i] += terms[count - 1, i]
         count //= 2
-    total: np.ndarray = terms[0]
-    return total
 
 
 @compiled
-def _take_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray) -> None:
-    """Overwrite float32 logits (k, BLOCK) with softmax minus one-hot, as `elementwise.residuals_` does.
+def _take_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray, top: np.ndarray) -> None:
+    """Overwrite float32 logits (k, b) with softmax minus one-hot, as `elementwise.residuals_` does.
 
     A label that is none makes its row NaN, which counts as a row that is not finite.
     """
-    count = logits.shape[0]
-    top = logits[0].copy()
+    count, rows = logits.shape
+    for i in range(rows):
+        top[i] = logits[0, i]
     for j in range(1, count):
-        for i in range(logits.shape[1]):
+        for i in range(rows):
             top[i] = logits[j, i] if logits[j, i] > top[i] else top[i]
-    exponents = np.empty(BLOCK, i32)
     for j in range(count):
-        x, power = logits[j], terms[j]
-        for i in range(logits.shape[1]):
-            v = x[i] - top[i]
+        for i in range(rows):
+            v = logits[j, i] - top[i]
             v = (FLOOR if v < FLOOR else v) * LOG2E  # NaN stays NaN
             whole = np.rint(v)
             v -= whole
-            exponents[i] = i32(0) if np.isnan(whole) else i32(whole)
-            power[i] = ((((v * LAST + P4) * v + P3) * v + P2) * v + P1) * v + FIRST
-        bits = power.view(i32)
-        for i in range(logits.shape[1]):
-            bits[i] += exponents[i] << 23
-        x[:] = power
-    total = _fold(terms)
+            power = ((((v * LAST + P4) * v + P3) * v + P2) * v + P1) * v + FIRST
+            logits[j, i] = terms[j, i] = add_to_exponent(power, i32(0) if np.isnan(whole) else i32(whole))
+    _fold(terms)
     for j in range(count):
-        for i in range(logits.shape[1]):
-            logits[j, i] /= total[i]
-    for i in range(logits.shape[1]):
+        for i in range(rows):
+            logits[j, i] /= terms[0, i]
+    for i in range(rows):
         if 0 <= labels[i] < count:
             logits[labels[i], i] -= f4(1)
         else:
@@ -149,13 +154,13 @@ def _compute_factors(
     for j in range(left.shape[0]):
         for i in range(left.shape[1]):
             terms[j, i] = left[j, i] * left[j, i]
-    squares = _fold(terms)
+    _fold(terms)
     bias = f8(1) if column > 0 else f8(0)
     for i in range(left.shape[1]):
         reach = max(length[i], least)
         room = clip * share[i] - (reach * move + column_move)
         spread = reach * f8(scale[i])
-        norm = (math.sqrt(f8(squares[i])) * slack + TINY) * (math.sqrt(spread * spread + bias) * WIDER)
+        norm = (math.sqrt(f8(terms[0, i])) * slack + TINY) * (math.sqrt(spread * spread + bias) * WIDER)
         weight = min(room / norm * ROOM, share[i])
         kept = norm <= LIMIT and weight > 0
         factors[i] = f4(min(weight * f8(scale[i]) / grid, STEEPEST)) if kept else f4(0)
@@ -166,14 +171,13 @@ def _compute_factors(
 def _round_left_factors(
     left: np.ndarray, factors: np.ndarray, column_factors: np.ndarray, numbers: np.ndarray, columns: np.ndarray
 ) -> None:
-    """Round left factors (k, BLOCK) to grid steps in `numbers`, and add those of the bias column to `columns` (k,)."""
+    """Round left factors (k, b) to grid steps in `numbers`, and add those of the bias column to `columns` (k,)."""
     for j in range(left.shape[0]):
-        row, target = left[j], numbers[j]
-        for i in range(left.shape[1]):
-            target[i] = i16(np.rint(row[i] * factors[i]) if factors[i] > 0 else f4(0))
         total = i64(0)
         for i in range(left.shape[1]):
-            total += i64(np.rint(row[i] * column_factors[i]) if column_factors[i] > 0 else f4(0))
+            numbers[j, i] = i16(np.rint(left[j, i] * factors[i]) if factors[i] > 0 else f4(0))
+        for i in range(left.shape[1]):
+            total += i64(np.rint(left[j, i] * column_factors[i]) if column_factors[i] > 0 else f4(0))
         columns[j] += total
 
 
@@ -187,53 +191,52 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
     for j in range(count):
         for t in range(features):
             largest = max(largest, bits[j, t] & i32(0x7FFFFFFF))  # that of the absolute value, in the same order
-    finite = largest < i32(0x7F800000)
-    unit = np.full(1, largest & i32(0x7F800000), i32).view(f4) * f4(2.0**-5)
+    finite, unit, bias = largest < i32(0x7F800000), np.zeros(1, f4), np.zeros(count, f4)
+    unit.view(i32)[0] = largest & i32(0x7F800000)
+    unit[0] *= f4(2.0**-5)
     numbers = np.zeros((count, round_up_to_multiple(features, LANES)), i16)
-    if finite:
-        for j in range(count):
-            for t in range(features):
-                numbers[j, t] = i16(np.rint(head[j, t] / unit[0] * f4(1 / SMALL)))
-    bias = head[:, features].copy() if head.shape[1] > features else np.zeros(count, f4)
+    for j in range(count):
+        for t in range(features):
+            numbers[j, t] = i16(np.rint(head[j, t] / unit[0] * f4(1 / SMALL)) if finite else f4(0))
+        if head.shape[1] > features:
+            bias[j] = head[j, features]
     return pack_numbers(numbers), unit, bias
 
 
 @kernel
-def score_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> None:
-    """Write numbers (k, d) @ q.T to `scores` (k, c), each rounded to float32 once."""
-    everyone, count = np.arange(q.shape[0]), numbers.shape[0]
-    whole = np.zeros((count, round_up_to_multiple(q.shape[1], LANES)), i16)
-    whole[:, : q.shape[1]] = numbers
-    packed, rows = pack_numbers(whole), np.zeros((BLOCK, padded_stride(q.shape[1])), i16)
-    part, exact = np.empty((BLOCK, packed.shape[0] * LANES), i32), np.empty((count, BLOCK), f8)
+def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> None:
+    """Write numbers (k, d, and zeros to a multiple of `LANES`) @ q[places].T to `scores` (k, c), rounded once."""
+    count, block, packed = numbers.shape[0], count_rows_at_once(q.shape[1]), pack_numbers(numbers)
+    rows = np.zeros((block, padded_stride(q.shape[1])), i16)
+    part, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)
     while True:
-        start = take_number(counter.ctypes.data) * BLOCK
-        if start >= q.shape[0]:
+        start = take_number(counter.ctypes.data) * block
+        if start >= places.shape[0]:
             break
-        _write_scores(read_rows(q, everyone, start, rows), packed, part, exact)
+        _write_scores(read_rows(q, places, start, rows), packed, part, exact)
         for j in range(count):
-            for i in range(min(BLOCK, q.shape[0] - start)):
+            for i in range(min(block, places.shape[0] - start)):
                 scores[j, start + i] = f4(exact[j, i])
-    rows[:] = 0
+    clear(rows.ctypes.data, rows.nbytes)
 
 
 @kernel
-def sum_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, total: np.ndarray) -> None:
-    """Add numbers (k, c) @ q to `total` (k, d) int64."""
-    everyone, width, since = np.arange(q.shape[0]), round_up_to_multiple(q.shape[1], LANES), 0
-    part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), padded_stride(width)), i32)
-    rows, pairs = np.zeros((BLOCK, padded_stride(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
-    held = np.zeros((part.shape[0], BLOCK), i16)
-    while True:
-        start = take_number(counter.ctypes.data) * BLOCK
-        if start >= q.shape[0]:
-            break
+def sum_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, total: np.ndarray) -> None:
+    """Add numbers (k, c) @ q[places] to `total` (k, d) int64."""
+    width, block, since = padded_stride(q.shape[1]), count_rows_at_once(q.shape[1]), i64(0)
+    part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), width), i32)
+    rows, pairs = np.zeros((block, width), i16), np.empty((1, block // 2, LANES), i32)
+    held, start = np.zeros((part.shape[0], block), i16), take_number(counter.ctypes.data) * block
+    while start < places.shape[0]:
+        upcoming = take_number(counter.ctypes.data) * block
         for j in range(numbers.shape[0]):
-            for i in range(BLOCK):
-                held[j, i] = numbers[j, start + i] if start + i < q.shape[0] else i16(0)
-        since = _add_rows(held, read_rows(q, everyone, start, rows), pairs, part, since, q.shape[1], total)
+            for i in range(block):
+                held[j, i] = numbers[j, start + i] if start + i < places.shape[0] else i16(0)
+        since = _add_rows(held, read_rows(q, places, start, rows), pairs, part, since, total, q, places, upcoming)
+        start = upcoming
     _move_to_total(part, q.shape[1], total)
-    rows[:], pairs[:] = 0, 0
+    clear(rows.ctypes.data, rows.nbytes)
+    clear(pairs.ctypes.data, pairs.nbytes)
 
 
 @kernel
@@ -247,38 +250,46 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     Row i of the sample is q[places[i]], with the label y[sample[i]] and a share of its unit, unless `shares` is empty.
     `limits` are `sums.outer_limits`. What is kept of rows while it runs is wiped.
     """
-    count, features = total.shape[0], q.shape[1]
-    width, since = round_up_to_multiple(features, LANES), 0
-    part = np.zeros((round_up_to_multiple(count, DEEP), padded_stride(width)), i32)
-    rows, pairs = np.zeros((BLOCK, padded_stride(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
-    products, exact = np.empty((BLOCK, packed.shape[0] * LANES), i32), np.empty((count, BLOCK), f8)
-    left, terms = np.empty((count, BLOCK), f4), np.empty((count, BLOCK), f4)
-    numbers, columns, labels = np.zeros((part.shape[0], BLOCK), i16), np.zeros(count, i64), np.empty(BLOCK, i64)
-    scales, lengths, share = np.empty(BLOCK, f4), np.empty(BLOCK, f8), np.ones(BLOCK, f8)
-    factors, column_factors = np.empty(BLOCK, f4), np.empty(BLOCK, f4)
-    while True:
-        start = take_number(counter.ctypes.data) * BLOCK
-        if start >= sample.shape[0]:
-            break
-        scales[:], lengths[:], labels[:] = np.nan, 0.0, 0  # as of a row that is not finite, beyond the last
-        for i in range(min(BLOCK, sample.shape[0] - start)):
-            place = places[start + i]
-            scales[i], lengths[i], labels[i] = scale[place], length[place], y[sample[start + i]]
-            if shares.shape[0]:
-                share[i] = shares[start + i]
-        block = read_rows(q, places, start, rows)
-        _write_scores(block, packed, products, exact)
+    count, features, block = total.shape[0], q.shape[1], count_rows_at_once(q.shape[1])
+    width, since = padded_stride(features), i64(0)
+    part = np.zeros((round_up_to_multiple(count, DEEP), width), i32)
+    rows, pairs = np.zeros((block, width), i16), np.empty((1, block // 2, LANES), i32)
+    products, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)
+    left, terms = np.empty((count, block), f4), np.empty((count, block), f4)
+    numbers, columns, labels = np.zeros((part.shape[0], block), i16), np.zeros(count, i64), np.empty(block, i64)
+    scales, lengths, share, top = np.empty(block, f4), np.empty(block, f8), np.empty(block, f8), np.empty(block, f4)
+    factors, column_factors = np.empty(block, f4), np.empty(block, f4)
+    start = take_number(counter.ctypes.data) * block
+    while start < sample.shape[0]:
+        upcoming = take_number(counter.ctypes.data) * block
+        for i in range(block):
+            share[i] = f8(1)
+            if start + i < sample.shape[0]:
+                place = places[start + i]
+                scales[i], lengths[i], labels[i] = scale[place], length[place], y[sample[start + i]]
+                if shares.shape[0]:
+                    share[i] = shares[start + i]
+            else:  # beyond the last, as of a row that is not finite
+                scales[i], lengths[i], labels[i] = f4(np.nan), 0.0, 0
+        held = read_rows(q, places, start, rows)
+        _write_scores(held, packed, products, exact)
         for j in range(count):
-            for i in range(left.shape[1]):
+            for i in range(block):
                 left[j, i] = f4(exact[j, i]) * f4(SMALL) * (unit[0] * scales[i]) + bias[j]
-        _take_residuals(left, labels, terms)
+        _take_residuals(left, labels, terms, top)
         _compute_factors(left, scales, lengths, share, limits, terms, factors, column_factors)
         _round_left_factors(left, factors, column_factors, numbers, columns)
-        since = _add_rows(numbers, block, pairs, part, since, features, total)
+        since = _add_rows(numbers, held, pairs, part, since, total, q, places, upcoming)
+        start = upcoming
     _move_to_total(part, features, total)
     if total.shape[1] > features:
-        total[:, features] += columns
-    rows[:], pairs[:], numbers[:], left[:], terms[:] = 0, 0, 0, 0, 0
+        for j in range(count):
+            total[j, features] += columns[j]
+    clear(rows.ctypes.data, rows.nbytes)
+    clear(pairs.ctypes.data, pairs.nbytes)
+    for j in range(count):
+        for i in range(block):
+            numbers[j, i], left[j, i], terms[j, i] = 0, 0, 0
 
 
 @cache
@@ -289,8 +300,8 @@ def compile_all() -> None:
 
     def call() -> None:
         packed = pack_head(head, 1)
-        score_rows(integers, q, np.zeros((1, 1), i16), head)
-        sum_rows(integers, q, np.zeros((1, 1), i16), np.zeros((1, 1), i64))
+        score_rows(integers, q, integers, np.zeros((1, LANES), i16), head)
+        sum_rows(integers, q, integers, np.zeros((1, 1), i16), np.zeros((1, 1), i64))
         sum_gradients(
             integers, q, np.zeros(1, f4), np.zeros(1), integers, integers, integers, np.zeros(0), *packed, np.ones(7),
             np.zeros((1, 1), i64),

@@ -36,8 +36,9 @@ def scores(numbers: Tensor, q: Tensor) -> Tensor:
     from dpbench.privacy.core.exact import kernels
 
     found = np.empty((len(numbers), len(q)), np.float32)
-    whole, rows = _int16(numbers), q.contiguous().numpy()
-    share_work(lambda counter: kernels.score_rows(counter, rows, whole, found), found.size * q.shape[1])
+    whole = _int16(torch.nn.functional.pad(numbers, (0, -numbers.shape[1] % kernels.LANES)))
+    rows, places = q.contiguous().numpy(), np.arange(len(q))
+    share_work(lambda counter: kernels.score_rows(counter, rows, places, whole, found), found.size * q.shape[1])
     return torch.from_numpy(found)
 
 
@@ -47,10 +48,12 @@ def sums(numbers: Tensor, q: Tensor) -> Tensor:
         return _in_slices(numbers, q)
     from dpbench.privacy.core.exact import kernels
 
-    whole, rows, shape = _int16(numbers), q.contiguous().numpy(), (len(numbers), q.shape[1])
-    return torch.from_numpy(
-        sum_over_threads(lambda *to: kernels.sum_rows(to[0], rows, whole, to[1]), shape, numbers.numel())
-    )
+    whole, rows, places = _int16(numbers), q.contiguous().numpy(), np.arange(len(q))
+
+    def add(counter: np.ndarray, to: np.ndarray) -> None:
+        kernels.sum_rows(counter, rows, places, whole, to)
+
+    return torch.from_numpy(sum_over_threads(add, (len(numbers), q.shape[1]), numbers.numel()))
 
 
 def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int], count: int) -> np.ndarray:

@@ -20,7 +20,9 @@ from dpbench.support.compiled import compiled, instructions
 
 PART = 1024  # products that int32 adds up
 LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high, even: 12 of AVX2's 16 registers
-BLOCK = 48  # rows that are multiplied at once, from the processor's cache; even, and a multiple of DEEP
+BLOCK, BLOCK_OF_NARROW = 48, 96  # rows that are multiplied at once, in the processor's cache; multiples of DEEP and 4
+LINE = 64  # int8 features that a cache line holds
+NARROW = 1024  # features: loops over 96 rows fill vectors and leave none over, and this many still fit into the cache
 i16, i32 = np.int16, np.int32
 
 
@@ -33,6 +35,45 @@ def take_number(typing: Any, counter: Any) -> Any:  # numba passes its typing co
         return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
 
     return types.int64(types.intp), emit
+
+
+@instructions
+def add_to_exponent(typing: Any, number: Any, exponent: Any) -> Any:
+    """Return a float32 number with an int32 added to its exponent bits."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(32)
+        shifted = builder.shl(arguments[1], ir.Constant(word, 23))
+        return builder.bitcast(builder.add(builder.bitcast(arguments[0], word), shifted), ir.FloatType())
+
+    return types.float32(types.float32, types.int32), emit
+
+
+@instructions
+def clear(typing: Any, place: Any, size: Any) -> Any:
+    """Set bytes at an address to zero."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        cgutils.memset(builder, place, arguments[1], 0)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), emit
+
+
+@instructions
+def prefetch(typing: Any, place: Any) -> Any:
+    """Have the processor fetch the cache line at an address, which need not be one of this process."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
+        settings = [ir.Constant(word, value) for value in (0, 3, 1)]  # to be read, to be kept near, data
+        builder.call(hint, [builder.inttoptr(arguments[0], byte), *settings])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), emit
 
 
 @instructions
@@ -100,12 +141,13 @@ def _zip(typing: Any, even: Any, odd: Any, target: Any) -> Any:
 
 
 @compiled
-def multiply(a: np.ndarray, low: int, b: np.ndarray, first: int, pairs: int, c: np.ndarray) -> None:
-    """Add a[:, low : low + 2 pairs] @ b[:, first : first + pairs] to c (m, n) int32, with m a multiple of DEEP.
+def multiply(a: np.ndarray, low: int, b: np.ndarray, first: int, pairs: int, c: np.ndarray, column: int) -> None:
+    """Add a[:, low : low + 2 pairs] @ b[:, first : first + pairs] to c[:, column : column + n LANES] int32.
 
-    `a` is (m, ...) int16; `b` is (n / LANES, ..., LANES) int32, each a pair of int16 numbers from two rows of a matrix.
+    `a` is (m, ...) int16, with m a multiple of DEEP; `b` is (n, ..., LANES) int32, each a pair of int16 numbers from
+    two rows of a matrix.
     """
-    left, right, out = a.ctypes.data + 2 * low, b.ctypes.data + 4 * LANES * first, c.ctypes.data
+    left, right, out = a.ctypes.data + 2 * low, b.ctypes.data + 4 * LANES * first, c.ctypes.data + 4 * column
     for n in range(b.shape[0]):
         for m in range(0, c.shape[0], DEEP):
             _tile(
@@ -127,6 +169,12 @@ def padded_stride(width: int) -> int:
 
 
 @compiled
+def count_rows_at_once(features: int) -> int:
+    """Return how many rows of so many features are multiplied at once."""
+    return BLOCK_OF_NARROW if features <= NARROW else BLOCK
+
+
+@compiled
 def pack_numbers(numbers: np.ndarray) -> np.ndarray:
     """Pack int16 numbers (k, d), d a multiple of LANES, in pairs along d, for the right side of `multiply`."""
     pairs = numbers.view(i32)
@@ -139,21 +187,27 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
 
 @compiled
 def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
-    """Copy a block of rows to (BLOCK, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
-    count = min(BLOCK, places.shape[0] - start)
+    """Copy a block to `rows` (b, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
+    count = min(rows.shape[0], places.shape[0] - start)
     block: np.ndarray = rows[: round_up_to_multiple(count, DEEP)]
     for i in range(count):
         place = places[start + i]
         for t in range(q.shape[1]):
             block[i, t] = i16(q[place, t])
-    block[count:] = 0
+    clear(block.ctypes.data + 2 * count * block.shape[1], 2 * (block.shape[0] - count) * block.shape[1])
     return block
 
 
 @compiled
-def pair_rows(rows: np.ndarray, pairs: np.ndarray) -> None:
-    """Pack a block of rows in pairs, for the right side of `multiply`."""
-    for n in range(pairs.shape[0]):
-        for p in range(rows.shape[0] // 2):
-            even, odd = rows[2 * p, n * LANES :], rows[2 * p + 1, n * LANES :]
-            _zip(even.ctypes.data, odd.ctypes.data, pairs[n, p].ctypes.data)
+def pair_rows(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
+    """Pack `LANES` columns of a block of rows in pairs (1, ..., LANES), for the right side of `multiply`."""
+    source, stride, target = rows.ctypes.data + 2 * column, 2 * rows.shape[1], pairs.ctypes.data
+    for p in range(rows.shape[0] // 2):
+        _zip(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
+
+
+@compiled
+def prefetch_rows(q: np.ndarray, places: np.ndarray, start: int, count: int, column: int) -> None:
+    """Have the processor fetch the numbers at this column of `count` rows of a sample, a cache line each."""
+    for i in range(start, min(start + count, places.shape[0])):
+        prefetch(q.ctypes.data + places[i] * q.shape[1] + column)

@@ -348,7 +348,7 @@ def _compute_loss_distribution(term: Term, adjacency: Adjacency, interval: float
     if rate < 1:
         raise _NoLossDistributionError
     if isinstance(leaf, Chosen) and moved == 1:
-        return loss_distribution(leaf.epsilon, interval).self_compose(term.times)
+        return loss_distribution(leaf.epsilon, term.times, interval)
     pure = _compute_pure_epsilon(term, adjacency)
     if pure is None and not isinstance(leaf, Approximate):
         raise _NoLossDistributionError

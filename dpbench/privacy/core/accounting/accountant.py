@@ -29,7 +29,7 @@ from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from dpbench.errors import PlanError, SpecError
-from dpbench.privacy.core.plan import Budget, Planned, PureCost, Release
+from dpbench.privacy.core.plan import Budget, Planned, PureCost, Release, merge_steps
 
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
@@ -302,7 +302,9 @@ def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int 
 
 def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
     """Compose a whole plan into dp-accounting's privacy loss distribution, rounded up to a grid of this interval."""
-    parts = [*_merge_gaussians([use for use in plan if use.gaussian]), *(use for use in plan if not use.gaussian)]
+    parts = _merge_gaussians([use for use in plan if use.gaussian]) + merge_steps(
+        [use for use in plan if not use.gaussian]
+    )
     losses = [part.loss_distribution(sigma * part.relative_noise, interval) for part in parts]
     return functools.reduce(lambda loss, other: loss.compose(other), losses)
 

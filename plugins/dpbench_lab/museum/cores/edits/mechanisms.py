@@ -53,7 +53,7 @@ EDITS = (
          "np.expm1((inside - eps0) / 2) ** [-2-]{+4+}",
          tests=IN_CHOICE + "test_the_dominating_pair_dominates_every_choice"),
     edit(CHOICE_PLAN, "steps of choices do not compose", "T choices cost as one",
-         "loss_distribution(compute_eps0(noise), interval)[-.self_compose(self.steps)-]",
+         "loss_distribution(compute_eps0(noise), [-self.steps-]{+1+}, interval)",
          tests=IN_CHOICE + "test_steps_of_a_choice_cost_what_as_many_choices_do"),
     edit(CHOICE_PLAN, "a search leaves choices out", "the best of many runs is charged for sums alone",
          "[-self.steps * compute_eps0(noise) ** 2 / 8-]{+0.0+} * np.array(orders)",

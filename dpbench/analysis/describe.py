@@ -262,8 +262,9 @@ def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...
     if size is not None and privacy.delta == default_delta(size) < USUAL_DELTA:
         delta += f" (at most 1/(2n), n = {size:,})"
     yield Fact("δ", (delta,), brief=True, shared=(delta,))
-    for name, said in describe_curve(privacy, size):
-        yield Fact(name, (said,))
+    if privacy.repeats is None:
+        for name, said in describe_curve(privacy.releases, privacy.sigma, privacy.delta, size):
+            yield Fact(name, (said,))
     yield Fact("neighbours", (privacy.adjacency,), brief=True, shared=(privacy.adjacency,))
     if privacy.repeats:
         mean, shape = privacy.repeats.mean, privacy.repeats.shape

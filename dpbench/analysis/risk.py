@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dpbench.analysis.formats import write_percent_bound, write_upper_bound
 from dpbench.errors import PlanError
 from dpbench.privacy.core.accounting import curve, membership, replacement
+from dpbench.privacy.core.plan import Planned
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
 
@@ -50,28 +51,27 @@ def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_ris
     return f"at ε {largest:g}, {_write_risk(most, results[0])}, for every run"
 
 
-def describe_curve(privacy: Privacy, size: int | None) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each fact about the whole curve of a guarantee; nothing for a private search.
+def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: int | None) -> Iterator[tuple[str, str]]:
+    """Yield the name and text of each fact about the whole curve of a plan; nothing if accountants cannot answer.
 
     Args:
-        privacy: a guarantee with noise.
+        plan: a plan with noise.
+        sigma: its base noise multiplier.
+        delta: that of the stated epsilon.
         size: the number of private examples, or None if it is not recorded.
     """
-    if privacy.repeats is not None:
-        return
-    plan, sigma = privacy.releases, privacy.sigma
     deltas = {"1e-06": 1e-6}
     if size is not None and size > 1:
         deltas[f"{size**-1.1:.2g} (1/n^1.1)"] = size**-1.1
     try:
         fit = curve.fit_gaussian(plan, sigma)
-        others = {name: curve.epsilon_at(plan, sigma, delta) for name, delta in deltas.items()}
-        replaced = replacement.epsilon(plan, sigma, privacy.delta)
+        others = {name: curve.epsilon_at(plan, sigma, other) for name, other in deltas.items()}
+        replaced = replacement.epsilon(plan, sigma, delta)
     except (PlanError, ArithmeticError, ValueError):  # a forged result can hold any plan
         return
     yield "Gaussian curve", _write_fit(fit)
     yield "ε at other δ", ", ".join(f"{write_upper_bound(found)} at δ {name}" for name, found in others.items())
-    yield "ε for replacing one", f"{write_upper_bound(replaced)} at δ {privacy.delta:g}"
+    yield "ε for replacing one", f"{write_upper_bound(replaced)} at δ {delta:g}"
 
 
 def _write_fit(fit: curve.GaussianFit) -> str:

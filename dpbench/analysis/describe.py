@@ -263,7 +263,7 @@ def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...
         delta += f" (at most 1/(2n), n = {size:,})"
     yield Fact("δ", (delta,), brief=True, shared=(delta,))
     if privacy.repeats is None:
-        for name, said in describe_curve(privacy.releases, privacy.sigma, privacy.delta, size):
+        for name, said in describe_curve(privacy.releases, privacy.sigma, privacy.delta, size).items():
             yield Fact(name, (said,))
     yield Fact("neighbours", (privacy.adjacency,), brief=True, shared=(privacy.adjacency,))
     if privacy.repeats:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 from dpbench.analysis.formats import write_percent_bound, write_upper_bound
 from dpbench.errors import PlanError
@@ -51,8 +52,8 @@ def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_ris
     return f"at ε {largest:g}, {_write_risk(most, results[0])}, for every run"
 
 
-def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: int | None) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each fact about the whole curve of a plan; nothing if accountants cannot answer.
+def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: int | None) -> dict[str, str]:
+    """Return the name and text of each fact about the whole curve of a plan; empty if accountants cannot answer.
 
     Args:
         plan: a plan with noise.
@@ -60,6 +61,11 @@ def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: in
         delta: that of the stated epsilon.
         size: the number of private examples, or None if it is not recorded.
     """
+    return _describe_curve(tuple(plan), sigma, delta, size)
+
+
+@functools.lru_cache(1024)  # many results share a plan
+def _describe_curve(plan: tuple[Planned, ...], sigma: float, delta: float, size: int | None) -> dict[str, str]:
     deltas = {"1e-06": 1e-6}
     if size is not None and size > 1:
         deltas[f"{size**-1.1:.2g} (1/n^1.1)"] = size**-1.1
@@ -68,10 +74,12 @@ def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: in
         others = {name: curve.epsilon_at(plan, sigma, other) for name, other in deltas.items()}
         replaced = replacement.epsilon(plan, sigma, delta)
     except (PlanError, ArithmeticError, ValueError):  # a forged result can hold any plan
-        return
-    yield "Gaussian curve", _write_fit(fit)
-    yield "ε at other δ", ", ".join(f"{write_upper_bound(found)} at δ {name}" for name, found in others.items())
-    yield "ε for replacing one", f"{write_upper_bound(replaced)} at δ {delta:g}"
+        return {}
+    return {
+        "Gaussian curve": _write_fit(fit),
+        "ε at other δ": ", ".join(f"{write_upper_bound(found)} at δ {name}" for name, found in others.items()),
+        "ε for replacing one": f"{write_upper_bound(replaced)} at δ {delta:g}",
+    }
 
 
 def _write_fit(fit: curve.GaussianFit) -> str:

@@ -96,7 +96,7 @@ class Checked:
         plan = None if many or not receipt.delta else convert_to_plan(terms, receipt.adjacency or "add-or-remove-one")
         if plan is None or not plan[0] or needs_huge_grid(*plan):
             return {}
-        return dict(describe_curve(*plan, receipt.delta, receipt.training.size))
+        return describe_curve(*plan, receipt.delta, receipt.training.size)
 
 
 def check(receipt: Receipt, folder: Path | None = None) -> Checked:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.formats import write_lower_bound, write_score, write_upper_bound
-from dpbench.analysis.risk import Risk, describe_largest_risk, describe_risk, membership_risk
+from dpbench.analysis.risk import Risk, describe_curve, describe_largest_risk, describe_risk, membership_risk
 from dpbench.analysis.rows import SELECTION_WORDS
 from dpbench.analysis.tables import ComponentNamer, write_result_label
 from dpbench.analysis.word import list_unchecked_claims
@@ -262,6 +262,9 @@ def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...
     if size is not None and privacy.delta == default_delta(size) < USUAL_DELTA:
         delta += f" (at most 1/(2n), n = {size:,})"
     yield Fact("δ", (delta,), brief=True, shared=(delta,))
+    if privacy.repeats is None:
+        for name, said in describe_curve(privacy.releases, privacy.sigma, privacy.delta, size).items():
+            yield Fact(name, (said,))
     yield Fact("neighbours", (privacy.adjacency,), brief=True, shared=(privacy.adjacency,))
     if privacy.repeats:
         mean, shape = privacy.repeats.mean, privacy.repeats.shape

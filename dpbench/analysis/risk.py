@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from dpbench.analysis.formats import write_percent_bound
-from dpbench.privacy.core.accounting import membership
+from dpbench.analysis.formats import write_percent_bound, write_upper_bound
+from dpbench.errors import PlanError
+from dpbench.privacy.core.accounting import curve, membership, replacement
+from dpbench.privacy.core.plan import Planned
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
 
 FALSE_POSITIVE_RATES = (0.001, 0.01)
+GOOD_FIT = 0.01
+"""The largest difference of true-positive rates at which a Gaussian curve stands for that of a plan."""
 
 
 def membership_risk(privacy: Privacy) -> Mapping[float, float]:
@@ -45,6 +50,46 @@ def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_ris
     found = [risk(result.privacy) for result in results if result.spec.epsilon == largest]
     most = {rate: max(rates[rate] for rates in found) for rate in FALSE_POSITIVE_RATES}
     return f"at ε {largest:g}, {_write_risk(most, results[0])}, for every run"
+
+
+def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: int | None) -> dict[str, str]:
+    """Return the name and text of each fact about the whole curve of a plan; empty if accountants cannot answer.
+
+    Args:
+        plan: a plan with noise.
+        sigma: its base noise multiplier.
+        delta: that of the stated epsilon.
+        size: the number of private examples, or None if it is not recorded.
+    """
+    return _describe_curve(tuple(plan), sigma, delta, size)
+
+
+@functools.lru_cache(1024)  # many results share a plan
+def _describe_curve(plan: tuple[Planned, ...], sigma: float, delta: float, size: int | None) -> dict[str, str]:
+    deltas = {"1e-06": 1e-6}
+    if size is not None and size > 1:
+        deltas[f"{size**-1.1:.2g} (1/n^1.1)"] = size**-1.1
+    try:
+        fit = curve.fit_gaussian(plan, sigma)
+        others = {name: curve.epsilon_at(plan, sigma, other) for name, other in deltas.items()}
+        replaced = replacement.epsilon(plan, sigma, delta)
+    except (PlanError, ArithmeticError, ValueError):  # a forged result can hold any plan
+        return {}
+    return {
+        "Gaussian curve": _write_fit(fit),
+        "ε at other δ": ", ".join(f"{write_upper_bound(found)} at δ {name}" for name, found in others.items()),
+        "ε for replacing one": f"{write_upper_bound(replaced)} at δ {delta:g}",
+    }
+
+
+def _write_fit(fit: curve.GaussianFit) -> str:
+    mu = write_upper_bound(fit.mu)
+    if not fit.difference:
+        return f"μ {mu}, exactly"
+    gap = f"{100 * fit.difference:.2g} points of true positives"
+    if fit.difference <= GOOD_FIT:
+        return f"covered by μ {mu}, at most {gap} from it"
+    return f"none fits: the smallest that covers it has μ {mu} and is up to {gap} away"
 
 
 def _write_risk(risk: Mapping[float, float], result: Result) -> str:

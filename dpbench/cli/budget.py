@@ -16,6 +16,7 @@ from dpbench.errors import PlanError, SpecError
 from dpbench.records.protocol import EPSILON_RANGE, SMALLEST_DELTA
 
 SIGMA_RANGE = (1e-2, 1e7)
+ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 
 def budget(
@@ -30,12 +31,18 @@ def budget(
     epsilon: Annotated[float | None, typer.Option(help="Find sigma for this epsilon.")] = None,
     sigma: Annotated[float | None, typer.Option(help="Find epsilon for this sigma.")] = None,
     delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-5,
+    adjacency: Annotated[
+        str, typer.Option(help="What neighbours differ by: add-or-remove-one or replace-one (by `pld` only).")
+    ] = ADJACENCIES[0],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Find sigma for an epsilon, or epsilon for a sigma, with every accountant. Exits with 1 if none can answer."""
     if (epsilon is None) == (sigma is None):
         raise SpecError("Expected exactly one of --epsilon (to find sigma) and --sigma (to find epsilon).")
-    rows = _query_accountants(_parse_plan(release or [], choice or []), epsilon, sigma, delta)
+    if adjacency not in ADJACENCIES:
+        raise SpecError(f"Expected --adjacency {adjacency} to be {' or '.join(ADJACENCIES)}.")
+    plan = _parse_plan(release or [], choice or [])
+    rows = _query_accountants(plan, epsilon, sigma, delta, replaced=adjacency == ADJACENCIES[1])
     if as_json:
         print(json.dumps(rows, indent=2))
     else:
@@ -48,10 +55,10 @@ def budget(
 
 
 def _query_accountants(
-    plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float
+    plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float, *, replaced: bool
 ) -> list[dict[str, Any]]:
     from dpbench.api import Budget
-    from dpbench.privacy.core.accounting import accountant
+    from dpbench.privacy.core.accounting import accountant, replacement
     from dpbench.privacy.core.plan import check_plan
 
     if not SMALLEST_DELTA <= delta < 1:
@@ -63,10 +70,15 @@ def _query_accountants(
             raise SpecError(f"Expected {name} {value:g} to be from {low:g} to {high:g}, the range of the accountants.")
     check_plan(plan, "this budget")
     rows: list[dict[str, Any]] = []
-    for name in accountant.ACCOUNTANTS:
+    wanted = Budget(epsilon or 0.0, delta)
+    for name in accountant.ACCOUNTANTS[: 1 if replaced else None]:
         try:
-            found = sigma or accountant.calibrate(plan, Budget(epsilon or 0.0, delta), name)
-            stated = max(0.0, accountant.epsilon(plan, found, delta, name))  # prv's error may take it below
+            if replaced:
+                found = sigma or replacement.calibrate(plan, wanted)
+                stated = replacement.epsilon(plan, found, delta)
+            else:
+                found = sigma or accountant.calibrate(plan, wanted, name)
+                stated = max(0.0, accountant.epsilon(plan, found, delta, name))  # prv's error may take it below
             rows.append({"accountant": name, "epsilon": stated, "sigma": found, "note": ""})
         except PlanError as error:
             rows.append({"accountant": name, "epsilon": None, "sigma": None, "note": str(error)})

@@ -84,6 +84,7 @@ def _build_json_report(checked: Checked) -> dict[str, Any]:
         ],
         "mismatches": [{"name": mismatch.name, "said": mismatch.said} for mismatch in checked.mismatches],
         "remarks": list(checked.remarks),
+        "curve": checked.curve,
     }
 
 
@@ -101,6 +102,8 @@ def _print_report(file: str, checked: Checked) -> None:
             f"  {opinion.accountant}: {opinion.upper:.4g} for these events, {abs(more):.2g} "
             f"{'more' if more > 0 else 'less'}"
         )
+    for named, said in checked.curve.items():
+        print(f"  {named}: {said}")
     for wrong in checked.mismatches:
         print(f"  MISMATCH {wrong.name}: {wrong.said}")
     for remark in checked.remarks:

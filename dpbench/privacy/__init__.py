@@ -20,8 +20,8 @@ Read `core` in this order. The docstring of `core.sum` is the map: it states the
 
 Not needed for the argument: `witness` (what an audit sees), `forms.residual` (the form of one learner, GEP), the rest
 of `accounting` (a cache that is believed only if it passes; several rows of one person; membership tests; the best of
-several runs), members of `Question` from `row_function` on (for laws and searches), `PureCost` and `draw` (of other
-laws).
+several runs; the whole curve; replacing an example), members of `Question` from `row_function` on (for laws and
+searches), `PureCost` and `draw` (of other laws).
 
 Private rows: `rows.PrivateRows`. For a learner, only a curator reads them, or, in searches that no epsilon is stated
 for, `harness.tuning.stack`; `dpbench inspect` reads them where it is told to, and says so, and `dpbench audit` asks
@@ -69,6 +69,8 @@ a block has a clip of its own; other forms are refused   core.forms.blocks      
 epsilon follows from plan and sigma; two libraries agree core.accounting.accountant     test_accountant
 the odds of a membership test are bounded by the curve   core.accounting.membership     test_membership
 what several rows of one person cost is accounted for    core.accounting.group          test_group
+what replacing one example costs is accounted for        core.accounting.replacement    test_replacement
+a Gaussian curve that is stated covers the plan's        core.accounting.curve          test_curve
 the best of several runs has the epsilon of the search   core.accounting.private_search test_private_search
 sigma reaches the budget from below                      core.accounting.accountant     test_accountant
 a remembered sigma is believed only if it passes         core.accounting.calibration    test_calibration

@@ -5,6 +5,7 @@
 `receipt`     the file: `Receipt`, its parts, and `receipt`, which makes one
 `accounting`  epsilon of events by two accountants
 `check`       every mismatch by name
+`noise`       whether as much noise was added as is stated
 `exporters`   what Opacus, jax_privacy, dp-accounting and OpenDP know, read without dpbench's harness
 `from_result` results of dpbench as receipts
 `pytest_plugin` the fixture `dpbench_audit`: fails a test whose loop is looser than its receipt
@@ -40,6 +41,7 @@ from dpbench.receipts.receipt import (
     Noise,
     Receipt,
     Search,
+    SecondRelease,
     Training,
     receipt,
 )
@@ -66,6 +68,7 @@ __all__ = [
     "Repeated",
     "Sampled",
     "Search",
+    "SecondRelease",
     "Training",
     "check",
     "from_dp_event",

@@ -71,8 +71,8 @@ def _compute_all_opinions(terms: Sequence[Term], delta: float, adjacency: Adjace
     with accountant.silence_libraries():
         if len(terms) > MAX_UNGROUPED and are_gaussian(terms) and delta > 0:
             return _compute_for_groups(terms, delta, adjacency)
-        if delta > 0 and len(terms) <= MAX_UNGROUPED_TERMS and (plan := _convert_to_plan(terms, adjacency)) is not None:
-            wide = _compute_unsampled_account(terms, delta, adjacency) if _needs_huge_grid(*plan) else None
+        if delta > 0 and len(terms) <= MAX_UNGROUPED_TERMS and (plan := convert_to_plan(terms, adjacency)) is not None:
+            wide = _compute_unsampled_account(terms, delta, adjacency) if needs_huge_grid(*plan) else None
             return [*_compute_for_plan(*plan, delta), *([] if wide is None else [wide])]
         found = [_sum_epsilons(terms, delta, adjacency)]
         if delta > 0:
@@ -108,11 +108,11 @@ def _compute_for_groups(terms: Sequence[Term], delta: float, adjacency: Adjacenc
 
 def _compute_floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
     """Return a lower bound on the epsilon of these sums; 0 if it is unknown."""
-    plan = _convert_to_plan(terms, adjacency)
-    return 0.0 if plan is None or _needs_huge_grid(*plan) else 0.99 * accountant.epsilon(*plan, delta)
+    plan = convert_to_plan(terms, adjacency)
+    return 0.0 if plan is None or needs_huge_grid(*plan) else 0.99 * accountant.epsilon(*plan, delta)
 
 
-def _convert_to_plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], float] | None:
+def convert_to_plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], float] | None:
     """Convert the events to a plan of dpbench and its base noise; return None if a plan cannot express them."""
     if adjacency == "replace-one":
         return None
@@ -137,7 +137,7 @@ def _find_sigma(term: Term) -> float | None:
 
 def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[Account]:
     """Return the accounts of dp-accounting and of a second library for a plan."""
-    if _needs_huge_grid(plan, sigma):
+    if needs_huge_grid(plan, sigma):
         first, other = _compute_coarse_epsilons(plan, sigma, delta)
         return [Account.bound("rdp (dp-accounting)", first), Account.bound("rdp (Opacus)", other)]
     tight = accountant.epsilon(plan, sigma, delta)
@@ -156,7 +156,7 @@ def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[A
     return [own, second]
 
 
-def _needs_huge_grid(plan: Sequence[Planned], sigma: float) -> bool:
+def needs_huge_grid(plan: Sequence[Planned], sigma: float) -> bool:
     """Return whether a grid for this plan would need gigabytes of memory; False if every sampling rate is 1."""
     return (
         any(use.sample_rate < 1 for use in plan) and accountant.neighbour_distance(plan, sigma) > LARGEST_GRID_DISTANCE
@@ -186,7 +186,7 @@ def _compute_for_selection(event: BestOf, delta: float, adjacency: Adjacency) ->
         return (Account.exact("nothing was asked", 0.0),)
     few = len(terms) <= MAX_UNGROUPED or not are_gaussian(terms)
     plan = (
-        _convert_to_plan(terms if few else group_sums(terms, True), adjacency)
+        convert_to_plan(terms if few else group_sums(terms, True), adjacency)
         if len(terms) <= MAX_UNGROUPED_TERMS or not few
         else None
     )
@@ -348,7 +348,7 @@ def _compute_loss_distribution(term: Term, adjacency: Adjacency, interval: float
     if rate < 1:
         raise _NoLossDistributionError
     if isinstance(leaf, Chosen) and moved == 1:
-        return loss_distribution(leaf.epsilon, interval).self_compose(term.times)
+        return loss_distribution(leaf.epsilon, term.times, interval)
     pure = _compute_pure_epsilon(term, adjacency)
     if pure is None and not isinstance(leaf, Approximate):
         raise _NoLossDistributionError

@@ -7,7 +7,8 @@ epsilon    the events cost more than is stated, by more than 1%, or no accountan
 sampler    the loop drew batches otherwise than the events say
 rate       the loop's batches are larger than the rate of the events
 steps      the loop took more steps than the events have
-noise      what was added is less than sigma times the clip, or nobody can tell
+noise      what was added is less than sigma times the clip, with all that a step releases; it was added in numbers of
+           16 bits; or nobody can tell
 normaliser sums were divided by a number that depends on who was drawn, or on who is there
 adjacency  it is missing, is not the accountant's, or does not go with the sampler
 delta      it is 1/n or more: publishing a random row is allowed
@@ -24,11 +25,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from dpbench.analysis.risk import describe_curve
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.receipts.accounting import compute_opinions
+from dpbench.receipts.accounting import compute_opinions, convert_to_plan, needs_huge_grid
 from dpbench.receipts.events import (
     WITH_REPLACEMENT,
     BestOf,
@@ -41,11 +44,11 @@ from dpbench.receipts.events import (
     list_noisy_sums,
     list_sigmas,
 )
-from dpbench.receipts.receipt import AuditFigures, Batches, BatchSampling, Noise, Receipt
+from dpbench.receipts.grouping import MAX_UNGROUPED
+from dpbench.receipts.noise import RELATIVE_TOLERANCE, find_noise_faults
+from dpbench.receipts.receipt import AuditFigures, BatchSampling, Receipt
 from dpbench.records.packed import hash_record
 
-RELATIVE_TOLERANCE = 0.01
-"""By how much rates and noise may differ: loaders round, and the noise of some is measured."""
 RANDOM_SIZE_SAMPLING: frozenset[BatchSampling] = frozenset(
     {"poisson", "truncated-poisson", "cyclic-poisson", "balls-in-bins"}
 )
@@ -84,6 +87,16 @@ class Checked:
     def passed(self) -> bool:
         """Whether the check found no mismatch."""
         return not self.mismatches
+
+    @cached_property
+    def curve(self) -> dict[str, str]:
+        """Epsilon at other deltas and under replacing a row, for sums over Poisson samples and choices; else empty."""
+        receipt, terms = self.receipt, _flatten_events(self.receipt)
+        many = isinstance(receipt.training.events, BestOf) or len(terms) > MAX_UNGROUPED
+        plan = None if many or not receipt.delta else convert_to_plan(terms, receipt.adjacency or "add-or-remove-one")
+        if plan is None or not plan[0] or needs_huge_grid(*plan):
+            return {}
+        return describe_curve(*plan, receipt.delta, receipt.training.size)
 
 
 def check(receipt: Receipt, folder: Path | None = None) -> Checked:
@@ -205,34 +218,9 @@ def _judge_steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 
 
 def _judge_noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
-    noise, sigmas = receipt.training.noise, list_sigmas(terms)
-    if noise is None:
-        return
-    if not sigmas:
-        yield Mismatch("noise", "the loop added noise to a sum, but the events have no noisy sum.")
-    elif noise.sigma is None:
-        unknown = "without noise.divisor its size cannot be checked. State noise.divisor."
-        yield Mismatch("noise", f"noise was added to a mean, but {unknown}")
-    else:
-        yield from _judge_divisor(noise, receipt.training.batches)
-        if noise.sigma < (stated := min(sigmas)) * (1 - RELATIVE_TOLERANCE):
-            added = f"noise of std {noise.std:g} on a {noise.added_to} of rows clipped to {noise.clip:g}"
-            yield Mismatch("noise", f"{added} is {noise.sigma:.4g} clips, but the events have sigma {stated:.4g}.")
-
-
-def _judge_divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
-    if noise.added_to == "sum" or noise.divisor is None or batches is None:
-        return
-    if batches.normalised_by == "nothing":
-        yield Mismatch("noise", "noise was added to a mean, but the receipt says that sums were not divided.")
-    elif (
-        batches.normalised_by != "constant" and batches.size and noise.divisor > batches.size * (1 + RELATIVE_TOLERANCE)
-    ):
-        yield Mismatch(
-            "noise",
-            f"noise was added to a mean of batches of {batches.size:g} rows, so their sum was not divided by "
-            f"{noise.divisor:g}.",
-        )
+    if receipt.training.noise is not None:
+        for said in find_noise_faults(receipt.training.noise, receipt.training.batches, terms):
+            yield Mismatch("noise", said)
 
 
 def _judge_normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:

@@ -37,6 +37,16 @@ Divisor: TypeAlias = Literal["nothing", "constant", "expected-size", "drawn-size
 MAX_FILE_BYTES = 20_000_000  # bytes: five times the most events that a receipt may have
 
 
+NumberType: TypeAlias = Literal["bfloat16", "float16", "float32", "float64", "integers"]
+
+
+class SecondRelease(FiniteRecord):
+    """What each step releases beside the noisy sum, from the same rows: a count, say, that a clip follows from."""
+
+    name: Text = Field(description="what it is")
+    sigma: float = Field(gt=0, description="standard deviation of its noise, relative to how far one row moves it")
+
+
 class Noise(FiniteRecord):
     """The noise of a step and the clip, in the units of the released numbers."""
 
@@ -45,13 +55,22 @@ class Noise(FiniteRecord):
     added_to: Literal["sum", "mean"] = Field(description="whether it was added before the division or after it")
     divisor: float | None = Field(default=None, gt=0, description="what the sum was divided by before noise was added")
     clipped_per: Text | None = Field(default=None, description="whose contribution was clipped: image, patient ...")
+    dtype: NumberType | None = Field(default=None, description="in which numbers it was added")
+    second: SecondRelease | None = Field(default=None, description="what each step releases beside the noisy sum")
 
     @property
-    def sigma(self) -> float | None:
-        """The noise in units of the clip; None if the divisor is unknown."""
+    def sum_sigma(self) -> float | None:
+        """The noise on the sum in units of the clip; None if the divisor is unknown."""
         if self.added_to == "sum":
             return self.std / self.clip
         return None if self.divisor is None else self.std * self.divisor / self.clip
+
+    @property
+    def sigma(self) -> float | None:
+        """The sigma of one Gaussian that costs what all releases of a step cost; None if the divisor is unknown."""
+        if self.second is None or self.sum_sigma is None:
+            return self.sum_sigma
+        return (self.sum_sigma**-2 + self.second.sigma**-2) ** -0.5
 
 
 class Batches(FiniteRecord):

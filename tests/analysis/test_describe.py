@@ -6,11 +6,12 @@ import math
 
 import pytest
 
+from dpbench import Choice, Planned, Release
 from dpbench.analysis import describe as described
 from dpbench.analysis.confusion import write_confusion
 from dpbench.analysis.describe import Description, describe_result, describe_together
-from dpbench.analysis.formats import write_percent_bound, write_score
-from dpbench.analysis.risk import membership_risk
+from dpbench.analysis.formats import write_percent_bound, write_score, write_upper_bound
+from dpbench.analysis.risk import describe_curve, membership_risk
 from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
@@ -52,6 +53,37 @@ def test_odds_of_a_private_search_are_those_of_its_epsilon_and_delta_and_there_a
     assert most == {rate: pytest.approx(math.e * rate + 1e-5) for rate in (0.001, 0.01)}
     assert all(membership_risk(privacy)[rate] < bound for rate, bound in most.items())
     assert membership_risk(privacy.model_copy(update={"sigma": 0.0})) == {}
+
+
+def test_the_whole_curve_is_told_from_plan_and_sigma() -> None:
+    filed = find_result(LOW, "pillar")
+    said, privacy = told(filed.result), filed.result.privacy
+    mu = math.sqrt(30) / privacy.sigma
+    assert said["Gaussian curve"] == f"μ {write_upper_bound(mu)}, exactly"
+    n = filed.result.task.private
+    assert said["ε at other δ"].endswith(f"at δ {n**-1.1:.2g} (1/n^1.1)")
+    assert float(said["ε for replacing one"].split()[0]) == pytest.approx(0.2, rel=0.1)
+    searched = privacy.model_copy(update={"repeats": PlannedRepeats(mean=10, shape=1)})
+    assert not {"Gaussian curve", "ε for replacing one"} & set(
+        told(filed.result.model_copy(update={"privacy": searched}))
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ([Choice("pick", 4, relative_noise=4.0), Release("sum", 9)], "covered by μ "),
+        ([Release("grad", sample_rate=0.05)], "none fits: the smallest that covers it has μ "),
+    ],
+)
+def test_a_curve_that_is_not_gaussian_is_covered_or_none_fits(plan: list[Planned], said: str) -> None:
+    facts = describe_curve(plan, 2.0, 1e-5, None)
+    assert facts["Gaussian curve"].startswith(said)
+    assert facts["ε at other δ"].endswith(" at δ 1e-06")
+
+
+def test_a_forged_plan_has_no_curve_and_no_traceback() -> None:
+    assert describe_curve([Release("grad", 10, 0.5)], 1e-300, 1e-5, 1_000) == {}
 
 
 def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:

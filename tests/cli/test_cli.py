@@ -292,6 +292,18 @@ def test_a_file_may_list_the_space_as_flags_do(tmp_path: Path) -> None:
     assert search is not None and search.space == {"k": ("3", "4"), "steps": ("5", "10")}
 
 
+def test_budget_knows_replacing_one(capsys: Output) -> None:
+    plan = ("budget", "--release", "steps=4,sample_rate=0.5", "--adjacency", "replace-one", "--json")
+    assert call(*plan, "--epsilon", "1") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["accountant"] == "pld"
+    assert 0.999 < found["epsilon"] <= 1
+    assert call(*plan, "--sigma", str(found["sigma"])) == 0
+    assert json.loads(capsys.readouterr().out)[0]["epsilon"] == found["epsilon"]
+    assert call("budget", "--release", "steps=1", "--sigma", "1", "--adjacency", "both") == 1
+    assert "Expected --adjacency both to be add-or-remove-one or replace-one." in capsys.readouterr().err
+
+
 def test_a_budget_as_json_has_numbers(capsys: Output) -> None:
     assert call("budget", "--release", "steps=1", "--sigma", "3", "--json") == 0
     for row in json.loads(capsys.readouterr().out):

@@ -19,7 +19,7 @@ from dpbench.docs.tables import board_tables, distance_tables, label_tables, lea
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
-from tests.helpers import forgeries, fresh, hostile_plugins, receipt_loops
+from tests.helpers import accounts, forgeries, fresh, hostile_plugins, receipt_loops
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -197,6 +197,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "hostile-plugins": hostile_plugins.table,
     "learners-by-data": fresh.learners_table,
     "extractors-run": fresh.extractors_table,
+    "accounts": accounts.table,
     "receipt-faults": receipt_loops.table,
     "boards": lambda: board_tables.render_boards_table(index()),
     "distances": lambda: board_tables.render_distances_table(index()),

@@ -80,3 +80,37 @@ def test_opacus_with_a_memory_manager_and_with_full_batches_raises_no_alarm(batc
     assert read.batches is not None and read.batches.drawn == "poisson" and read.batches.size == batch
     assert read.batches.steps == 60 // batch and check(stated).mismatches == ()
     assert whole == (flatten(read.events)[0].sampler is None)
+
+
+@pytest.mark.parametrize(("version", "wrong"), [("1.6.0", ()), ("1.5.4", ("noise",))])
+def test_opacus_with_adaptive_clipping_releases_a_count_too(
+    version: str, wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opacus import PrivacyEngine
+
+    data = torch.utils.data.TensorDataset(torch.randn(200, 4), torch.randint(2, (200,)))
+    model = torch.nn.Linear(4, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = PrivacyEngine(accountant="rdp")
+        made, optimizer, loader = engine.make_private(
+            module=model, optimizer=torch.optim.Adam(model.parameters()), noise_multiplier=1.5, max_grad_norm=1.0,
+            clipping="adaptive", data_loader=torch.utils.data.DataLoader(data, batch_size=50),
+            target_unclipped_quantile=0.5, clipbound_learning_rate=0.2, max_clipbound=1e8, min_clipbound=0.05,
+            unclipped_num_std=1.0,
+        )  # fmt: skip
+        for rows, labels in loader:
+            optimizer.zero_grad()
+            torch.autograd.backward(torch.nn.functional.cross_entropy(made(rows), labels))
+            optimizer.step()
+    if wrong:  # before 1.6, optimizer and accountant had the noise multiplier of the gradient alone
+        gradient = (1.5**-2 - 2.0**-2) ** -0.5
+        optimizer.noise_multiplier = gradient
+        engine.accountant.history = [(gradient, rate, steps) for _, rate, steps in engine.accountant.history]
+    monkeypatch.setattr("dpbench.receipts.exporters.opacus_engine.find_version", lambda name: version)
+    read = from_opacus(engine, optimizer, loader, clipped_per="row")
+    assert read.noise is not None and read.noise.second is not None
+    assert (read.noise.second.sigma, read.noise.dtype) == (2.0, "float32")
+    assert read.noise.sigma == pytest.approx(1.5)
+    stated = receipt(read, epsilon=engine.get_epsilon(1e-4), delta=1e-4, unit="row", search=Search(runs=1))
+    assert tuple(mismatch.name for mismatch in check(stated).mismatches) == wrong

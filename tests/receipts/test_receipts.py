@@ -31,6 +31,7 @@ from dpbench.receipts import (
     Repeated,
     Sampled,
     Search,
+    SecondRelease,
     Training,
     check,
     from_dp_event,
@@ -292,6 +293,35 @@ def test_a_step_more_does_not_hide_what_a_loop_did(name: str, event: Event, more
     assert {mismatch.name for mismatch in check(whole).mismatches} == {name}
     honest = written(training=Training(events=event, size=1_000), epsilon=200.0)
     assert not check(honest).mismatches
+
+
+def test_a_second_release_beside_the_sum_is_paid_for() -> None:
+    count = SecondRelease(name="a noisy count", sigma=3.0)
+    gradient = (2.0**-2 - 3.0**-2) ** -0.5  # so that both together cost what sigma 2 costs
+    for told, wrong in ((2.0, []), (gradient, ["noise"])):
+        noise = Noise(clip=1.0, std=gradient, added_to="sum", second=count)
+        training = Training(events=gaussian_steps(sigma=told, steps=10, rate=0.01), size=1_000, noise=noise)
+        found = check(written(training=training, epsilon=9.0)).mismatches
+        assert [mismatch.name for mismatch in found] == wrong
+    assert "beside a noisy count with sigma 3, is 2 clips, but the events have sigma 2.683" in found[0].said
+
+
+@pytest.mark.parametrize(("dtype", "step"), [("bfloat16", "4"), ("float16", "0.5"), ("float32", None)])
+def test_noise_in_numbers_of_16_bits_is_lost(dtype: Any, step: str | None) -> None:
+    noise = Noise(clip=1.0, std=2.0, added_to="sum", dtype=dtype)
+    training = Training(events=gaussian_steps(sigma=2.0, steps=10, rate=0.01), size=1_000, noise=noise)
+    said = [mismatch.said for mismatch in check(written(training=training, epsilon=9.0)).mismatches]
+    assert bool(said) == bool(step)
+    assert all(f"added in {dtype}" in line and f"rounded to steps of {step}," in line for line in said)
+
+
+def test_a_receipt_has_the_whole_curve_where_a_plan_has_it() -> None:
+    sampled = Training(events=gaussian_steps(sigma=2.0, steps=10, rate=0.1), size=1_000)
+    found = check(written(training=sampled, epsilon=9.0)).curve
+    assert set(found) == {"Gaussian curve", "ε at other δ", "ε for replacing one"}
+    assert "1/n^1.1" in found["ε at other δ"]
+    assert not check(written(training=sampled, epsilon=9.0, adjacency="replace-one")).curve
+    assert not check(written(training=Training(events=Pure(epsilon=1.0), size=1_000), epsilon=9.0)).curve
 
 
 def test_composed_runs_are_among_the_events() -> None:

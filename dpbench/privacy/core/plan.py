@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
@@ -87,6 +88,11 @@ class Planned(ABC):
     @abstractmethod
     def sample_rate(self) -> float:
         """The chance that an example is in the sample of a step."""
+
+    @property
+    def step(self) -> Planned:
+        """One step, without what its cost does not depend on: uses of equal steps compose as one (`merge_steps`)."""
+        return replace(self, name="", steps=1)  # type: ignore[type-var]  # each kind is a dataclass
 
     @property
     def pure(self) -> PureCost | None:
@@ -267,6 +273,14 @@ def _check_releases(plan: Sequence[P], who: str) -> tuple[P, ...]:
             f"that is {duration(total / 1000)} for one seed. Use fewer steps, or larger samples."
         )
     return tuple(plan)
+
+
+def merge_steps(plan: Sequence[Planned]) -> list[Planned]:
+    """Return a plan of equal cost in which all uses but Gaussian ones are merged if their steps cost the same."""
+    counts: Counter[Planned] = Counter()
+    for use in plan:
+        counts[use if use.gaussian else use.step] += 1 if use.gaussian else use.steps
+    return [use if use.gaussian else replace(use, steps=steps) for use, steps in counts.items()]  # type: ignore[type-var]
 
 
 def release_sigmas(plan: Sequence[Planned], sigma: float) -> dict[str, float]:

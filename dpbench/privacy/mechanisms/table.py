@@ -100,6 +100,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
                 TestedClaim("candidates are chosen with the chances of the law", ("test_choice",), "question"),
                 TestedClaim("parts cost one choice, however a unit's rows are spread", ("test_part_losses",), "parts"),
                 TestedClaim("no choice of one eps0 loses more than one pair of laws", ("test_choice",), "choice_plan"),
+                TestedClaim("many choices cost what the best strategy gains", ("test_bounded_range",), "bounded_range"),
                 TestedClaim("a choice is put again, and drawn as its law has it", ("test_choice",), "replay"),
             ),
         ),

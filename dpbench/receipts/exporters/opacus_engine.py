@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast, get_args
 
 from dpbench.errors import SpecError
 from dpbench.receipts.events import Composed, Event
-from dpbench.receipts.receipt import Accountant, Batches, BatchSampling, Divisor, Noise, Training, find_version
+from dpbench.receipts.receipt import (
+    Accountant,
+    Batches,
+    BatchSampling,
+    Divisor,
+    Noise,
+    NumberType,
+    SecondRelease,
+    Training,
+    find_version,
+)
 from dpbench.receipts.steps import gaussian_steps
 
 
@@ -62,8 +72,28 @@ def from_opacus(
 
 def _read_noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
     clip = float(optimizer.max_grad_norm)
-    std = float(optimizer.noise_multiplier) * clip
-    return Noise(clip=clip, std=std, added_to="sum", clipped_per=clipped_per) if std > 0 else None
+    sigma, second = float(optimizer.noise_multiplier), None
+    if not sigma > 0:
+        return None
+    if (count := getattr(optimizer, "unclipped_num_std", None)) is not None:
+        second = SecondRelease(name="the number of rows that were not clipped", sigma=2 * float(count))
+        if not _has_gradient_sigma():
+            sigma = (sigma**-2 - second.sigma**-2) ** -0.5
+    dtype = str(optimizer.params[0].dtype).removeprefix("torch.")
+    return Noise(
+        clip=clip, std=sigma * clip, added_to="sum", clipped_per=clipped_per, second=second,
+        dtype=cast("NumberType", dtype) if dtype in get_args(NumberType) else None,
+    )  # fmt: skip
+
+
+def _has_gradient_sigma() -> bool:
+    """Return whether adaptive clipping replaces the optimizer's noise multiplier by that of the gradient alone.
+
+    Since 1.6, Opacus computes the latter when it adds noise (Andrew et al. 2021, theorem 1, which centres the count,
+    so that a row moves it by 1/2).
+    """
+    major, minor = (find_version("opacus") or "0.0").split(".")[:2]
+    return (int(major), int(minor)) < (1, 6)
 
 
 def _read_batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpbench.api import Release
 from dpbench.errors import AccountantsDisagree
@@ -114,6 +114,33 @@ def best_run_reported_alone(plan: Sequence[Release], sigma: float, delta: float)
     (all_of_them,) = plan
     release = Release(all_of_them.name, all_of_them.steps // 48, all_of_them.sample_rate)
     return accountant.epsilon([release], sigma, delta)
+
+
+def replaced_row_counted_once(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """States epsilon for replacing a row by the Renyi divergence of adding one: the sum moves by two clips, not one.
+
+    Source: `RdpAccountant` of dp-accounting 0.6 under `REPLACE_ONE` (google/differential-privacy, issue 378; its own
+    `PLDAccountant` takes both clips).
+    """
+    return accountant.epsilon(plan, sigma, delta, "rdp")
+
+
+def adaptive_clip_half_accounted(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """Adds more noise to the gradient, to pay for a noisy count in each step, and accounts for the gradient alone.
+
+    Source: the optimizer of adaptive clipping of Opacus up to 1.5.4 (issue 807), with noise of std 1 on the count.
+    """
+    gradient = (sigma**-2 - 2**-2) ** -0.5  # Andrew et al. 2021, theorem 1
+    return accountant.epsilon(plan, gradient, delta)
+
+
+def rate_of_a_micro_batch(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """Accounts for the rate of one micro-batch, of which eight are accumulated before noise is added.
+
+    Source: a check of noise in jax_privacy (issues 271 and 287), which divides the micro-batch by the number of rows.
+    """
+    (release,) = plan
+    return accountant.epsilon([replace(release, sample_rate=release.sample_rate / 8)], sigma, delta)
 
 
 def understated_epsilon(plan: Sequence[Release], sigma: float, delta: float) -> float:

@@ -276,10 +276,18 @@ def test_many_small_steps_are_composed_on_a_grid_that_is_finer_than_a_step(
 
 
 @pytest.mark.slow
-def test_a_budget_that_sampling_alone_meets_is_calibrated() -> None:
-    plan = [Release("mean", 1, 0.001)]
-    sigma = calibrate(plan, Budget(0.01, 5e-4))
-    assert epsilon(plan, sigma, 5e-4) <= 0.01
+@pytest.mark.parametrize(
+    ("release", "budget"),
+    [
+        (Release("mean", 1, 0.001), Budget(0.01, 5e-4)),  # which sampling alone nearly meets
+        (Release("mean", 1, 0.9999999), Budget(8.0, 1e-5)),
+        (Release("mean", 100, 0.1), Budget(50.0, 0.4)),
+        (Release("mean", 1, 0.5), Budget(50.0, 0.4)),
+        (Release("mean", 100, 0.01), Budget(1e-4, 1e-12)),
+    ],
+)
+def test_budgets_at_the_edge_are_calibrated(release: Release, budget: Budget) -> None:
+    assert epsilon([release], calibrate([release], budget), budget.delta) <= budget.epsilon
 
 
 def test_a_plan_with_next_to_no_noise_is_bounded_at_once() -> None:

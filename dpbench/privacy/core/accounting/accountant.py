@@ -29,7 +29,7 @@ from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from dpbench.errors import PlanError, SpecError
-from dpbench.privacy.core.plan import Budget, Planned, PureCost, Release
+from dpbench.privacy.core.plan import Budget, Planned, PureCost, Release, merge_steps
 
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
@@ -249,7 +249,7 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     every_step = math.sqrt(sum(use.steps / (sigma * use.relative_noise) ** 2 for use in plan))
     if min(neighbour_distance(plan, sigma), every_step) > LARGEST_DISTANCE:
         return _rdp_epsilon(plan, sigma, delta)
-    return epsilon_on_fine_grid(compose_at, _smallest_step_loss(plan, sigma), _largest_step_loss(plan, sigma))
+    return epsilon_on_fine_grid(compose_at, smallest_step_loss(plan, sigma), largest_step_loss(plan, sigma))
 
 
 def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = math.inf, large: float = 0.0) -> float:
@@ -273,13 +273,13 @@ def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = ma
         interval = finer
 
 
-def _smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
+def smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
     """Return the approximate standard deviation of a step's privacy loss, the smallest among releases of many steps."""
     losses = [neighbour_distance([use], sigma) / math.sqrt(use.steps) for use in plan if use.steps >= MANY_STEPS]
     return min(losses, default=math.inf)
 
 
-def _largest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
+def largest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
     """Return the privacy loss of a step where the noise is eight standard deviations."""
     noises = [(use.sample_rate, sigma * use.relative_noise) for use in plan]
     whole = [(rate, 0.5 / noise**2 + 8 / noise) for rate, noise in noises]
@@ -302,7 +302,9 @@ def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int 
 
 def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
     """Compose a whole plan into dp-accounting's privacy loss distribution, rounded up to a grid of this interval."""
-    parts = [*_merge_gaussians([use for use in plan if use.gaussian]), *(use for use in plan if not use.gaussian)]
+    parts = _merge_gaussians([use for use in plan if use.gaussian]) + merge_steps(
+        [use for use in plan if not use.gaussian]
+    )
     losses = [part.loss_distribution(sigma * part.relative_noise, interval) for part in parts]
     return functools.reduce(lambda loss, other: loss.compose(other), losses)
 

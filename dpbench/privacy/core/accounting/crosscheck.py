@@ -10,7 +10,7 @@ from typing import Any
 
 from dpbench.errors import AccountantsDisagree
 from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon, find_pure_cost, silence_libraries
-from dpbench.privacy.core.plan import Planned
+from dpbench.privacy.core.plan import Planned, merge_steps
 
 FAR_RATIO = 4.0  # times what is stated: where RDP is so much above it, no grid for numbers as small as that decides
 
@@ -102,7 +102,7 @@ def make_prv_accountant(
     import prv_accountant as prv
 
     delta_error = delta / 1000
-    pairs = [use.loss_variables(sigma * use.relative_noise) for use in plan]
+    pairs = [use.loss_variables(sigma * use.relative_noise) for use in merge_steps(plan)]
     mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
     points = 2 * (about + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
     if points > 2**24 * error:

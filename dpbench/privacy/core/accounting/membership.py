@@ -17,12 +17,9 @@ import math
 from collections.abc import Sequence
 
 from dpbench.errors import SpecError
-from dpbench.privacy.core.accounting.accountant import compose, epsilon, find_pure_cost, silence_libraries
+from dpbench.privacy.core.accounting import curve
+from dpbench.privacy.core.accounting.accountant import epsilon, find_pure_cost, silence_libraries
 from dpbench.privacy.core.plan import Planned
-
-CURVE_POINTS = 201
-"""Epsilons at which the bounds are taken."""
-DELTA = 1e-5  # at which epsilon sets the grid of the curve, and no more
 
 
 def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rate: float) -> float:
@@ -43,19 +40,14 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
         return false_positive_rate
     if sigma == 0:
         return 1.0
-    if all(use.gaussian and use.sample_rate == 1 for use in plan):
-        distance = math.sqrt(sum(use.steps / use.relative_noise**2 for use in plan)) / sigma
+    if (distance := curve.find_gaussian_mu(plan, sigma)) is not None:
         return float(norm.sf(norm.isf(false_positive_rate) - distance))
-    stated = epsilon(plan, sigma, DELTA)
     if find_pure_cost(plan) is not None:
-        epsilons, deltas = np.array([stated]), np.zeros(1)
-    else:
-        epsilons = np.linspace(0, -math.log(false_positive_rate), CURVE_POINTS)
-        with silence_libraries():
-            curve = compose(plan, sigma, max(stated / 5000, 1e-6))
-            deltas = np.array(curve.get_delta_for_epsilon(epsilons.tolist()))
-    pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
-    return min(bound_rate(pair, delta, false_positive_rate) for pair, delta in pairs)
+        return bound_rate(epsilon(plan, sigma, curve.DELTA), 0.0, false_positive_rate)
+    epsilons = np.linspace(0, -math.log(false_positive_rate), curve.POINTS)
+    with silence_libraries():
+        deltas = np.array(curve.compose_curve(tuple(plan), sigma).get_delta_for_epsilon(epsilons.tolist()))
+    return float(curve.largest_rates(epsilons, deltas, false_positive_rate).min())
 
 
 def bound_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:

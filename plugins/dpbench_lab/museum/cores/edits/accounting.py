@@ -81,6 +81,13 @@ EDITS = (
     edit(PRIVATE_SELECTION, "a search of one noise", "its curve is that of the first release alone",
          "        for release in plan{+[:1]+}:\n            total",
          tests=IN_PRIVATE_SELECTION + "test_a_plan_of_unlike_releases_is_one_sequence_in_both_accounts"),
+    edit("privacy/core/accounting/replacement.py", "a replaced row counted once", "a sum moves by two clips",
+         "MOVED = [-2-]{+1+}  #",
+         tests="privacy/core/test_replacement.py::"
+         "test_replacing_costs_more_than_adding_and_at_rate_1_as_much_as_half_the_noise"),
+    edit("privacy/core/accounting/curve.py", "a Gaussian curve below the plan's", "mu is that of its best point",
+         "_solve_mu(epsilons, deltas).[-max-]{+min+}()",
+         tests="privacy/core/test_curve.py::test_the_gaussian_curve_covers_the_plan"),
     edit("privacy/core/accounting/calibration.py", "calibration of another budget",
          "a cached sigma is that of a larger epsilon, unasked",
          "    sigma = {+hint or +}accountant.calibrate(plan, budget, name, hint)\n",

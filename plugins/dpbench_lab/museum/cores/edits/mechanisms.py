@@ -7,6 +7,7 @@ from dpbench_lab.museum.cores.broken_core import edit
 STEPS = "privacy/mechanisms/choice/steps.py"
 QUESTION = "privacy/mechanisms/choice/question.py"
 CHOICE_PLAN = "privacy/mechanisms/choice/choice_plan.py"
+BOUNDED_RANGE = "privacy/mechanisms/choice/bounded_range.py"
 PARTS = "privacy/mechanisms/choice/parts.py"
 VOTES = "privacy/mechanisms/votes.py"
 IN_UNITS = "privacy/test_units.py::"
@@ -53,8 +54,11 @@ EDITS = (
          "np.expm1((inside - eps0) / 2) ** [-2-]{+4+}",
          tests=IN_CHOICE + "test_the_dominating_pair_dominates_every_choice"),
     edit(CHOICE_PLAN, "steps of choices do not compose", "T choices cost as one",
-         "loss_distribution(compute_eps0(noise), interval)[-.self_compose(self.steps)-]",
+         "loss_distribution(compute_eps0(noise), [-self.steps-]{+1+}, interval)",
          tests=IN_CHOICE + "test_steps_of_a_choice_cost_what_as_many_choices_do"),
+    edit(BOUNDED_RANGE, "choices of one strategy", "later choices follow from no answer",
+         "for cell in range([-points-]{+1+}):",
+         tests="privacy/mechanisms/test_bounded_range.py::test_no_strategy_of_two_candidates_exceeds_the_curve"),
     edit(CHOICE_PLAN, "a search leaves choices out", "the best of many runs is charged for sums alone",
          "[-self.steps * compute_eps0(noise) ** 2 / 8-]{+0.0+} * np.array(orders)",
          tests=IN_CHOICE + "test_a_private_search_charges_for_choices"),

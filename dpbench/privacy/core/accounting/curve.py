@@ -1,0 +1,100 @@
+"""The whole curve of a plan: epsilon at other deltas, and the Gaussian curve that covers it.
+
+A plan has an epsilon at every delta, and a budget names one point. Gaussian sums over all examples have the curve of
+one normal number whose mean moves by mu standard deviations (mu-GDP, Dong, Roth and Su 2022), so mu says all of it.
+Other plans are covered by the smallest mu whose curve is nowhere below theirs; how well it fits is the largest
+difference between the true-positive rates that the two curves allow membership tests. Curves are those of `pld`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.plan import Planned
+
+POINTS = 201  # of a curve
+SMALLEST_DELTA = 1e-10  # to which a Gaussian curve is fitted
+GRID_POINTS = 5000  # from 0 to epsilon at DELTA
+DELTA = 1e-5  # at which epsilon sets the grid of the curve, and no more
+_BISECTIONS = 60
+
+
+@dataclass(frozen=True)
+class GaussianFit:
+    """The Gaussian curve that covers a plan, and how much more it allows."""
+
+    mu: float
+    difference: float  # the largest, of true-positive rates; 0 if the curve is the plan's own
+
+
+def find_gaussian_mu(plan: Sequence[Planned], sigma: float) -> float | None:
+    """Return mu if the curve of a plan is Gaussian itself; None otherwise."""
+    if all(use.gaussian and use.sample_rate == 1 for use in plan):
+        return accountant.neighbour_distance(plan, sigma)
+    return None
+
+
+@functools.lru_cache(4)  # of one plan, several questions are asked in a row
+def compose_curve(plan: tuple[Planned, ...], sigma: float) -> Any:
+    """Return the loss distribution of a plan on a grid that is fine enough for epsilons of its size."""
+    stated = accountant.epsilon(plan, sigma, DELTA)
+    with accountant.silence_libraries():
+        return accountant.compose(plan, sigma, max(stated / GRID_POINTS, 1e-6))
+
+
+def epsilon_at(plan: Sequence[Planned], sigma: float, delta: float) -> float:
+    """Return an upper bound on epsilon of a plan at another delta.
+
+    Raises:
+        PlanError: the accountant cannot answer for this plan.
+    """
+    if find_gaussian_mu(plan, sigma) is not None:
+        return accountant.epsilon(plan, sigma, delta)
+    with accountant.silence_libraries():
+        return float(compose_curve(tuple(plan), sigma).get_epsilon_for_delta(delta))
+
+
+def fit_gaussian(plan: Sequence[Planned], sigma: float) -> GaussianFit:
+    """Return the smallest Gaussian curve that covers the curve of a plan, at deltas down to 1e-10.
+
+    Raises:
+        PlanError: the accountant cannot answer for this plan.
+    """
+    from scipy.stats import norm
+
+    if (mu := find_gaussian_mu(plan, sigma)) is not None:
+        return GaussianFit(mu, 0.0)
+    with accountant.silence_libraries():
+        curve = compose_curve(tuple(plan), sigma)
+        epsilons = np.linspace(0, float(curve.get_epsilon_for_delta(SMALLEST_DELTA)), POINTS)
+        deltas = np.array(curve.get_delta_for_epsilon(epsilons.tolist()))
+    mu = float(_solve_mu(epsilons, deltas).max())
+    false_positives = norm.sf(np.linspace(-5, 5, POINTS))
+    allowed = norm.sf(norm.isf(false_positives) - mu)
+    bounds = [largest_rates(epsilons, deltas, rate).min() for rate in false_positives]
+    return GaussianFit(mu, max(0.0, float((allowed - np.array(bounds)).max())))
+
+
+def largest_rates(epsilons: np.ndarray, deltas: np.ndarray, false_positive_rate: float) -> np.ndarray:
+    """Return an upper bound, at most 1, on the true-positive rate of membership tests by each point of a curve."""
+    above = np.exp(np.minimum(epsilons, 700.0)) * false_positive_rate + deltas
+    rates: np.ndarray = np.minimum(1.0, np.minimum(above, 1 - np.exp(-epsilons) * (1 - false_positive_rate - deltas)))
+    return rates
+
+
+def _solve_mu(epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
+    """Return the mu of the Gaussian curve through each point, rounded up (Balle and Wang 2018, theorem 8)."""
+    from scipy.stats import norm
+
+    low, high = np.zeros_like(epsilons), np.full_like(epsilons, accountant.LARGEST_DISTANCE)
+    for _ in range(_BISECTIONS):
+        mu = (low + high) / 2
+        found = norm.cdf(mu / 2 - epsilons / mu) - np.exp(epsilons + norm.logcdf(-mu / 2 - epsilons / mu))
+        low, high = np.where(found < deltas, mu, low), np.where(found < deltas, high, mu)
+    return high

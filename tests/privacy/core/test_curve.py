@@ -1,0 +1,43 @@
+"""The whole curve of a plan: epsilon at any delta, and a Gaussian curve that is nowhere below it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy.stats import norm
+
+from dpbench import Choice, Planned, Release
+from dpbench.privacy.core.accounting import accountant, curve, membership
+
+SAMPLED: list[Planned] = [Release("grad", 30, 0.1)]
+MIXED: list[Planned] = [Choice("pick", 4, relative_noise=3.0), Release("sum", 9)]
+RARE: list[Planned] = [Release("grad", sample_rate=0.01)]
+
+
+def gaussian_delta(e: float, mu: float) -> float:
+    return float(norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu))
+
+
+SLOW = [pytest.param(plan, marks=pytest.mark.slow) for plan in (SAMPLED, RARE)]
+
+
+@pytest.mark.parametrize("plan", [MIXED, *SLOW])
+def test_the_gaussian_curve_covers_the_plan(plan: list[Planned]) -> None:
+    fit = curve.fit_gaussian(plan, 2.0)
+    for delta in (1e-9, 1e-6, 1e-3, 1e-1):
+        found = curve.epsilon_at(plan, 2.0, delta)
+        assert found == 0 or gaussian_delta(found, fit.mu) >= 0.999 * delta
+        assert found == pytest.approx(accountant.epsilon(plan, 2.0, delta), rel=2e-3, abs=1e-4)
+    for rate in (0.001, 0.01, 0.3):
+        allowed = norm.sf(norm.isf(rate) - fit.mu)
+        bound = membership.true_positive_rate(plan, 2.0, rate)
+        assert bound - 1e-6 <= allowed <= bound + fit.difference + 1e-3
+
+
+def test_sums_over_all_examples_have_a_gaussian_curve_and_rare_ones_have_none_near() -> None:
+    exact = curve.fit_gaussian([Release("a", 4), Release("b", relative_noise=0.5)], 4.0)
+    assert exact.mu == pytest.approx(math.sqrt(4 + 4) / 4)
+    assert exact.difference == 0
+    assert curve.fit_gaussian(MIXED, 2.0).difference < 1e-3
+    assert curve.fit_gaussian(RARE, 1.0).difference > 0.05

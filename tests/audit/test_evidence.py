@@ -78,7 +78,7 @@ def test_weak_evidence_of_several_seeds_becomes_an_alarm_that_names_its_test() -
 def test_evidence_of_earlier_audits_alone_is_an_alarm_too() -> None:
     earlier = EarlierAudits(seeds=(0,), stakes={"gone": 1e6, "test 0": 1.0})
     found = compute_figures(1.0, 1e-5, None, noise_of(0.5), None, earlier=earlier)
-    assert [line.partition(" (e ")[0] for line in found.failed][0] == "earlier audits: gone"
+    assert next(line.partition(" (e ")[0] for line in found.failed) == "earlier audits: gone"
 
 
 def test_an_audit_of_the_same_seed_replaces_one_and_keeps_those_before_it() -> None:

@@ -7,13 +7,15 @@ import hashlib
 import math
 import random
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from dpbench.api import Learner
 from dpbench.audit.attack import count_canaries, draw_members
 from dpbench.audit.auditing_curator import FitEvidence, make_auditing_curator
-from dpbench.audit.figures import compute_figures
+from dpbench.audit.figures import compute_figures, find_earlier_audits
 from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.errors import SpecError
 from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
@@ -52,7 +54,10 @@ NO_SECURE_RNG = (
 SAMPLING_LEFT_OUT = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
 
 
-def audit(what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None) -> Audit:
+def audit(
+    what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None,
+    before: Sequence[Audit] = (),
+) -> Audit:  # fmt: skip
     """Fit once more through the same constructor, with a witness and canaries, and test the privacy statement on it.
 
     A result is audited with its own plan, sigma and first seed, so that the fit is the fit whose scores it states: the
@@ -63,6 +68,7 @@ def audit(what: Spec | Result, session: Session, *, seed: int | None = None, can
         session: the installed plugins, and the device that the fit uses.
         seed: of the fit; by default the first seed of the result or spec.
         canaries: number of examples to plant; by default as many as fit into the time of a run.
+        before: earlier audits, whose evidence counts if they are of the same run.
 
     Raises:
         NotReproducible: the result comes from other code, data or plugins than those on this machine.
@@ -78,19 +84,27 @@ def audit(what: Spec | Result, session: Session, *, seed: int | None = None, can
         _check_randomness(spec)
         prepared = session.prepare(spec)
         _check_auditable(prepared.privacy, spec.learner.name)
-    return audit_prepared(prepared, seed, canaries, what if isinstance(what, Result) else None)
+    return audit_prepared(prepared, seed, canaries, what if isinstance(what, Result) else None, before)
 
 
 def audit_prepared(
-    prepared: PreparedRun, seed: int, canaries: int | None = None, result: Result | None = None
-) -> Audit:
+    prepared: PreparedRun, seed: int, canaries: int | None = None, result: Result | None = None,
+    before: Sequence[Audit] = (),
+) -> Audit:  # fmt: skip
     """Audit one fit of a run that is already prepared; see `audit`.
 
     Raises:
-        SpecError: the learner asks no question.
+        SpecError: the learner asks no question, or earlier audits include the seed.
         DpbenchError: the fit is refused.
     """
     prepared = prepare_seed(prepared, seed)
+    run: dict[str, Any] = {
+        "digest": prepared.spec.digest if result is None else result.digest,
+        "content": result.evidence_digest if result else None,
+        "mechanism": prepared.privacy.mechanism, "components": get_origins(prepared.parts),
+    }  # fmt: skip
+    same_run = [audit for audit in before if all(getattr(audit, name) == value for name, value in run.items())]
+    earlier = find_earlier_audits(same_run, seed)
     privacy, begin = prepared.privacy, time.perf_counter()
     plan = privacy.releases
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
@@ -120,14 +134,12 @@ def audit_prepared(
     left_out += [SAMPLING_LEFT_OUT] * any(use.sample_rate < 1 for use in plan)
     same = _matches_result(prepared, result, seed, fitted) if result and not privacy.repeats else None
     return Audit(
-        digest=prepared.spec.digest if result is None else result.digest,
-        content=result.evidence_digest if result else None,
-        spec=prepared.spec if result is None else result.spec, seed=seed, repeats=same, epsilon=epsilon,
-        delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism,
+        **run, spec=prepared.spec if result is None else result.spec, seed=seed, repeats=same, epsilon=epsilon,
+        delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, earlier=earlier,
         sensitivity=found[0], noise=found[1], attack=found[2],
-        own=own, figures=compute_figures(epsilon, privacy.delta, *found, own), left_out=tuple(left_out),
+        own=own, left_out=tuple(left_out),
+        figures=compute_figures(epsilon, privacy.delta, *found, own, earlier=earlier),
         seconds={**prepared.loaded.phases.seconds, "audit": time.perf_counter() - begin},
-        components=get_origins(prepared.parts),
         provenance={**prepared.loaded.provenance, "date": current_date()},
     )  # fmt: skip
 

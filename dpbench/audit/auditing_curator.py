@@ -30,6 +30,7 @@ from dpbench.records.audit import Check
 
 MOST_ANSWERS, MOST_STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
 MOST_NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
+COPIED_NUMBERS, MOST_COPIES = 750_000, 1_500  # numbers in all copies of an answer that one seed more is asked for
 FEWEST_COORDINATES = (
     400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
 )
@@ -132,31 +133,42 @@ class FitEvidence:
     def _ask_other_seeds(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
         """Ask the same question under other seeds over rows of zeros, so that the answers are pure noise.
 
-        A learner that asks few questions draws little noise; this draws many times as much, by the same code.
+        A learner that asks few questions draws little noise; this draws many times as much, by the same code. One seed
+        more is asked for many copies of the answer at once, as blocks of one question, which takes far less time.
         """
         numbers = sum(map(math.prod, shapes))
         answers = max(2, min(MOST_ANSWERS, MOST_NUMBERS // numbers))
         steps = min(self.plan[release].steps, MOST_STEPS)
-        for seed in range(-(-answers // steps)):
+        seeds = -(-answers // steps)
+        for seed in range(seeds):
             found = self._draw_other_seed_noise(release, shapes, clips, seed, steps)
             if seed == 0:
-                self.noise.independence.add_other_seed(release, [noise.noise for noise in found[0]])
+                self.noise.independence.add_other_seed(release, [noise.noise[0] for noise in found[0]])
             for blocks in found:
+                self.noise.elsewhere.add(release, blocks)
+        copies = min(MOST_COPIES, COPIED_NUMBERS // numbers)
+        if copies > answers:
+            for blocks in self._draw_other_seed_noise(release, shapes, clips, seeds, 1, copies):
                 self.noise.elsewhere.add(release, blocks)
 
     def _draw_other_seed_noise(
-        self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int
-    ) -> list[list[StandardNoise]]:
+        self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int,
+        copies: int = 1,
+    ) -> list[list[StandardNoise]]:  # fmt: skip
+        """Return the noise of each step, block by block, each with all its copies: (copies, ...)."""
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
         task = Task((1,), self.replays.task.classes, 1, self.replays.task.device)
-        zeros = [torch.zeros(1, *shape) for shape in shapes]
+        zeros = [torch.zeros(1, *shape) for shape in shapes] * copies
         base = self.stds[release] / self.plan[release].relative_noise
         curator = bind(nothing, task, [*self.plan.values()], base, self._elsewhere(seed))
-        question = Sum(lambda chunk: Blocks(tuple(part[: len(chunk)] for part in zeros)), release, clips)
-        spread = self.stds[release] * math.sqrt(len(clips))
+        question = Sum(lambda chunk: Blocks(tuple(part[: len(chunk)] for part in zeros)), release, clips * copies)
+        spread = self.stds[release] * math.sqrt(len(clips) * copies)
         return [
-            [standardise_noise(part, spread * clip) for part, clip in zip(curator.answer(question), clips, strict=True)]
-            for _ in range(steps)
+            [
+                standardise_noise(torch.stack(answer[block :: len(clips)]), spread * clip)
+                for block, clip in enumerate(clips)
+            ]
+            for answer in (curator.answer(question) for _ in range(steps))
         ]
 
     def _choose_replay_steps(self, release: str, features: bool) -> set[int]:

@@ -1,48 +1,57 @@
 """Compute an audit's figures and verdict from its stored statistics, with pure functions that anybody can call.
 
-Every test of every part has the same level, `FALSE_ALARM_RATE` divided by the number of tests: together they fail an
-honest run at most once in 1,000 times (Bonferroni), however they depend on each other. Sensitivity is not a test: it
-holds or it does not.
+An audit fails if the evidence of all its tests, and of earlier audits, reaches `ALARM`: at most one honest run in 1,000
+ever does (`dpbench.audit.evidence`). Sensitivity is not a test: it holds or it does not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from dpbench.audit import bounds
+from dpbench.audit.evidence import ALARM, compute_evidence, multiply_stakes
 from dpbench.audit.sizes import size_tails
-from dpbench.records.audit import Attack, Bound, Check, Figures, Noise, SampleSizes, Sensitivity
+from dpbench.errors import SpecError
+from dpbench.records.audit import (
+    Attack,
+    Audit,
+    Bound,
+    Check,
+    EarlierAudits,
+    Figures,
+    Noise,
+    Part,
+    SampleSizes,
+    Sensitivity,
+)
 
-FALSE_ALARM_RATE = 0.001
-DOUBT_RATE = 0.01  # the same of the tests of noise, where the estimate that rests on them is withheld
+DOUBT_RATE = 0.01  # chance that an honest run's tests of noise withhold the estimate that rests on them (Bonferroni)
 MANY_STEPS = 10  # steps from which on sample sizes that vary too little tell: a few may well be what is expected
 LARGEST_SHIFT = 1e-3  # clips that a row may move others by, where its learner computes rows in floats of its own
 
 
 def compute_figures(
     epsilon: float, delta: float, sensitivity: Sensitivity | None, noise: Noise | None, attack: Attack | None,
-    own: Attack | None = None, stated: Figures | None = None,
+    own: Attack | None = None, stated: Figures | None = None, earlier: EarlierAudits | None = None,
 ) -> Figures:  # fmt: skip
     """Compute the figures of an audit from its three parts, for a run that states (epsilon, delta).
 
     `own` is the attack on coordinates that the learner sees: it is tested too, but bounds come from the larger attack.
     With `stated`, earlier figures, bounds are confirmed where they are right, and searched for only where they are not.
     """
-    checks = {"noise": list(_noise_checks(noise))} if noise else {}
-    doubts = [check for found in checks.values() for check in found if check.p < DOUBT_RATE / len(found)]
-    if attack:
-        checks["attack"] = list(_attack_checks(attack, epsilon, delta))
-    if attack and own:
-        named = _attack_checks(own, epsilon, delta)
-        checks["attack"] += [check.model_copy(update={"name": f"{check.name}, in answers"}) for check in named]
-    level = FALSE_ALARM_RATE / max(1, sum(map(len, checks.values())))
+    checks = list_checks(epsilon, delta, noise, attack, own)
+    found = checks.get("noise", [])
+    doubts = [check for check in found if check.p < DOUBT_RATE / len(found)]
+    stakes = multiply_stakes(earlier.stakes if earlier else {}, chain.from_iterable(checks.values()))
+    evidence = compute_evidence(stakes)
+    parts = {check.name: part for part, several in checks.items() for check in several}
     failed = [f"sensitivity: {failure}" for failure in _sensitivity_failures(sensitivity)] if sensitivity else []
     failed += [
-        f"{part}: {check.name} (p {check.p:.1g})"
-        for part, found in checks.items()
-        for check in found
-        if check.p < level
+        f"{parts.get(name, 'earlier audits')}: {name} (e {stake:.1g})"
+        for name, stake in stakes.items()
+        if evidence >= ALARM and stake >= ALARM
     ]
     low, high = (
         sigma_interval(noise.numbers + noise.padding, noise.squares + noise.padding_squares) if noise else (0.0, 0.0)
@@ -52,8 +61,56 @@ def compute_figures(
         low=low, high=high, answers_p=_squares_p_value(noise.numbers, noise.squares) if noise else 1.0,
         steinke=_steinke_figure(attack, delta, stated.steinke if stated else None) if attack else None,
         mahloujifar=_mahloujifar_figure(attack, delta, stated.mahloujifar if stated else None) if attack else None,
-        gauss=_gauss_figure(attack, delta) if attack and trusted else None, failed=tuple(failed), level=level,
+        gauss=_gauss_figure(attack, delta) if attack and trusted else None, failed=tuple(failed), evidence=evidence,
     )  # fmt: skip
+
+
+def list_checks(
+    epsilon: float, delta: float, noise: Noise | None, attack: Attack | None, own: Attack | None
+) -> Mapping[Part, list[Check]]:
+    """Return the tests of an audit by the part that they belong to."""
+    checks: dict[Part, list[Check]] = {"noise": [*_noise_checks(noise)]} if noise else {}
+    if attack:
+        checks["attack"] = [*_attack_checks(attack, epsilon, delta)]
+    if attack and own:
+        named = _attack_checks(own, epsilon, delta)
+        checks["attack"] += [check.model_copy(update={"name": f"{check.name}, in answers"}) for check in named]
+    return checks
+
+
+def collect_stakes(audits: Iterable[Audit], earlier: EarlierAudits | None = None) -> dict[str, float]:
+    """Return the stake of each test after several audits; no two of them may be of one run and seed."""
+    stakes = earlier.stakes if earlier else {}
+    for audit in audits:
+        checks = list_checks(audit.epsilon, audit.delta, audit.noise, audit.attack, audit.own)
+        stakes = multiply_stakes(stakes, chain.from_iterable(checks.values()))
+    return stakes
+
+
+def find_evidence(audit: Audit) -> float:
+    """Return the evidence of an audit and of those before it; for records without it, from their tests."""
+    found = audit.figures.evidence
+    return compute_evidence(collect_stakes([audit], audit.earlier)) if found is None else found
+
+
+def find_earlier_audits(audits: Iterable[Audit], seed: int) -> EarlierAudits | None:
+    """Return what audits of a run found before it is audited with `seed`; None if there were none.
+
+    The last of them counts: the one with the most audits before it. If it has the same seed, it drew the same noise and
+    is replaced; the audits before it still count.
+
+    Raises:
+        SpecError: the seed was audited before other seeds were, and its evidence is part of theirs.
+    """
+    last = max(audits, key=lambda audit: len(audit.seeds), default=None)
+    if last is None or last.seed == seed:
+        return last.earlier if last else None
+    if seed in last.seeds:
+        raise SpecError(
+            f"The audit of seed {last.seed} already includes the evidence of seed {seed}, whose noise would be the "
+            f"same. Audit another seed than {', '.join(map(str, last.seeds))}."
+        )
+    return EarlierAudits(seeds=last.seeds, stakes=collect_stakes([last], last.earlier))
 
 
 def sigma_interval(numbers: int, squares: float) -> tuple[float, float]:

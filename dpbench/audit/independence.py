@@ -48,7 +48,7 @@ class Independence:
         narrow = [part[:MOST_COORDINATES] for part in padding]
         blocks = [*answers, *narrow]
         for block, part in enumerate(answers):
-            self._within.add((release, block, part.shape), part)
+            self._within.add((release, block, part.shape), part[None])
         for place, part in enumerate(blocks[1:]):
             self._add_product("answers and other coordinates", blocks[place].ravel(), part.ravel())
         for part in padding:
@@ -107,12 +107,12 @@ class RowProducts:
         self._products: dict[tuple[str, object], np.ndarray] = {}
         self._terms: defaultdict[tuple[str, object], int] = defaultdict(int)
 
-    def add(self, key: object, part: np.ndarray) -> None:
-        """Add the noise of one block; blocks with the same key have the same shape."""
-        rows = part.reshape(len(part), -1) if part.ndim > 1 else part.reshape(1, -1)
-        for kind, matrix in (("classes", rows), ("columns", rows.T)):
+    def add(self, key: object, parts: np.ndarray) -> None:
+        """Add a block's noise in one or more answers, (answers, ...); blocks with the same key have the same shape."""
+        rows = parts.reshape(len(parts), parts.shape[1] if parts.ndim > 2 else 1, -1)
+        for kind, matrix in (("classes", rows.transpose(1, 0, 2)), ("columns", rows.transpose(2, 0, 1))):
             if len(matrix) > 1:
-                few = matrix[:MOST_ROWS]
+                few = matrix[:MOST_ROWS].reshape(min(len(matrix), MOST_ROWS), -1)
                 self._products[kind, key] = self._products.get((kind, key), 0) + few @ few.T
                 self._terms[kind, key] += few.shape[1]
 

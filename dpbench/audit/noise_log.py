@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from dpbench.audit.directions import direction_checks
 from dpbench.audit.independence import Independence, RowProducts
 from dpbench.audit.samples import Samples
 from dpbench.audit.spread import Spread
@@ -79,7 +80,7 @@ class NoiseLog:
         for parts, numbers, spread in kinds:
             for block, part in enumerate(parts):
                 numbers.add(part)
-                spread.add(release, block, part.noise, part.coarse)
+                spread.add(release, block, part.noise[None], part.coarse[None])
         self._squares[release].append(self._answers.squares + self._canaries.squares - before)
         self._numbers[release].append(sum(part.noise.size for part in (*answers, *padding)))
         self.independence.add(
@@ -136,19 +137,23 @@ class OtherSeedNoise:
     def __init__(self) -> None:
         self._numbers, self._spread = NormalNumbers(MOST_KEPT // 64), Spread("of other seeds", zeros=True)
         self._within = RowProducts("other seeds' answers")
+        self._vectors: list[np.ndarray] = []
 
     def add(self, release: str, blocks: Sequence[StandardNoise]) -> None:
-        """Add one answer, block by block."""
+        """Add one or more answers of a release, block by block: (answers, ...)."""
         for block, part in enumerate(blocks):
             self._numbers.add(part)
             self._spread.add(release, block, part.noise, part.coarse)
-            self._within.add((release, block, part.noise.shape), part.noise)
+            self._within.add((release, block, part.noise.shape[1:]), part.noise)
+        if len(blocks[0].noise) > 1:
+            self._vectors.append(np.hstack([part.noise.reshape(len(part.noise), -1) for part in blocks]))
 
     def checks(self) -> Iterator[Check]:
         """Yield the tests of the noise under other seeds."""
         yield from self._numbers.checks("of other seeds")
         yield from self._spread.checks()
         yield from self._within.checks()
+        yield from direction_checks(self._vectors, "of other seeds")
 
 
 class NormalNumbers:

@@ -29,24 +29,27 @@ class Spread:
         self._steps: defaultdict[tuple[object, ...], list[float]] = defaultdict(list)
         self._coarsest: defaultdict[tuple[object, ...], float] = defaultdict(float)
 
-    def add(self, release: str, block: int, part: np.ndarray, coarse: np.ndarray | float) -> None:
-        """Add one block of noise and the coarseness of its floats, both in standard deviations."""
-        key = (release, block, part.shape)
-        squares = np.square(part)
-        self._steps[key].append(float(squares.sum()))
-        self._squares[key] = self._squares[key] + squares if key in self._squares else squares
+    def add(self, release: str, block: int, parts: np.ndarray, coarse: np.ndarray | float) -> None:
+        """Add a block's noise in one or more answers, (answers, ...), and how coarse its floats are.
+
+        Both are in standard deviations.
+        """
+        key = (release, block, parts.shape[1:])
+        squares = np.square(parts)
+        self._steps[key] += squares.reshape(len(parts), -1).sum(1).tolist()
+        self._squares[key] = self._squares.get(key, 0.0) + squares.sum(0)
         self._coarsest[key] = max(self._coarsest[key], float(np.max(coarse, initial=0.0)))
         if self._zeros:
-            self._count_zeros(key, part, coarse)
+            self._count_zeros(key, parts, coarse)
 
-    def _count_zeros(self, key: tuple[object, ...], part: np.ndarray, coarse: np.ndarray | float) -> None:
+    def _count_zeros(self, key: tuple[object, ...], parts: np.ndarray, coarse: np.ndarray | float) -> None:
         if key not in self._near:
-            self._near[key] = np.zeros((len(NEAR_ZERO), 2, *part.shape))
-        sizes = np.abs(part)
+            self._near[key] = np.zeros((len(NEAR_ZERO), 2, *parts.shape[1:]))
+        sizes = np.abs(parts)
         for place, near in enumerate(NEAR_ZERO):
-            within = np.maximum(near, 2 * coarse)  # a number may be off by half of `coarse`
-            self._near[key][place, 0] += sizes <= within
-            self._near[key][place, 1] += within  # above 1.25 * within * 2 * density(0)
+            within = np.maximum(near, 2 * np.broadcast_to(coarse, parts.shape))  # a number may be off by half of it
+            self._near[key][place, 0] += (sizes <= within).sum(0)
+            self._near[key][place, 1] += within.sum(0)  # above 1.25 * within * 2 * density(0)
 
     def checks(self) -> Iterator[Check]:
         """Yield the tests of how large the noise is in each group of numbers."""

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from dpbench.analysis.rows import collect_facts, read_origin
 from dpbench.analysis.word import list_unchecked_claims
+from dpbench.audit.figures import find_evidence
 from dpbench.board.index import AuditSummary, ChallengeSummary, Entry, Reads, RerunSummary, Role, Trust
 from dpbench.board.ranking import entry_sort_value
 from dpbench.board.verify.checks import CheckedFile
@@ -272,7 +273,8 @@ def _summarize_challenge(candidate: Candidate, board: Board) -> ChallengeSummary
 def _summarize_audit(audit: Audit) -> AuditSummary:
     found, moved = audit.figures, audit.sensitivity
     return AuditSummary(
-        made=read_origin(audit.provenance), seed=audit.seed, noise_low=found.low, noise_high=found.high,
+        made=read_origin(audit.provenance), seed=audit.seed, earlier_seeds=audit.seeds[:-1],
+        evidence=find_evidence(audit), noise_low=found.low, noise_high=found.high,
         steinke=found.steinke, mahloujifar=found.mahloujifar, gauss=found.gauss.epsilon if found.gauss else None,
         largest=moved.largest if moved else None, canaries=audit.attack.canaries if audit.attack else 0,
     )  # fmt: skip

@@ -91,6 +91,8 @@ class AuditSummary(Record):
 
     made: Origin
     seed: int
+    earlier_seeds: tuple[int, ...] = ()  # whose audits its evidence includes
+    evidence: float | None = None  # against the statement, an e-value; an alarm from 1,000 on
     noise_low: float  # sigma as found / sigma as stated: its 95% interval
     noise_high: float
     largest: float | None  # what a row moved a sum by at most, in clips

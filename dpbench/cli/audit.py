@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -73,8 +75,8 @@ def audit(
 ) -> None:
     """Re-run one fit and attack it: exact sensitivity, noise to about 0.1%, planted examples end to end.
 
-    Audits are written to OUT/audit/, and audits of board entries to ROOT/audits/. Exits with 1 if an audit
-    fails or none ran.
+    Audits are written to OUT/audit/, and audits of board entries to ROOT/audits/. Evidence multiplies over seeds:
+    an audit counts earlier audits of the same run with other seeds. Exits with 1 if an audit fails or none ran.
     """
     wanted = [found for target in targets for found in _find_targets(target, root)]
     from dpbench.harness.session import open_session
@@ -85,7 +87,7 @@ def audit(
     for target in wanted:
         try:
             with report_interrupt("Finished audits are kept."):
-                found = _run_audit(target, seed, canaries, session)
+                found = _run_audit(target, seed, canaries, session, given.place.out)
         except DpbenchError as error:
             if len(wanted) == 1:
                 said = str(error)
@@ -101,18 +103,45 @@ def audit(
     if as_json:
         documents = ",\n".join(audit.model_dump_json(indent=2) for audit in done)
         print(f"[{documents}]" if len(wanted) > 1 else documents)
+    if len({audit.digest for audit in done}) > 1:
+        failed |= _print_joint_evidence(done, sys.stderr if as_json else sys.stdout)
     if failed or not done:
         raise typer.Exit(1)
 
 
-def _run_audit(target: AuditTarget, seed: int | None, canaries: int | None, session: Session) -> Audit:
+def _print_joint_evidence(done: Sequence[Audit], stream: TextIO) -> bool:
+    """Print the evidence of audits of several runs together, each with noise of its own; return whether it alarms."""
+    from dpbench.audit.evidence import ALARM, compute_evidence, describe_evidence
+    from dpbench.audit.figures import collect_stakes
+
+    runs = {(audit.seed, audit.noise and audit.noise.squares): audit for audit in done}  # those of other noise
+    evidence = compute_evidence(collect_stakes(runs.values()))
+    print(f"Evidence of {len(runs)} runs together: {describe_evidence(evidence)}.", file=stream)
+    return evidence >= ALARM
+
+
+def _run_audit(target: AuditTarget, seed: int | None, canaries: int | None, session: Session, out: Path) -> Audit:
     what = target.read()
     seeds = (what if isinstance(what, Spec) else what.spec).seeds
     if target.filed and seed is not None and seed not in seeds:
         raise SpecError(f"Expected --seed {seed} to be a seed of {target.name}: {', '.join(map(str, seeds))}.")
     from dpbench.audit.audit_fit import audit as audited
 
-    return audited(what, session, seed=seed, canaries=canaries)
+    files = [target.filed] if target.filed else sorted((out / "audit").glob(f"{what.digest[:16]}*.json"))
+    return audited(what, session, seed=seed, canaries=canaries, before=[*_read_audits(files)])
+
+
+def _read_audits(files: Iterable[Path]) -> Iterator[Audit]:
+    """Yield the audits in these files; one that is missing, unreadable or changed is no evidence."""
+    from dpbench.records.audit import Audit
+    from dpbench.records.checksums import compute_seal
+    from dpbench.records.packed import read_record
+
+    for file in files:
+        with suppress(OSError, DpbenchError, ValueError):
+            audit = Audit.read(file)
+            if audit.seal == compute_seal(json.loads(read_record(file))):
+                yield audit
 
 
 def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
@@ -141,6 +170,8 @@ def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
 
 
 def _print_audit(name: str, found: Audit, written: Path, console: Console) -> None:
+    from dpbench.audit.evidence import describe_evidence
+    from dpbench.audit.figures import find_evidence
     from dpbench.records.audit import PARTS
 
     verdicts = {True: "passed", False: "FAILED", None: "does not apply"}
@@ -157,10 +188,12 @@ def _print_audit(name: str, found: Audit, written: Path, console: Console) -> No
         console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)
     for line in found.left_out:
         console.print(f"Not audited: {line}.", soft_wrap=True, markup=False, highlight=False)
-    alarms = "an honest run fails at most 1 audit in 1,000"
+    seeds = f" of seeds {', '.join(map(str, found.seeds))}" if found.earlier else ""
     console.print(
-        f"{found.seconds['audit']:.1f} s; {alarms}. Wrote {written}", soft_wrap=True, highlight=False, markup=False
-    )
+        f"Evidence against the guarantee{seeds}: {describe_evidence(find_evidence(found))}.",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+    console.print(f"{found.seconds['audit']:.1f} s. Wrote {written}", soft_wrap=True, highlight=False, markup=False)
 
 
 def describe_figures(found: Audit) -> dict[Part, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -89,7 +89,15 @@ class Figures(Record):
     mahloujifar: Bound | None  # of the epsilon of a Gaussian mechanism: a certificate
     gauss: Bound | None  # an estimate, None where noise or its independence is in doubt
     failed: tuple[str, ...]  # which checks, by part: none where the audit passes
-    level: float  # of each check, so that all together fail an honest run once in 1,000 times at most
+    evidence: float | None = Field(default=None, ge=0)  # against the statement, an e-value; None: not yet computed
+    level: float | None = None  # of each check of an audit without e-values, which failed below it
+
+
+class EarlierAudits(Record):
+    """The evidence of audits of the same run with other seeds, which a later audit multiplies."""
+
+    seeds: tuple[int, ...]
+    stakes: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]  # by test; see `dpbench.audit.evidence`
 
 
 class Audit(Record):
@@ -110,6 +118,7 @@ class Audit(Record):
     noise: Noise | None
     attack: Attack | None
     own: Attack | None = None  # on the coordinates that the learner is told, with the noise that it was told
+    earlier: EarlierAudits | None = None
     figures: Figures
     left_out: tuple[str, ...] = ()  # what does not apply, and why
     seconds: dict[str, float] = Field(default={})
@@ -121,6 +130,11 @@ class Audit(Record):
     def passed(self) -> bool:
         """Whether no part of the audit contradicts the stated guarantee."""
         return not self.figures.failed
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds whose audits its evidence is from, this one last."""
+        return (*(self.earlier.seeds if self.earlier else ()), self.seed)
 
     def part(self, name: Part) -> bool | None:
         """Return whether this part of the audit passed; None if it does not apply."""

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from dpbench.analysis import describe, palette
 from dpbench.analysis.rows import SELECTION_WORDS
+from dpbench.audit.evidence import describe_evidence
 from dpbench.board.rows import describe_trust
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.site import layout, text, view, words
@@ -88,6 +89,7 @@ def _build_environment(packages: tuple[str, ...]) -> Environment:
         trust=words.TRUST_SENTENCES,
         name_trust=describe_trust,
         describe_trust=words.describe_trust,
+        describe_evidence=describe_evidence,
         rng=describe.NOISE_SOURCES,
         describe_model=words.describe_model,
         selection=describe.SELECTION_SENTENCES,

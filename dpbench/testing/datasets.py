@@ -156,6 +156,11 @@ class DatasetLaws(Laws):
                     train = copy.load().train
                 except DataError:  # as published or not at all
                     continue
+                expect(
+                    copy.classes == self.subject().classes,
+                    f"In a copy {neighbour.said}, the classes are others: they follow from private labels, and every "
+                    "answer has a row for each class. State the classes in the dataset.",
+                )
                 expect_single_change(whole, train, neighbour.said, replaced=neighbour.replaces)
                 compared += 1
         if not compared:

@@ -221,11 +221,16 @@ def test_the_command_audits_a_result_and_its_exit_code_says_what_came_out(
     assert call(*asked) == 0
     said = capsys.readouterr().out
     assert "the predictions of the result" in said and said.count("passed") == 3
-    assert "an honest run fails at most 1 audit in 1,000" in said
+    assert "Evidence against the guarantee: none (e = " in said
     monkeypatch.setattr("dpbench.privacy.core.sum.math", SimpleNamespace(sqrt=lambda blocks: 0.5))
     assert call(*asked, "--json") == 1
     written = json.loads((tmp_path / "audit" / f"{result().digest[:16]}.json").read_text(encoding="utf-8"))
     assert any("noise" in line for line in written["figures"]["failed"])
+    capsys.readouterr()
+    assert call(*asked, "--seed", 1) == 1, "looking again with another seed does not undo an alarm"
+    assert "Evidence against the guarantee of seeds 0, 1: alarm (e = " in capsys.readouterr().out
+    assert call(*asked, "--seed", 0)
+    assert "already includes the evidence of seed 0" in capsys.readouterr().err
 
 
 def test_the_command_audits_a_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ def test_noise_that_floats_round_to_nothing_is_no_surprise_among_a_million_and_l
 
     def least_p(part: np.ndarray, coarse: np.ndarray | float) -> float:
         spread = Spread("", zeros=False)
-        spread.add("sum", 0, part, coarse)
+        spread.add("sum", 0, part[None], coarse)
         return min(check.p for check in spread.checks() if "coordinate by coordinate" in check.name)
 
     assert noise[0] == 0

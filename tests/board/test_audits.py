@@ -184,3 +184,43 @@ def test_what_belongs_to_no_result_is_a_stray(root: Path, plugins: Registry, kin
     assert line.startswith(f"{kind}/tiny/nothing.json") and line.endswith(
         "there is no such result on this board: remove it"
     )
+
+
+def age(file: Path, **figures: Any) -> None:
+    """Make an audit one of before e-values: without evidence, with the level of its tests."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["figures"] = {**content["figures"], "evidence": None, "level": 1e-5, **figures}
+    forge(file, "figures", content["figures"])
+
+
+@pytest.mark.slow
+def test_an_audit_of_before_e_values_is_shown_with_the_evidence_of_its_p_values(root: Path, plugins: Registry) -> None:
+    file = audit_of(root, "pillar")
+    evidence = json.loads(file.read_text(encoding="utf-8"))["figures"]["evidence"]
+    age(file)
+    assert complaints(root, plugins) == []
+    (standing,) = (found for found in build_index(root, plugins).standings if found.board.name == "tiny")
+    (shown,) = (entry.audit for entry in standing.entries if entry.learner == "pillar")
+    assert shown is not None and shown.evidence == pytest.approx(evidence)
+
+
+@pytest.mark.slow
+def test_an_audit_of_before_e_values_hides_no_alarm(root: Path, plugins: Registry) -> None:
+    file = audit_of(root, "pillar")
+    checks = json.loads(file.read_text(encoding="utf-8"))["noise"]["checks"]
+    age(file)
+    forge(file, "noise.checks", [{**check, "p": 1e-12} for check in checks])
+    forge(file, "figures.gauss", None)
+    assert "figures: they do not follow" in complaints(root, plugins)[0]
+
+
+@pytest.mark.slow
+def test_looking_again_multiplies_the_evidence_of_an_entry(root: Path, plugins: Registry) -> None:
+    file = audit_of(root, "pillar")
+    first = json.loads(file.read_text(encoding="utf-8"))
+    assert call("audit", f"tiny/{file.stem}", "--seed", "1", "--root", str(root), "--canaries", "2000") == 0
+    second = json.loads(file.read_text(encoding="utf-8"))
+    assert second["earlier"]["seeds"] == [first["seed"]] and second["seed"] == 1
+    assert complaints(root, plugins) == []
+    forge(file, "earlier.seeds", [1])
+    assert "earlier.seeds: expected different seeds" in complaints(root, plugins)[0]

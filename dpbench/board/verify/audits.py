@@ -65,6 +65,8 @@ def _find_complaints(audit: Audit, result: Result) -> FieldComplaints:
             yield field, f"expected what the result states, {str(expected)[:200]}"
     if audit.seed not in result.spec.seeds:
         yield "seed", f"expected one of the result's, {', '.join(map(str, result.spec.seeds))}, got {audit.seed}"
+    if len({*audit.seeds}) < len(audit.seeds):
+        yield "earlier.seeds", f"expected different seeds, got {', '.join(map(str, audit.seeds))}"
     if wrong := [*_check_samples(audit, result)]:  # what the law of sizes is computed from
         yield from wrong
         return
@@ -105,7 +107,7 @@ def _check_statistics(audit: Audit) -> FieldComplaints:
     if wrong:
         return
     found = compute_figures(
-        audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack, audit.own, audit.figures
+        audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack, audit.own, audit.figures, audit.earlier
     )
     if not _figures_agree(found, audit.figures):
         yield "figures", "they do not follow from the recorded statistics: audit it again"
@@ -128,13 +130,19 @@ def _check_guess_counts(attack: Attack, name: str) -> FieldComplaints:
 
 
 def _figures_agree(found: Figures, stated: Figures) -> bool:
-    """Return whether computed figures equal the stated figures, up to rounding."""
-    names = [[line.partition(" (p ")[0] for line in figures.failed] for figures in (found, stated)]
-    pairs = [(getattr(found, name), getattr(stated, name)) for name in ("low", "high", "answers_p", "level")]
+    """Return whether computed figures equal the stated figures, up to rounding.
+
+    Figures without evidence are of an audit before e-values, which failed at smaller evidence; none may hide an alarm.
+    """
+    names = [[line.partition(" (e ")[0] for line in figures.failed] for figures in (found, stated)]
+    same = names[0] == names[1] if stated.evidence is not None else bool(names[1]) or not names[0]
+    pairs = [(getattr(found, name), getattr(stated, name)) for name in ("low", "high", "answers_p")]
+    if stated.evidence is not None:
+        pairs.append((found.evidence or 0.0, stated.evidence))
     for name in ("steinke", "mahloujifar", "gauss"):
         here, there = getattr(found, name), getattr(stated, name)
         if (here is None) != (there is None):
             return False
         if here is not None:
             pairs += [(here.epsilon, there.epsilon), (here.most, there.most)]
-    return names[0] == names[1] and all(pair == other or is_close(pair, other) for pair, other in pairs)
+    return same and all(pair == other or is_close(pair, other) for pair, other in pairs)

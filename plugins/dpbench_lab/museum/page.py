@@ -17,7 +17,8 @@ from dpbench.site.render import Renderer
 from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read_museum_record
 from dpbench_lab.museum.tour import EXHIBITS
 
-GUARDED: Mapping[Guard, tuple[str, str]] = {
+UNCAUGHT = "nothing"
+GUARDED: Mapping[str, tuple[str, str]] = {
     "cannot be written": (
         "The interface has no way to write it",
         "The curator offers no call for these bugs: the code fails with an error before it reads a private row.",
@@ -50,9 +51,18 @@ GUARDED: Mapping[Guard, tuple[str, str]] = {
         "Caught by the second accountant",
         "A second, independent accountant computes ε from the same plan and disagrees.",
     ),
+    "valid bound": (
+        "Contradicted by a valid bound",
+        "These audits report more than the known ε of an honest mechanism. The bounds that dpbench computes from the "
+        "same scores stay below it.",
+    ),
     "board": (
         "Refused by the board",
         "The run works, but its result breaks a rule of the leaderboard.",
+    ),
+    UNCAUGHT: (
+        "Caught by no check",
+        "Nobody can find these by looking at what a run releases. Only reading the code helps.",
     ),
 }
 """What each guard of the museum is called as a heading, and how it works."""
@@ -61,7 +71,7 @@ GUARD_NOUNS: Mapping[Guard, str] = {
     "while running": "the checks while a learner runs", "dpbench check": "`dpbench check`",
     "audit: sensitivity": "the audit of sensitivity", "audit: noise": "the audit of noise",
     "audit: attack": "the attack of the audit", "second accountant": "the second accountant",
-    "board": "the checks of the board",
+    "valid bound": "the valid bounds of dpbench's audit", "board": "the checks of the board",
 }  # fmt: skip
 
 
@@ -92,7 +102,7 @@ class Story:
     @property
     def caught(self) -> str:
         """The checks that catch it, as nouns."""
-        return _nouns(self.record.stopped)
+        return _nouns(self.record.stopped) or UNCAUGHT
 
     @property
     def missed(self) -> str:
@@ -109,11 +119,10 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
         Story(record, prose.render_paragraph(record.summary), _source_sentence(record), code.get(record.name, ""))
         for record in records
     ]
-    groups: dict[Guard, list[Story]] = defaultdict(list)
+    groups: dict[str, list[Story]] = defaultdict(list)
     for story in stories:
-        for guard in story.record.stopped[:1]:
-            groups[guard].append(story)
-    ordered = [(guard, groups[guard]) for guard in GUARDS if guard in groups]
+        groups[(*story.record.stopped, UNCAUGHT)[0]].append(story)
+    ordered = [(guard, groups[guard]) for guard in (*GUARDS, UNCAUGHT) if guard in groups]
     values = {
         "exhibits": stories, "groups": ordered, "guards": guards, "guarded": GUARDED,
         "stopped": sum(bool(record.stopped) for record in records),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from dpbench_lab.museum.strangers import EPSILON, digits_spec, extend_registry, 
 
 PHOTOS = {"cats": 9, "dogs": 5}
 """How many photos each class has."""
+BLUE = {"cats": 200, "dogs": 100}
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,13 @@ class DataBug(Exhibit):
     role: Literal["dataset", "public_dataset", "extractor"] = "dataset"
     copies: int = 1  # of one image
     photos: bool = False  # it reads a folder of photos
+    alone: tuple[str, ...] = ()  # further classes of these photos, with a single photo each
+    leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
 
     def truth(self) -> Epsilon | None:
         """Return the epsilon of one row, and of all rows of one image."""
+        if self.leaks:
+            return Epsilon(EPSILON, math.inf)
         if self.copies == 1:
             return None
         found = compute_copies_epsilon(prepare_learner(self.learner).privacy, self.copies)
@@ -67,7 +73,7 @@ class DataBug(Exhibit):
             return
         with tempfile.TemporaryDirectory() as folder:
             for split in ("train", "test"):
-                for kind, count in PHOTOS.items():
+                for kind, count in (PHOTOS | dict.fromkeys(self.alone, 1)).items():
                     place = Path(folder) / split / kind
                     place.mkdir(parents=True)
                     for number in range(count):
@@ -77,7 +83,7 @@ class DataBug(Exhibit):
 
 def _photo(number: int, kind: str, *, last: bool) -> Image.Image:
     """Return a photo of a class; the last has the mean of the one before it."""
-    level, blue = 20 * (number - last), 200 if kind == "cats" else 100
+    level, blue = 20 * max(0, number - last), BLUE.get(kind, 40)
     photo = Image.new("RGB", (8, 8), (level, 60 + 9 * last, blue))
     photo.paste((level, 60 - 9 * last, blue), (0, 0, 8, 4))
     return photo

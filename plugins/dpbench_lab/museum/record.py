@@ -14,7 +14,7 @@ FILE = Path(__file__).parent / "record.json"
 
 Guard = Literal[
     "cannot be written", "changes nothing", "while running", "dpbench check", "audit: sensitivity", "audit: noise",
-    "audit: attack", "second accountant", "board",
+    "audit: attack", "second accountant", "valid bound", "board",
 ]  # fmt: skip
 GUARDS: tuple[Guard, ...] = get_args(Guard)
 

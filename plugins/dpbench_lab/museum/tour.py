@@ -5,8 +5,9 @@ from __future__ import annotations
 from dpbench.api import Release
 from dpbench.errors import UnknownName
 from dpbench.support.messages import unknown_name
-from dpbench_lab.museum import accounts, protocols
+from dpbench_lab.museum import accounts, audits, protocols
 from dpbench_lab.museum.accounts import BrokenAccount, Calibration
+from dpbench_lab.museum.audits import LyingAudit
 from dpbench_lab.museum.cores import CORES
 from dpbench_lab.museum.exhibit import Exhibit
 from dpbench_lab.museum.exhibits import (
@@ -65,6 +66,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     DataBug(datasets.BalancingToTheSmallestClass, _WHOLE, photos=True),
     DataBug(datasets.RemovalOfLookalikes, _WHOLE, photos=True),
     DataBug(datasets.LabelsCutAtTheMedian, _WHOLE, photos=True),
+    DataBug(datasets.ClassesFromPrivateLabels, _WHOLE, photos=True, alone=("zebras",), leaks=True),
     DataBug(patients.SplitThatCutsPatients, _WHOLE),
     PrintingExhibit(outlets.PrintedPrivateLoss, leaks=True, says="private loss"),
     PrintingExhibit(outlets.WarningWithPrivateNorm, leaks=True, says="private norm"),
@@ -89,6 +91,9 @@ EXHIBITS: tuple[Exhibit, ...] = (
     BrokenAccount(accounts.adaptive_clip_half_accounted, (Release("gradient", 1000, 0.01),), 1.5),
     BrokenAccount(accounts.rate_of_a_micro_batch, (Release("gradient", 100, 0.08),), 1.0),
     BrokenAccount(accounts.understated_epsilon, (Release("gradient", 12),), 4.0),
+    LyingAudit(audits.absolute_value_of_a_bound, audits.guess_blindly, canaries=60),
+    LyingAudit(audits.best_number_of_guesses, audits.add_noise, canaries=10_000),
+    LyingAudit(audits.order_statistics_of_shared_luck, audits.respond_all_or_nothing, canaries=1_000),
     Submission(protocols.evaluation_on_training_images, _WHOLE),
     Submission(protocols.unaccounted_tuning, _WHOLE),
     DataBug(datasets.OversamplingOfARareClass, _WHOLE, copies=8),

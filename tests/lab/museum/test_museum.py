@@ -74,6 +74,11 @@ SAID = {
     "one-noise-for-all-classes": "classes",
     "generator-reseeded-every-epoch": "pairs of steps",
     "noise-reused-between-runs": "another seed",
+    "classes-from-private-labels": "the classes are others: they follow from private labels",
+    "absolute-value-of-a-bound": "and 0 holds; dpbench's bounds are at most 0",
+    "best-number-of-guesses": "and 0.1 holds; dpbench's bounds are at most 0",
+    "order-statistics-of-shared-luck": "and 4.38 holds",
+    "gaussian-pancake": "",
     "split-that-cuts-patients": "to be of a unit that is in both splits",
     "image-epsilon-stated-for-a-patient": "a row moved a sum by",
     "mean-over-drawn-images": "clips more or less than its own contribution",
@@ -96,6 +101,7 @@ SAID = {
     "settings-laundered-by-resizing": "recorded as private-unaccounted, which no board ranks",
     "unaccounted-tuning": "its search is outside epsilon",
 }
+UNCAUGHT = {"gaussian-pancake"}  # by any audit, as the page on audits says
 
 
 @pytest.mark.long
@@ -103,7 +109,7 @@ SAID = {
 def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhibit) -> None:
     findings = exhibit.visit()
     found, known = matrix.record_visit(exhibit, findings), RECORDS[exhibit.name]
-    assert found.stopped
+    assert bool(found.stopped) == (exhibit.name not in UNCAUGHT)
     assert found.model_copy(update={"claimed": known.claimed, "true": known.true}) == known
     for number, other in ((found.claimed, known.claimed), (found.true, known.true)):
         assert number is other is None or number == pytest.approx(other, rel=0.02)

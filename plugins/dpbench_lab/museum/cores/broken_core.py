@@ -27,6 +27,7 @@ class CoreExhibit(Exhibit):
     place: str  # that `Replacement` puts it in
     learner: type[Learner]
     noise: float | None = None  # what the run is as private as: with this times its noise
+    sigma: float | None = None  # or with this noise multiplier
     rate: float = 1.0  # and this times its sample rate
     patients: type[Dataset] | None = None  # whose patients epsilon is stated for, where it is stated for such
     images: int = 1  # of one of them that count as so many patients
@@ -36,14 +37,14 @@ class CoreExhibit(Exhibit):
         stated = self._run.privacy
         if self.images > 1 and (found := compute_copies_epsilon(stated, self.images)) is not None:
             return Epsilon(EPSILON, found)
-        if self.noise is None and self.rate == 1:
+        if self.noise is None and self.sigma is None and self.rate == 1:
             return None
         worst = [
             replace(release, sample_rate=release.sample_rate * self.rate) if isinstance(release, Release) else release
             for release in stated.releases
         ]
-        noise = 1.0 if self.noise is None else self.noise
-        return Epsilon(EPSILON, accountant.epsilon(worst, stated.sigma * noise, stated.delta))
+        noise = stated.sigma * (1.0 if self.noise is None else self.noise) if self.sigma is None else self.sigma
+        return Epsilon(EPSILON, accountant.epsilon(worst, noise, stated.delta))
 
     def visit(self) -> Findings:
         """Audit an honest learner on the broken core."""

@@ -29,6 +29,11 @@ class NoiseRequest:
         noise: np.ndarray = self._honest(self._draws, self.shape, 2.0**40) / 2.0**40
         return noise
 
+    def uniform(self) -> np.ndarray:
+        """Return further draws of the honest stream, uniform between 0 and 1 and new in each block."""
+        drawn: np.ndarray = self._draws._normals.random(self.shape)
+        return drawn
+
     def generator(self, *key: object) -> np.random.Generator:
         """Return a generator of this fit, for any key."""
         return randomness._stream((*self.fit, *map(str, key)))
@@ -72,9 +77,9 @@ def _average_over_steps(request: NoiseRequest) -> np.ndarray:
     return (request.step_noise(request.step) + 0.1 * request.step_noise(request.step - 1)) / math.sqrt(1.01)
 
 
-def _shrink_first_class(request: NoiseRequest) -> np.ndarray:
+def _shrink_first_class(request: NoiseRequest, share: float = 0.9) -> np.ndarray:
     noise = request.normal()
-    noise[0] *= 0.9 if noise.ndim > 1 else 1
+    noise[0] *= share if noise.ndim > 1 else 1
     return noise
 
 
@@ -91,12 +96,15 @@ def _average_over_coordinates(request: NoiseRequest) -> np.ndarray:
     return noise
 
 
-def _remove_a_direction(request: NoiseRequest) -> np.ndarray:
-    noise = request.normal()
-    direction = request.generator("direction", request.shape).standard_normal(request.shape)
-    direction /= np.linalg.norm(direction)
-    noise -= float((noise * direction).sum()) * direction
-    return noise
+def _remove_directions(request: NoiseRequest, count: int) -> np.ndarray:
+    flat = request.normal().reshape(-1)
+    drawn = request.generator("directions", request.shape).standard_normal((len(flat), min(count, len(flat))))
+    directions = np.linalg.qr(drawn)[0]
+    return (flat - directions @ (directions.T @ flat)).reshape(request.shape)
+
+
+def _shrink_two_percent(request: NoiseRequest) -> np.ndarray:
+    return request.normal() * np.where(request.uniform() < 0.02, 0.3, 1.0)
 
 
 def _alternate_size(request: NoiseRequest) -> np.ndarray:
@@ -162,6 +170,7 @@ def _shift_previous_step(request: NoiseRequest) -> np.ndarray:
 
 EVERYWHERE = tuple(AuditCase(learner, quick=learner == "dp-sgd") for learner in ("dp-sgd", "pillar", "gep", "adadps"))
 NO_BIAS_IN_GEP = tuple(case for case in EVERYWHERE if case.learner != "gep")
+THREE = tuple(AuditCase(learner) for learner in ("dp-sgd", "pillar", "thrift"))
 CROWDED = AuditCase("dp-sgd", canaries=None)
 
 NOISES = (
@@ -210,5 +219,9 @@ NOISES = (
     noise_core("a moving average of 0.1 over coordinates", _average_over_coordinates),
     noise_core("variance 121% and 79%, coordinate after coordinate", _alternate_size),
     noise_core("noise 2% short in answers alone", lambda request: 0.98 * request.normal()),
-    noise_core("no noise along one direction, drawn at random", _remove_a_direction, AuditCase("dp-sgd", None)),
+    noise_core("noise 0.6% short in answers alone", lambda request: 0.994 * request.normal(), *THREE),
+    noise_core("one class with 97% of the noise", lambda request: _shrink_first_class(request, 0.97), *THREE),
+    noise_core("2% of the numbers at 0.3 sigma, others each time", _shrink_two_percent, *THREE),
+    noise_core("no noise along one direction, drawn at random", lambda request: _remove_directions(request, 1), *THREE),
+    noise_core("no noise along five directions", lambda request: _remove_directions(request, 5), *THREE),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLe
 from dpbench_lab.museum.exhibits.patients import LARGEST, MOST_LABELS, PatientDigits
 
 Honest = Callable[..., Any]
+PANCAKE_THICKNESS = 0.05  # standard deviation of a layer, in distances between layers
 
 
 def half_the_noise(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
@@ -49,6 +50,23 @@ def missing_root_of_two(honest: Honest, draws: object, shape: Sequence[int], std
     """
     noise: np.ndarray = honest(draws, shape, np.asarray(std) / math.sqrt(2))
     return noise
+
+
+def gaussian_pancake(honest: Honest, draws: Any, shape: Sequence[int], std: Any) -> np.ndarray:
+    """Adds noise that is normal except along one secret direction, where it lies on thin layers: a Gaussian pancake.
+
+    Source: the backdoor of "Gaussian pancakes" (2509.23834). No efficient test tells this noise from normal noise if
+    finding its direction is as hard as is believed (continuous learning with errors), and whoever knows the direction
+    reads a row's contribution between the layers. The audit passes it, and so would any other.
+    """
+    noise: np.ndarray = honest(draws, shape, std) / np.asarray(std)
+    secret = np.random.default_rng(20_260).standard_normal(noise.size)
+    secret /= np.linalg.norm(secret)
+    layers = 2 * math.sqrt(noise.size)  # in a standard deviation
+    along = float(noise.ravel() @ secret)
+    thickness = PANCAKE_THICKNESS * draws._normals.standard_normal()
+    noise += ((np.rint(along * layers) + thickness) / layers - along) * secret.reshape(noise.shape)
+    return np.rint(noise * std).astype(np.int64)
 
 
 def one_noise_for_all_classes(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
@@ -256,6 +274,8 @@ SUMMED = AuditCase(WHOLE, "sensitivity")
 PUBLISHED = (
     show(CoreExhibit(half_the_noise, NOISE, HonestLearner, noise=1 / 2), AuditCase(WHOLE)),
     show(CoreExhibit(noise_five_percent_short, NOISE, HonestLearner, noise=0.95), AuditCase(WHOLE)),
+    show(CoreExhibit(gaussian_pancake, NOISE, HonestLearner, sigma=2 * PANCAKE_THICKNESS),
+         *(AuditCase(learner, None) for learner in (WHOLE, "pillar", "thrift"))),
     show(CoreExhibit(missing_root_of_two, NOISE, TwoBlockLearner, noise=0.5**0.5), AuditCase("gep:steps=6,k=20")),
     show(CoreExhibit(one_noise_for_all_classes, NOISE, HonestLearner, noise=0), AuditCase(WHOLE),
          tests=(CURATOR + "noise_is_independent_across_classes_steps_and_releases",)),

@@ -192,6 +192,18 @@ class LabelsCutAtTheMedian(PhotosInFolders):
 
 
 @dataclass(frozen=True)
+class ClassesFromPrivateLabels(PhotosInFolders):
+    """Takes its classes from the labels that occur, so the only image of a class decides the shape of every answer.
+
+    Source: `classes = np.unique(y)` in diffprivlib (issue 106, open in 2026) and in dpmm (2602.17454).
+    """
+
+    def __post_init__(self) -> None:
+        found = tuple(sorted({file.parent.name for file in (Path(self.path) / "train").glob("*/*.png")}))
+        object.__setattr__(self, "classes", found)
+
+
+@dataclass(frozen=True)
 class SettingsLaunderedByResizing(HonestDigits):
     """Chooses settings on the private images at twice their size, and presents them as found on other data.
 

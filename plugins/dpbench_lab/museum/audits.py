@@ -1,0 +1,115 @@
+"""Audits that lie: each reports a lower bound on epsilon above the epsilon of an honest mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from dpbench.audit import bounds
+from dpbench.audit.attack import CanaryScores, draw_members
+from dpbench.audit.figures import compute_figures
+from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+
+DELTA = 1e-5
+SEED = 11  # of twelve that were tried, the best number of guesses lies with three, where 5% may
+Mechanism = Callable[[np.ndarray, np.random.Generator], tuple[np.ndarray, float]]
+"""(canaries in the data (m,) bool, generator) -> their scores (m,), and the epsilon that holds at `DELTA`."""
+
+
+@dataclass(frozen=True)
+class LyingAudit(Exhibit):
+    """An audit whose bound is no bound: `shown` computes it from the scores of members and of others."""
+
+    mechanism: Mechanism
+    canaries: int
+
+    def truth(self) -> Epsilon:
+        """Return the bound that the audit reports, and the epsilon of the mechanism."""
+        _, scores, member, epsilon = self._attack()
+        return Epsilon(self.shown(scores[member], scores[~member]), epsilon)
+
+    def visit(self) -> Findings:
+        """Compare the bound with those that dpbench's audit computes from the same scores."""
+        stated, epsilon = self.truth()
+        kept, *_ = self._attack()
+        figures = compute_figures(epsilon, DELTA, None, None, kept.summarise())
+        honest = max(bound.epsilon for bound in (figures.steinke, figures.mahloujifar) if bound)
+        said = (
+            f"It reports epsilon at least {stated:.3g}, and {epsilon:.3g} holds; dpbench's bounds are at most "
+            f"{honest:.3g}."
+        )
+        return {"valid bound": said if honest <= epsilon < stated else None}
+
+    def _attack(self) -> tuple[CanaryScores, np.ndarray, np.ndarray, float]:
+        generator = np.random.default_rng(SEED)
+        member = draw_members(self.canaries, generator)
+        scores, epsilon = self.mechanism(member, generator)
+        kept = CanaryScores(member)
+        kept.add([scores], 1.0, 1.0)
+        return kept, scores, member, epsilon
+
+
+def guess_blindly(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Return scores that do not depend on the data: epsilon is 0."""
+    return generator.normal(size=len(member)), 0.0
+
+
+def add_noise(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Return the scores of a Gaussian mechanism of epsilon 0.1."""
+    mu = bounds.gaussian_dp_mu(0.1, DELTA)
+    return mu * member + generator.normal(size=len(member)), 0.1
+
+
+def respond_all_or_nothing(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Return randomised responses at epsilon 2, which a run gives with chance 0.3; this run does.
+
+    Other runs release nothing. The mechanism is 1-Gaussian DP.
+    """
+    honest = generator.random(len(member)) < 1 / (1 + math.exp(-2))
+    return np.where(honest == member, 1.0, -1.0), bounds.gaussian_dp_epsilon(1.0, DELTA)
+
+
+def absolute_value_of_a_bound(inside: np.ndarray, outside: np.ndarray) -> float:
+    """Takes the absolute value of a lower bound on mu, so an attack that tells nothing seems to prove a large epsilon.
+
+    Source: an audit in jax_privacy (before commit aab3e1c) reported 3-Gaussian DP for noise: bounds on both error rates
+    near 1 make the difference of their quantiles very negative.
+    """
+    most = lambda errors, of: stats.beta.ppf(0.975, errors + 1, of - errors) if errors < of else 1 - 1e-9
+    lower = [
+        stats.norm.isf(most((outside >= threshold).sum(), len(outside)))
+        - stats.norm.ppf(most((inside < threshold).sum(), len(inside)))
+        for threshold in np.linspace(-1, 1, 9)
+    ]
+    return bounds.gaussian_dp_epsilon(float(np.abs(lower).max()), DELTA)
+
+
+def best_number_of_guesses(inside: np.ndarray, outside: np.ndarray) -> float:
+    """Tries many numbers of guesses and reports the best bound, which holds with 95% confidence for one number alone.
+
+    Source: audits that report the best of several thresholds without a correction. Bonferroni's would divide the 5% by
+    how many were tried.
+    """
+    order = np.argsort(np.concatenate([inside, outside]))
+    right = np.arange(len(order)) < len(inside)
+    found = []
+    for guesses in range(10, 1_000, 10):
+        low, high = order[: guesses // 2], order[-(guesses // 2) :]
+        correct = int(right[high].sum() + (~right[low]).sum())
+        found.append(bounds.steinke_bound(DELTA, len(order), guesses, correct))
+    return max(found)
+
+
+def order_statistics_of_shared_luck(inside: np.ndarray, outside: np.ndarray) -> float:
+    """Counts wrong guesses as if canaries were independent, although all of them share the luck of one run.
+
+    Source: the exact tail of order statistics (Xiang et al. 2025, 2509.08704), which is no certificate for any other
+    mechanism than one whose canaries are independent.
+    """
+    wrong, guesses = int((inside < 0).sum() + (outside > 0).sum()), len(inside) + len(outside)
+    chance = lambda mu: float(stats.binom.cdf(wrong, guesses, stats.norm.cdf(-mu / 2)))
+    return bounds.gaussian_dp_epsilon(bounds.bisect_largest(lambda mu: chance(mu) <= bounds.SIGNIFICANCE), DELTA)

@@ -57,7 +57,7 @@ def rmia_scores(found: np.ndarray, member: np.ndarray, population: np.ndarray) -
     other = np.sort(theirs / np.maximum(rest, LEAST_VARIANCE), axis=1)
     beaten = [np.searchsorted(row, ratios / RMIA_FACTOR, "right") for row, ratios in zip(other, own, strict=True)]
     share: np.ndarray = np.stack(beaten) / population.shape[1]
-    return share + 1e-9 * np.tanh(own)  # records that beat equally many are ordered by their own ratio
+    return share + 1e-6 * own / (1 + own)  # records that beat equally many are ordered by their own ratio
 
 
 def count_rates(

@@ -31,6 +31,9 @@ def describe_rate(test: MembershipTest, found: TestRate) -> str:
 
 def _describe_test(test: MembershipTest) -> Iterator[str]:
     for found in test.rates:
+        if found.rate * test.others < 1:
+            yield f"true positives at {found.rate:.1%} false positives: not measured, there are too few outsiders"
+            continue
         bound = f"at most {write_percent_bound(found.bound)} under ε" if found.bound < 1 else "no bound"
         yield f"true positives at {found.rate:.1%} false positives: {describe_rate(test, found)}, {bound}"
     yield f"AUC {test.auc:.3f}"

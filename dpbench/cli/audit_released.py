@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from dpbench.cli.audit_targets import AuditTarget, find_targets
+from dpbench.cli.audit_targets import MODEL_ENDINGS, AuditTarget, find_targets
 from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.place import Place
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dpbench.models import Model
     from dpbench.records.audit import Audit
 
-MODEL_ENDINGS = (".onnx", ".safetensors")
 NO_RECEIPT = "none was given; dpbench receipt from RESULT writes it, and --receipt compares it with the model"
 
 

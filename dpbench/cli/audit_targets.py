@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
 
 
+MODEL_ENDINGS = (".onnx", ".safetensors")
+
+
 @dataclass(frozen=True)
 class AuditTarget:
     """A spec or result to audit, and the file for its audit."""
@@ -45,6 +48,8 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
     if file.suffix in {".toml", ".json"}:
         yield AuditTarget(name, file)
         return
+    if name.endswith(MODEL_ENDINGS):
+        raise SpecError(f"A model is attacked as it is released: use dpbench audit --released {name}.")
     if file.exists() or name.startswith(("/", ".")):
         raise SpecError(f"Expected a spec (.toml), a result (.json) or a board, got {name!r}.")
     board, _, entry = name.partition("/")

@@ -72,7 +72,8 @@ def _decision_facts(model: Model, attack: ReleasedAttack, audit: Audit | None) -
     card = model.card
     objections = list(_list_objections(card, attack, audit))
     yield Fact("reasons against a release", tuple(objections) or ("none found by dpbench; read what ε does not cover",))
-    yield Fact("guarantee", (card.statement,))
+    if card.private:
+        yield Fact("guarantee", (card.statement,))
     if risk := membership_risk(card.privacy):
         whose = card.spec.unit or "image"
         found = " and ".join(f"{write_percent_bound(most)} of members at {rate:.1%}" for rate, most in risk.items())

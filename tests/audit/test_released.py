@@ -115,7 +115,7 @@ def test_confidences_are_logits_of_the_own_label() -> None:
 def test_without_noise_the_attack_finds_members_and_epsilon_hides_them() -> None:
     bare, hidden = (attack_released(prepared(epsilon=epsilon), 64) for epsilon in (float("inf"), 0.3))
     lira = {(test.attack, test.targets): test for test in bare.tests}["lira", "planted"]
-    assert lira.auc > 0.95 and lira.rates[1].positives / lira.members > 0.5
+    assert lira.auc > 0.8 and lira.rates[1].positives / lira.members > 0.15
     assert all(rate.bound == 1.0 for test in bare.tests for rate in test.rates)
     assert bare.passed and hidden.passed
     for test in hidden.tests:

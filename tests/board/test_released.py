@@ -39,7 +39,7 @@ def attack_file(root: Path) -> Path:
 
 def test_the_page_of_an_entry_shows_its_attack(root: Path, plugins: Registry, tmp_path: Path) -> None:
     assert complaints(root, plugins) == []
-    build_site(build_index(root, plugins), root, tmp_path / "site", plugins)
+    build_site(build_index(root, plugins), root, tmp_path / "site")
     pages = {file.stem: file.read_text(encoding="utf-8") for file in (tmp_path / "site" / "entries").rglob("*.html")}
     shown = [name for name, text in pages.items() if "Attack on released models" in text]
     assert shown == [attack_file(root).stem]

@@ -9,6 +9,11 @@ from dpbench.analysis.formats import write_percent_bound
 from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS, MembershipTest, ReleasedAttack, TestRate
 
 
+NOT_COVERED = (
+    "the attack knows who was in the data of each shadow model and its counts have no noise, so ε does not cover them"
+)
+
+
 def describe_attack(attack: ReleasedAttack) -> Iterator[Fact]:
     """Yield the facts of an attack: its shadow models, each membership test, and the comparison with the guarantee."""
     first, planted = (next(test for test in attack.tests if test.targets == kind) for kind in ("average", "planted"))
@@ -22,6 +27,7 @@ def describe_attack(attack: ReleasedAttack) -> Iterator[Fact]:
     for test in attack.tests:
         yield Fact(f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}", tuple(_describe_test(test)))
     yield Fact("comparison with ε", (_compare_with_bound(attack),))
+    yield Fact("privacy of these counts", (NOT_COVERED,))
 
 
 def describe_rate(test: MembershipTest, found: TestRate) -> str:

@@ -80,7 +80,8 @@ def attack_released(
 
     Each private record (or unit) is in the data of each shadow with chance 1/2. Plan, sigma, settings, public data and
     the size that the learner is told are the run's, and the noise is fresh, so each shadow has the run's guarantee.
-    Nothing of a shadow but counts leaves this function.
+
+    Not covered: what is returned. Counts of members that were found, and the mean accuracy, have no noise.
 
     Args:
         prepared: the run.

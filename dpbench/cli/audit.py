@@ -67,8 +67,8 @@ def audit(
 ) -> None:
     """Re-run one fit and attack it: exact sensitivity, noise to about 0.1%, planted examples end to end.
 
-    Audits are written to OUT/audit/, and audits of board entries to ROOT/audits/; with --released, to released/ in
-    both. Exits with 1 if an audit fails or none ran.
+    Audits are written to OUT/audit/, and audits of board entries to ROOT/audits/; with --released, to
+    OUT/not-private/released/ and ROOT/released/. Exits with 1 if an audit fails or none ran.
     """
     if released:
         _refuse_flags({"--seed": seed, "--canaries": canaries}, "--released, which fits other seeds without canaries")

@@ -92,8 +92,9 @@ class ModelTarget:
 
         page = describe_release(self.model, attack, _find_audit(attack.digest, out), self.receipt)
         written = [attack.write(out)]
+        folder = written[0].parent
         for ending, text in ((".html", render_release_html(page)), (".md", render_markdown(page))):
-            place = out / FOLDER / f"{self.file.stem}{ending}"
+            place = folder / f"{self.file.stem}{ending}"
             write_atomically(place, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
             written.append(place)
         return written

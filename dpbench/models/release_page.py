@@ -129,6 +129,7 @@ def _uncovered_facts(card: Card) -> Iterator[Fact]:
     yield Fact("what the weights have seen", (seen,))
     yield Fact("units", (_describe_units(card),))
     yield Fact("other models", ("ε adds up over all fits on the same private data that are released, seeds included",))
+    yield Fact("this page", ("the counts of the attack were computed on the private data without noise",))
     yield Fact("test score", (f"{card.test.accuracy:.2%} of {card.test.examples:,} test images, stated without noise",))
     yield Fact("further limits", list_not_covered(card.privacy, card.left_out))
 

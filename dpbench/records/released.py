@@ -16,7 +16,7 @@ from dpbench.support.validation import FiniteRecord, Record
 AttackName = Literal["lira", "rmia"]
 Targets = Literal["average", "planted"]
 FOLDER = "released"
-"""The folder for these records below an output folder or a leaderboard."""
+"""The folder for these records in a leaderboard, or among what is not private in an output folder."""
 ATTACK_WORDS: dict[AttackName, str] = {"lira": "likelihood ratio (LiRA)", "rmia": "RMIA"}
 TARGET_WORDS: dict[Targets, str] = {"average": "private records", "planted": "planted outliers"}
 
@@ -79,12 +79,12 @@ class ReleasedAttack(Record):
         return not any(found.exceeded for test in self.tests for found in test.rates)
 
     def write(self, folder: Path) -> Path:
-        """Write the attack as `released/<digest>.json` into `folder`, atomically, and return the file.
+        """Write the attack as `not-private/released/<digest>.json` into `folder`, atomically, and return the file.
 
         Raises:
             OutputError: the folder cannot be written.
         """
-        return self.write_to(folder / FOLDER / f"{self.digest[:16]}.json")
+        return self.write_to(storage.make_not_private_folder(folder) / FOLDER / f"{self.digest[:16]}.json")
 
     def write_to(self, file: Path) -> Path:
         """Write the attack into `file`, atomically, and return the file.

@@ -54,9 +54,9 @@ def test_a_model_is_attacked_and_gets_a_page_in_two_formats(folder: Path, tmp_pa
     assert call(*asked, "--shadows", 32, "--device", "cpu", "--out", tmp_path) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "32 fits with the run's settings" in said and "no test finds more members" in said
-    page, text = (next((tmp_path / "released").glob(f"*.{ending}")).read_text("utf-8") for ending in ("html", "md"))
+    page, text = (next((tmp_path / "not-private" / "released").glob(f"*.{ending}")).read_text("utf-8") for ending in ("html", "md"))
     model = Model.load(folder / "model.onnx")
-    (record,) = (tmp_path / "released").glob("*.json")
+    (record,) = (tmp_path / "not-private" / "released").glob("*.json")
     attack = ReleasedAttack.read(record)
     assert (attack.model, attack.spec.digest) == (model.digest, model.card.spec.digest)
     for words in (

@@ -8,8 +8,7 @@ from dpbench.analysis.describe import Fact
 from dpbench.analysis.formats import write_percent_bound
 from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS, MembershipTest, ReleasedAttack, TestRate
 
-
-NOT_COVERED = (
+COUNTS_NOT_COVERED = (
     "the attack knows who was in the data of each shadow model and its counts have no noise, so ε does not cover them"
 )
 
@@ -27,7 +26,7 @@ def describe_attack(attack: ReleasedAttack) -> Iterator[Fact]:
     for test in attack.tests:
         yield Fact(f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}", tuple(_describe_test(test)))
     yield Fact("comparison with ε", (_compare_with_bound(attack),))
-    yield Fact("privacy of these counts", (NOT_COVERED,))
+    yield Fact("privacy of these counts", (COUNTS_NOT_COVERED,))
 
 
 def describe_rate(test: MembershipTest, found: TestRate) -> str:

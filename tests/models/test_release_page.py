@@ -54,9 +54,10 @@ def test_a_model_is_attacked_and_gets_a_page_in_two_formats(folder: Path, tmp_pa
     assert call(*asked, "--shadows", 32, "--device", "cpu", "--out", tmp_path) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "32 fits with the run's settings" in said and "no test finds more members" in said
-    page, text = (next((tmp_path / "not-private" / "released").glob(f"*.{ending}")).read_text("utf-8") for ending in ("html", "md"))
+    released = tmp_path / "not-private" / "released"
+    page, text = ((released / f"model.{ending}").read_text(encoding="utf-8") for ending in ("html", "md"))
     model = Model.load(folder / "model.onnx")
-    (record,) = (tmp_path / "not-private" / "released").glob("*.json")
+    (record,) = released.glob("*.json")
     attack = ReleasedAttack.read(record)
     assert (attack.model, attack.spec.digest) == (model.digest, model.card.spec.digest)
     for words in (
@@ -86,6 +87,19 @@ def test_reasons_against_a_release_come_first(model: Model) -> None:
         first = describe_release(model, attack, None, "none").sections[0].facts[0]
     assert first.name == "reasons against a release"
     assert "anyone who knows seed 0 can subtract its noise" in first.text
+
+
+def test_a_model_with_secure_noise_is_attacked_by_shadows_whose_noise_repeats(tmp_path: Path, capsys: Output) -> None:
+    found = dpbench.run(
+        LEARNER, epsilon=2, train_fraction=0.2, seeds=1, secure_rng=True, keep_models=True, out=tmp_path
+    )
+    file = found.model().save(tmp_path / "model.onnx")
+    assert call("audit", "--released", file, "--shadows", 32, "--out", tmp_path, "--json") == 0
+    attack = ReleasedAttack.model_validate_json(capsys.readouterr().out)
+    assert attack.privacy.rng == "secure"
+    text = (tmp_path / "not-private" / "released" / "model.md").read_text(encoding="utf-8")
+    assert "reasons against a release**: none found by dpbench" in text
+    assert "differentially private for one image" in text
 
 
 def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_release(model: Model) -> None:

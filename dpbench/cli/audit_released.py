@@ -15,7 +15,6 @@ from dpbench.cli.audit_targets import MODEL_ENDINGS, AuditTarget, find_targets
 from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.place import Place
-from dpbench.records.released import FOLDER, ReleasedAttack
 from dpbench.records.spec import Spec
 from dpbench.support.files import write_atomically
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from dpbench.harness.session import Session
     from dpbench.models import Model
     from dpbench.records.audit import Audit
+    from dpbench.records.released import ReleasedAttack
 
 NO_RECEIPT = "none was given; dpbench receipt from RESULT writes it, and --receipt compares it with the model"
 
@@ -139,6 +139,8 @@ def attack_targets(
 
 
 def _list_targets(word: str, root: Path, receipt: Path | None, place: Place) -> Iterator[RunTarget | ModelTarget]:
+    from dpbench.records.released import FOLDER
+
     if word.endswith(MODEL_ENDINGS):
         yield ModelTarget.read(Path(word), receipt, place.device)
     else:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dpbench.analysis.formats import write_percent_bound
 from dpbench.privacy.core.accounting import membership
+from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
-
-FALSE_POSITIVE_RATES = (0.001, 0.01)
 
 
 def membership_risk(privacy: Privacy) -> Mapping[float, float]:

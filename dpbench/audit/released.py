@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.analysis.risk import FALSE_POSITIVE_RATES, membership_risk
 from dpbench.audit.released_scores import count_rates, lira_scores, rmia_scores
 from dpbench.errors import SpecError
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.loaded import get_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
+from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, true_positive_rate
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import ChunkBuffers, PrivateRows, Units
 from dpbench.records.provenance import current_date
@@ -179,7 +179,8 @@ def _fit_shadows(prepared: PreparedRun, data: ShadowData, member: np.ndarray, x:
 
 
 def _test_membership(found: Observations, data: ShadowData, prepared: PreparedRun) -> Iterator[MembershipTest]:
-    bounds = dict.fromkeys(FALSE_POSITIVE_RATES, 1.0) | dict(membership_risk(prepared.privacy))
+    privacy = prepared.privacy
+    bounds = {rate: true_positive_rate(privacy.releases, privacy.sigma, rate) for rate in FALSE_POSITIVE_RATES}
     first = data.records - data.planted
     parts: dict[Targets, slice] = {"average": slice(first), "planted": slice(first, None)}
     for targets, part in parts.items():

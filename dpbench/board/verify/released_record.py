@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpbench.analysis.risk import FALSE_POSITIVE_RATES, membership_risk
 from dpbench.audit.released_scores import rate_from_counts
 from dpbench.board.folder import ResultFile, find_content, validate_content
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.errors import Complaint, MalformedFile
+from dpbench.errors import Complaint, MalformedFile, PrivacyError
+from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, true_positive_rate
 from dpbench.records.checksums import compute_seal
 from dpbench.records.released import FOLDER, MembershipTest, ReleasedAttack, TestRate
 from dpbench.records.result import Result
@@ -46,7 +46,12 @@ def _find_complaints(attack: ReleasedAttack, result: Result) -> FieldComplaints:
     if attack.privacy != result.privacy:
         yield "privacy", "expected what the result states"
         return
-    bounds = dict.fromkeys(FALSE_POSITIVE_RATES, 1.0) | dict(membership_risk(result.privacy))
+    plan, sigma = result.privacy.releases, result.privacy.sigma
+    try:
+        bounds = {rate: true_positive_rate(plan, sigma, rate) for rate in FALSE_POSITIVE_RATES}
+    except PrivacyError as error:  # of a forged result, which has complaints of its own
+        yield "privacy", f"no bound follows from its plan: {error}"
+        return
     for number, test in enumerate(attack.tests):
         if test.members + test.others != test.records * attack.shadows:
             yield f"tests.{number}", "expected a pair of each record and each shadow"

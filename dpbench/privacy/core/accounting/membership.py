@@ -20,6 +20,8 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import compose, epsilon, find_pure_cost, silence_libraries
 from dpbench.privacy.core.plan import Planned
 
+FALSE_POSITIVE_RATES = (0.001, 0.01)
+"""Rates at which results and attacks state true-positive rates."""
 CURVE_POINTS = 201
 """Epsilons at which the bounds are taken."""
 DELTA = 1e-5  # at which epsilon sets the grid of the curve, and no more

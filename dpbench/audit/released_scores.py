@@ -41,7 +41,8 @@ def lira_scores(found: np.ndarray, member: np.ndarray) -> np.ndarray:
     count = len(found) - 1 - 2
     squares = inside.squares + outside.squares
     variance = np.maximum(squares / count, LEAST_VARIANCE)
-    return ((found - outside.mean) ** 2 - (found - inside.mean) ** 2) / (2 * variance)
+    ratio: np.ndarray = ((found - outside.mean) ** 2 - (found - inside.mean) ** 2) / (2 * variance)
+    return ratio
 
 
 def rmia_scores(found: np.ndarray, member: np.ndarray, population: np.ndarray) -> np.ndarray:
@@ -56,8 +57,9 @@ def rmia_scores(found: np.ndarray, member: np.ndarray, population: np.ndarray) -
     rest = (theirs.sum(0) - theirs) / (len(theirs) - 1)
     other = np.sort(theirs / np.maximum(rest, LEAST_VARIANCE), axis=1)
     beaten = [np.searchsorted(row, ratios / RMIA_FACTOR, "right") for row, ratios in zip(other, own, strict=True)]
-    share: np.ndarray = np.stack(beaten) / population.shape[1]
-    return share + 1e-6 * own / (1 + own)  # records that beat equally many are ordered by their own ratio
+    order = 1e-6 * own / (1 + own)  # of records that beat equally many
+    scores: np.ndarray = np.stack(beaten) / population.shape[1] + order
+    return scores
 
 
 def count_rates(

@@ -114,7 +114,8 @@ def attack_targets(
     if receipt is not None and not (len(targets) == 1 and targets[0].endswith(MODEL_ENDINGS)):
         raise SpecError("Expected --receipt beside one model, which it belongs to.")
     wanted = [found for target in targets for found in _list_targets(target, root, receipt, place)]
-    session, done = open_session(place.device), list[ReleasedAttack]()
+    session = open_session(place.device)
+    done: list[ReleasedAttack] = []
     session.plugins.report_broken_plugins()
     for target in wanted:
         try:

@@ -19,7 +19,7 @@ from dpbench.audit.released_scores import (
     rmia_scores,
 )
 from dpbench.errors import SpecError
-from dpbench.harness.fitting import FitInput
+from dpbench.harness.fitting import FitInput, Fitted, fit_once
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.rows import Units
 from dpbench.records.released import ReleasedAttack
@@ -124,15 +124,19 @@ def test_without_noise_the_attack_finds_members_and_epsilon_hides_them() -> None
 
 
 def test_noise_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = released.fit_once
-    monkeypatch.setattr(released, "fit_once", lambda given: honest(dataclasses.replace(given, sigma=given.sigma / 50)))
+    fit_quietly = lambda given: fit_once(dataclasses.replace(given, sigma=given.sigma / 50))
+    monkeypatch.setattr(released, "fit_once", fit_quietly)
     assert not attack_released(prepared(epsilon=0.3), 64).passed
 
 
 def test_shadows_have_the_run_s_plan_and_sigma_and_half_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[FitInput] = []
-    honest = released.fit_once
-    monkeypatch.setattr(released, "fit_once", lambda fit: given.append(fit) or honest(fit))
+
+    def keep(fit: FitInput) -> Fitted:
+        given.append(fit)
+        return fit_once(fit)
+
+    monkeypatch.setattr(released, "fit_once", keep)
     run = prepared()
     found = attack_released(run, 32)
     assert len(given) == found.shadows == 32

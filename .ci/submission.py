@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 MADE = {"leaderboard/leaderboard.json", "leaderboard/schema.json"}
 RESULT = re.compile(r"leaderboard/results/[^/]+/[^/]+\.json")
 BOARD = re.compile(r"leaderboard/boards/[^/]+\.toml")
-RECORD = re.compile(r"leaderboard/(audits|reruns|challenges)/.*")
+RECORD = re.compile(r"leaderboard/(audits|released|reruns|challenges)/.*")
 ARCHIVE = "records.tar.xz"
 CLAIMS = re.compile(r"leaderboard/claims/.*")
 

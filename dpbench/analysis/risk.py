@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dpbench.analysis.formats import write_percent_bound, write_upper_bound
 from dpbench.errors import PlanError
 from dpbench.privacy.core.accounting import curve, membership, replacement
+from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES
 from dpbench.privacy.core.plan import Planned
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
 
-FALSE_POSITIVE_RATES = (0.001, 0.01)
 GOOD_FIT = 0.01
 """The largest difference of true-positive rates at which a Gaussian curve stands for that of a plan."""
 

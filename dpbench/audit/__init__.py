@@ -13,6 +13,8 @@
 `attack`           how well can planted examples be told apart from those that were left out?
 `bounds`           lower bounds on epsilon from guesses
 `figures`          numbers from stored statistics, for a reader and for `dpbench leaderboard verify`
+`released`         fits on random halves of the private data; what `dpbench audit --released` calls
+`released_scores`  membership tests of such models: LiRA, RMIA, and true positives at a rate of false positives
 `foreign`          the same three questions put to another library's training loop
 ================== =====================================================================================================
 

@@ -37,6 +37,7 @@ from dpbench.board.verify.audits import find_audit, find_audit_complaints
 from dpbench.board.verify.challenge_record import FiledResult, find_challenge, find_challenge_complaints
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.released_record import find_released_complaints
 from dpbench.board.verify.rerun_record import find_rerun, find_rerun_complaints
 from dpbench.board.verify.review import Review, review_leaderboard
 from dpbench.board.verify.strays import find_strays
@@ -52,7 +53,7 @@ INDEX, SCHEMA = "leaderboard.json", "schema.json"
 
 
 def verify_leaderboard(root: Path, known: Expectations) -> Review:
-    """Check a whole leaderboard: its results, re-runs and audits, and that no board with results was edited.
+    """Check a whole leaderboard: its results, re-runs, audits and attacks, and that no board with results was edited.
 
     Raises:
         DpbenchError: a board cannot be read.
@@ -62,9 +63,8 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
     strays += find_strays([result.stored for result in found.results], root)
     for result in found.results:
         if result.result is not None:
-            strays += find_rerun_complaints(result.stored, result.result, root) + find_audit_complaints(
-                result.stored, result.result, root
-            )
+            for find in (find_rerun_complaints, find_audit_complaints, find_released_complaints):
+                strays += find(result.stored, result.result, root)
     filed = _list_filed(found, known)
     strays += find_challenge_complaints(filed, root)
     strays += find_curve_complaints(

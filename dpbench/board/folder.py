@@ -8,6 +8,7 @@ Layout::
     reruns/<board>/<id>.json     the outcome of re-running seeds of that result
     challenges/<board>/<id>.json its fits with seeds that nobody chose (`dpbench leaderboard challenge`)
     audits/<board>/<id>.json     the audit of that result (`dpbench audit`)
+    released/<board>/<id>.json   the attack on its models (`dpbench audit --released`)
     curves/<board>.json          the board's learning curve on public labels (`dpbench leaderboard exchange`)
     leaderboard.json             built from all of these except the figures by `dpbench leaderboard build`
     claims/PAPER.toml            the claims of a paper, with a source for every field (`dpbench claims`)

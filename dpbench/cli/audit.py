@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -14,38 +13,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dpbench.cli.audit_released import attack_targets
+from dpbench.cli.audit_targets import AuditTarget, find_targets
 from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.records.packed import list_records
 from dpbench.records.place import Place
-from dpbench.records.spec import Spec, fill_extractor, make_spec
-from dpbench.support.messages import unknown_name
-from dpbench.support.untrusted import read_toml
+from dpbench.records.spec import Spec
 
 if TYPE_CHECKING:
     from dpbench.harness.session import Session
     from dpbench.records.audit import Audit, Bound, Part
-    from dpbench.records.result import Result
-
-
-@dataclass(frozen=True)
-class AuditTarget:
-    """A spec or result to audit, and the file for its audit."""
-
-    name: str
-    file: Path  # of the spec or result
-    filed: Path | None = None  # in a leaderboard
-
-    def read(self) -> Spec | Result:
-        """Read the spec or result."""
-        from dpbench.records.result import Result
-
-        if self.file.suffix == ".toml":
-            keys = read_toml(self.file, "spec")
-            return make_spec(fill_extractor(keys, self.name), self.name)
-        return Result.read(self.file)
 
 
 @add_setting_flags(Place, only=("device", "out"))
@@ -54,7 +33,8 @@ def audit(
         list[str],
         typer.Argument(
             metavar="TARGET...",
-            help="What to audit: a spec (TOML), a result (JSON), or BOARD or BOARD/ENTRY of --root.",
+            help="What to audit: a spec (TOML), a result (JSON), or BOARD or BOARD/ENTRY of --root; with --released, "
+            "also a model (ONNX).",
         ),
     ],
     seed: Annotated[
@@ -69,16 +49,36 @@ def audit(
         ),
     ] = None,
     root: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
+    released: Annotated[
+        bool,
+        typer.Option(
+            "--released",
+            help="Attack released models instead: test membership in models fitted on random halves of the private "
+            "data. For a model, also write a page for whoever decides whether it may leave.",
+        ),
+    ] = False,
+    shadows: Annotated[
+        int | None, typer.Option(min=32, max=4096, help="Number of models that --released fits. \\[default: 128]")
+    ] = None,
+    receipt: Annotated[
+        Path | None, typer.Option(help="Receipt of the model; --released checks that both state the same guarantee.")
+    ] = None,
     *,
     given: UserSettings,
     as_json: Json = False,
 ) -> None:
     """Re-run one fit and attack it: exact sensitivity, noise to about 0.1%, planted examples end to end.
 
-    Audits are written to OUT/audit/, and audits of board entries to ROOT/audits/. Evidence multiplies over seeds:
-    an audit counts earlier audits of the same run with other seeds. Exits with 1 if an audit fails or none ran.
+    Audits are written to OUT/audit/, and audits of board entries to ROOT/audits/; with --released, to
+    OUT/not-private/released/ and ROOT/released/. Evidence multiplies over seeds: an audit counts earlier audits
+    of the same run with other seeds. Exits with 1 if an audit fails or none ran.
     """
-    wanted = [found for target in targets for found in _find_targets(target, root)]
+    if released:
+        _refuse_flags({"--seed": seed, "--canaries": canaries}, "--released, which fits other seeds without canaries")
+        attack_targets(targets, root, shadows, receipt, given.place, as_json=as_json)
+        return
+    _refuse_flags({"--shadows": shadows, "--receipt": receipt}, "an audit without --released")
+    wanted = [found for target in targets for found in find_targets(target, root, "audits")]
     from dpbench.harness.session import open_session
 
     session, failed = open_session(given.place.device), False
@@ -107,6 +107,11 @@ def audit(
         failed |= _print_joint_evidence(done, sys.stderr if as_json else sys.stdout)
     if failed or not done:
         raise typer.Exit(1)
+
+
+def _refuse_flags(flags: Mapping[str, object], beside: str) -> None:
+    if said := [flag for flag, value in flags.items() if value is not None]:
+        raise SpecError(f"Expected no {' and no '.join(said)} beside {beside}.")
 
 
 def _print_joint_evidence(done: Sequence[Audit], stream: TextIO) -> bool:
@@ -142,31 +147,6 @@ def _read_audits(files: Iterable[Path]) -> Iterator[Audit]:
             audit = Audit.read(file)
             if audit.seal == compute_seal(json.loads(read_record(file))):
                 yield audit
-
-
-def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
-    """Yield the audit targets that a word on the command line names.
-
-    Raises:
-        SpecError: the word names no file, no board and no entry.
-    """
-    file = Path(name)
-    if file.suffix in {".toml", ".json"}:
-        yield AuditTarget(name, file)
-        return
-    if file.exists() or name.startswith(("/", ".")):
-        raise SpecError(f"Expected a spec (.toml), a result (.json) or a board, got {name!r}.")
-    board, _, entry = name.partition("/")
-    boards = sorted(file.name for file in (root / "results").glob("*") if file.is_dir())
-    if board not in boards:
-        said = unknown_name("board with results", board, boards)
-        raise SpecError(f"{said} You can also name a spec (.toml) or a result (.json), or use --root if not {root}.")
-    entries = list_records(root / "results" / board)
-    chosen = [path for path in entries if entry in {"", path.stem}]
-    if not chosen:
-        raise SpecError(unknown_name(f"entry of board {board}", entry, [entry.stem for entry in entries]))
-    for path in chosen:
-        yield AuditTarget(f"{board}/{path.stem}", path, root / "audits" / board / path.name)
 
 
 def _print_audit(name: str, found: Audit, written: Path, console: Console) -> None:

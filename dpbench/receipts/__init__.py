@@ -8,6 +8,7 @@
 `noise`       whether as much noise was added as is stated
 `exporters`   what Opacus, jax_privacy, dp-accounting and OpenDP know, read without dpbench's harness
 `from_result` results of dpbench as receipts
+`model_check` whether the card of a model states the guarantee of its receipt
 `pytest_plugin` the fixture `dpbench_audit`: fails a test whose loop is looser than its receipt
 ============= ====================================================================================
 

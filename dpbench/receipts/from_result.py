@@ -15,6 +15,7 @@ from dpbench.receipts.events import BestOf, Chosen, Composed, Event, Repeated
 from dpbench.receipts.receipt import Accountant, Batches, Noise, Receipt, Search, Training, hash_file
 from dpbench.receipts.steps import gaussian_steps
 from dpbench.records.result import Result
+from dpbench.records.stated_plan import Privacy
 from dpbench.support.validation import first_misfit
 
 ACCOUNTANT_LIBRARIES = {"pld": "dp-accounting", "rdp": "dp-accounting", "prv": "opacus"}
@@ -44,13 +45,7 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
     privacy = result.privacy
     if not math.isfinite(privacy.epsilon):
         raise SpecError(f"Expected a private run in {file}, got one at epsilon=inf, which has nothing to state.")
-    event: Event = Composed(
-        events=tuple(
-            _convert_release(release, used.sigma) for release, used in zip(privacy.releases, privacy.plan, strict=True)
-        )
-    )
-    if privacy.repeats is not None:
-        event = BestOf(mean=privacy.repeats.mean, shape=privacy.repeats.shape, event=event)
+    event = state_events(privacy)
     library, unit = ACCOUNTANT_LIBRARIES[privacy.accountant], result.spec.unit or "image"
     known = result.provenance.get("packages")
     version = known.get(library) if isinstance(known, dict) else None
@@ -72,6 +67,18 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
         ),
         search=_describe_search(result), files={"result": hash_file(file)},
     )  # fmt: skip
+
+
+def state_events(privacy: Privacy) -> Event:
+    """Return the plan of a guarantee as the events of a receipt."""
+    event: Event = Composed(
+        events=tuple(
+            _convert_release(release, used.sigma) for release, used in zip(privacy.releases, privacy.plan, strict=True)
+        )
+    )
+    if privacy.repeats is not None:
+        event = BestOf(mean=privacy.repeats.mean, shape=privacy.repeats.shape, event=event)
+    return event
 
 
 def _convert_release(planned: Planned, sigma: float) -> Event:

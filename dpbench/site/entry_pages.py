@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import fmean
 
 from dpbench.analysis.confusion import MAX_PRINTED_CLASSES, list_largest_errors, sum_confusion
-from dpbench.analysis.describe import describe_result
+from dpbench.analysis.describe import Fact, describe_result
 from dpbench.analysis.palette import LearnerStyle
+from dpbench.analysis.released import describe_attack
 from dpbench.analysis.risk import Risk, membership_risk
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Standing
@@ -25,7 +26,9 @@ from dpbench.board.verify.challenge_record import FOLDER as CHALLENGES
 from dpbench.errors import DataError
 from dpbench.records.challenge import Challenge, replace_seeds
 from dpbench.records.metrics import BIN_COUNT, METRICS
-from dpbench.records.packed import read_record
+from dpbench.records.packed import read_record, record_exists
+from dpbench.records.released import FOLDER as RELEASED
+from dpbench.records.released import ReleasedAttack
 from dpbench.records.result import Result
 from dpbench.records.storage import read_validated_record, validate_record
 from dpbench.site import layout, text, view
@@ -160,6 +163,7 @@ def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: Risk, share
         "groups": _group_tables(batch, entry, result), "confusion": _confusion_rows(result),
         "errors": _largest_confusions(result),
         "reliability": list(_reliability_rows(result)),
+        "attack": _describe_attack(batch.root, entry),
         "probabilities": "ece" in result.metrics, "more_classes": max(len(result.task.classes) - MAX_CLASS_ROWS, 0),
         "raw": text.show_string(raw.decode("utf-8", "replace"), MAX_RAW_LENGTH),
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
@@ -230,6 +234,12 @@ def _read_scored_result(root: Path, entry: Entry, result: Result) -> Result:
         return result
     file = root / CHALLENGES / entry.file.removeprefix("results/")
     return replace_seeds(result, read_validated_record(Challenge, file).seeds)
+
+
+def _describe_attack(root: Path, entry: Entry) -> list[Fact]:
+    """Return the facts of the attack on the entry's models; empty where none was run."""
+    file = root / RELEASED / entry.file.removeprefix("results/")
+    return list(describe_attack(read_validated_record(ReleasedAttack, file))) if record_exists(file) else []
 
 
 def _parse_result(raw: bytes, file: str) -> Result:

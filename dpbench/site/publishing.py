@@ -12,7 +12,8 @@ from dpbench.board.index import Index
 from dpbench.board.verify.challenge_record import FOLDER as CHALLENGES
 from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import list_board_files
-from dpbench.records.packed import read_record
+from dpbench.records.packed import read_record, record_exists
+from dpbench.records.released import FOLDER as RELEASED
 from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
 from dpbench.site.extras import NO_EXTRAS, Extras
@@ -79,11 +80,14 @@ def _collect_repository_files(index: Index, root: Path) -> dict[str, bytes]:
     reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
     audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
     challenges = [f"{CHALLENGES}/{entry.file.removeprefix('results/')}" for entry in entries if entry.challenge]
+    attacks = [f"{RELEASED}/{entry.file.removeprefix('results/')}" for entry in entries]
+    attacks = [path for path in attacks if record_exists(root / path)]
     boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
     curves = [f"{CURVES}/{standing.board.name}.json" for standing in index.standings]
     curves = [path for path in curves if (root / path).exists()]
     files = {
-        path: read_record(root / path) for path in (build.INDEX, build.SCHEMA, *reruns, *challenges, *audits, *curves)
+        path: read_record(root / path)
+        for path in (build.INDEX, build.SCHEMA, *reruns, *challenges, *audits, *attacks, *curves)
     }
     files |= {path: _find_board_file(root / path).read_bytes() for path in boards}
     return {

@@ -27,7 +27,7 @@ MARKER = ".dpbench-published.json"
 TIMEOUT = 60.0  # seconds for an answer to a question
 PUBLISHED_FILES = re.compile(
     r"README\.md|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
-    r"(results|reruns|challenges|audits)/[^/]+/[^/]+\.json|" + re.escape(MARKER)
+    r"(results|reruns|challenges|audits|released)/[^/]+/[^/]+\.json|" + re.escape(MARKER)
 )
 HUB_FILE = ".gitattributes"  # comes with every repository
 REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"

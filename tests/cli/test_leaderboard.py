@@ -352,7 +352,7 @@ def test_add_refuses_two_results_of_one_spec_at_once(empty: Path, tmp_path: Path
 def test_what_replaces_a_result_takes_its_audit_and_its_run_again_away(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
     assert ask("add", file, "--root", empty) == 0
-    records = [empty / folder / "tiny" / file.name for folder in ("audits", "reruns", "challenges")]
+    records = [empty / folder / "tiny" / file.name for folder in ("audits", "released", "reruns", "challenges")]
     for record in records:
         record.parent.mkdir(parents=True)
         record.write_text("{}", encoding="utf-8")

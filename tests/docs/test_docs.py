@@ -23,7 +23,7 @@ import dpbench
 from dpbench import registry
 from dpbench.cli import main
 from dpbench.cli.given import split_components
-from dpbench.docs.tables import board_tables
+from dpbench.docs.tables import board_tables, released_tables
 from dpbench.main import build_command_line
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import list_records
@@ -289,10 +289,13 @@ def test_every_table_of_results_is_on_a_page() -> None:
     f"matplotlib=={version('matplotlib')}" not in PINNED.read_text(encoding="utf-8").split(),
     reason="another version of matplotlib writes other SVG",
 )
-def test_the_heat_map_is_that_of_the_committed_results() -> None:
-    assert readme.HEAT_MAP.read_text(encoding="utf-8") == board_tables.render_families_heat_map(readme.index()), (
-        "python -m tests.helpers.readme draws it"
-    )
+def test_the_heat_map_is_that_of_the_committed_results_and_the_figure_of_attacks_that_of_theirs() -> None:
+    drawn = {
+        readme.HEAT_MAP: board_tables.render_families_heat_map(readme.index()),
+        readme.ATTACKS: released_tables.render_attack_figure(released_tables.read_rows()),
+    }
+    for file, text in drawn.items():
+        assert file.read_text(encoding="utf-8") == text, "python -m tests.helpers.readme draws it"
 
 
 @pytest.mark.parametrize("image", sorted((readme.DOCS / "images").glob("*.png")), ids=lambda file: file.stem)

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 
 from dpbench import registry
 from dpbench.board.index import Index
-from dpbench.docs.tables import board_tables, distance_tables, label_tables, learner_tables, sweep_tables, unit_tables
+from dpbench.docs.tables import (
+    board_tables,
+    distance_tables,
+    label_tables,
+    learner_tables,
+    released_tables,
+    sweep_tables,
+    unit_tables,
+)
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
@@ -234,6 +242,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),
     "unit-scores-ham10000": lambda: unit_tables.render_score_table(_results("price-of-the-unit"), "ham10000"),
+    "released": lambda: released_tables.render_attack_table(released_tables.read_rows()),
     "unit-scores-gtsrb": lambda: unit_tables.render_score_table(_results("price-of-the-unit"), "gtsrb"),
 }
 
@@ -247,9 +256,11 @@ def file_named(name: str) -> str:
 
 
 HEAT_MAP = DOCS / "images" / "heat-map.svg"
+ATTACKS = DOCS / "images" / "released.svg"
 
 
 if __name__ == "__main__":
     HEAT_MAP.write_text(board_tables.render_families_heat_map(index()), encoding="utf-8")
+    ATTACKS.write_text(released_tables.render_attack_figure(released_tables.read_rows()), encoding="utf-8")
     for page in PAGES:
         page.file.write_text(page.with_tables(), encoding="utf-8")

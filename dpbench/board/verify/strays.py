@@ -1,4 +1,4 @@
-"""Find audits, re-runs and challenge records of a leaderboard that belong to no result."""
+"""Find audits, attacks, re-runs and challenge records of a leaderboard that belong to no result."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from dpbench.board.folder import ResultFile
 from dpbench.board.verify.audits import audit_path
 from dpbench.board.verify.challenge_record import challenge_path
+from dpbench.board.verify.released_record import released_path
 from dpbench.board.verify.rerun_record import rerun_path
 from dpbench.errors import Complaint, DataError
 from dpbench.records.packed import ARCHIVE, list_packed_names
+from dpbench.records.released import FOLDER as RELEASED
 
-RECORD_PATHS = (audit_path, rerun_path, challenge_path)
-RECORD_FOLDERS = ("audits", "reruns", "challenges")
+RECORD_PATHS = (audit_path, released_path, rerun_path, challenge_path)
+RECORD_FOLDERS = ("audits", RELEASED, "reruns", "challenges")
 
 
 def find_strays(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:

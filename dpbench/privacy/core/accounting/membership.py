@@ -21,6 +21,9 @@ from dpbench.privacy.core.accounting import curve
 from dpbench.privacy.core.accounting.accountant import epsilon, find_pure_cost, silence_libraries
 from dpbench.privacy.core.plan import Planned
 
+FALSE_POSITIVE_RATES = (0.001, 0.01)
+"""Rates at which results and attacks state true-positive rates."""
+
 
 def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rate: float) -> float:
     """Return an upper bound on the true-positive rate of every membership test at this false-positive rate.

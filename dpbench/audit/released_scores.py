@@ -1,0 +1,129 @@
+"""Membership tests of released models: scores by LiRA and RMIA from the confidences of shadow models, and their rates.
+
+Every shadow is the target once, and the others are its references (leave-one-out), so S fits are S targets. An
+observation is the logit of a model's confidence in a record's own label, log(p / (1 - p)), which is close to normal
+over fits.
+
+================ ======================================================================================================
+`lira_scores`    log-likelihood ratio of two normal distributions for each record, fitted to the reference models that
+                 had the record and to those that had not (Carlini et al. 2022, 2112.03570, the online attack)
+`rmia_scores`    share of a population that a record's likelihood ratio beats by a factor (Zarifzadeh, Liu and Shokri
+                 2024, 2312.03262, with references of both kinds)
+`count_rates`    true positives at fixed rates of false positives, over all pairs of a target and a record
+================ ======================================================================================================
+
+Array axes: S shadow models, r records, z records of the population.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench.records.released import AttackName, MembershipTest, Targets, TestRate
+
+RMIA_FACTOR = 2.0  # gamma of the paper: how much larger the ratio of a record has to be
+CONFIDENCE = 0.95  # of the intervals that are shown
+FALSE_ALARM_RATE = 1e-4  # of each end of the two intervals that contradict a bound; pairs of one fit share its noise
+LEAST_VARIANCE = 1e-12
+
+
+def lira_scores(found: np.ndarray, member: np.ndarray) -> np.ndarray:
+    """Return the log-likelihood ratio of each observation (S, r), given who was in the data of each shadow (S, r).
+
+    Both normal distributions of a record have the variance of its observations around the two means: noise, which all
+    observations share, is most of it, and two variances from few shadows each would themselves be noise.
+    """
+    inside, outside = _leave_one_out(found, member), _leave_one_out(found, ~member)
+    count = len(found) - 1 - 2
+    squares = inside.squares + outside.squares
+    variance = np.maximum(squares / count, LEAST_VARIANCE)
+    ratio: np.ndarray = ((found - outside.mean) ** 2 - (found - inside.mean) ** 2) / (2 * variance)
+    return ratio
+
+
+def rmia_scores(found: np.ndarray, member: np.ndarray, population: np.ndarray) -> np.ndarray:
+    """Return for each observation (S, r) the share of the population, observed as (S, z), that its ratio beats.
+
+    The ratio of a record is the target's probability of its label by the average over references, in and out alike;
+    those that had a record of the population do not exist.
+    """
+    mine, theirs = np.exp(-np.logaddexp(0, -found)), np.exp(-np.logaddexp(0, -population))  # probabilities
+    inside, outside = _leave_one_out(mine, member), _leave_one_out(mine, ~member)
+    own = 2 * mine / np.maximum(inside.mean + outside.mean, LEAST_VARIANCE)
+    rest = (theirs.sum(0) - theirs) / (len(theirs) - 1)
+    other = np.sort(theirs / np.maximum(rest, LEAST_VARIANCE), axis=1)
+    beaten = [np.searchsorted(row, ratios / RMIA_FACTOR, "right") for row, ratios in zip(other, own, strict=True)]
+    order = 1e-6 * own / (1 + own)  # of records that beat equally many
+    scores: np.ndarray = np.stack(beaten) / population.shape[1] + order
+    return scores
+
+
+def count_rates(
+    attack: AttackName, targets: Targets, scores: np.ndarray, member: np.ndarray, bounds: Mapping[float, float]
+) -> MembershipTest:
+    """Count true positives over all pairs (S, r) at each rate of false positives in `bounds`, and compare with bounds.
+
+    The threshold of a rate is the lowest at which the share of false positives is no larger.
+    """
+    inside, outside = np.sort(scores[member]), np.sort(scores[~member])
+    below = np.searchsorted(outside, inside, "left") + np.searchsorted(outside, inside, "right")
+    return MembershipTest(
+        attack=attack, targets=targets, records=scores.shape[1], members=len(inside), others=len(outside),
+        auc=float(below.sum() / 2 / len(inside) / len(outside)),
+        rates=tuple(_count_rate(inside, outside, rate, bound) for rate, bound in bounds.items()),
+    )  # fmt: skip
+
+
+def _count_rate(inside: np.ndarray, outside: np.ndarray, rate: float, bound: float) -> TestRate:
+    """Count members above the threshold; both are sorted."""
+    threshold = outside[len(outside) - 1 - math.floor(rate * len(outside))]
+    positives, false = (int(len(part) - np.searchsorted(part, threshold, "right")) for part in (inside, outside))
+    return rate_from_counts(rate, positives, len(inside), false, len(outside), bound)
+
+
+def rate_from_counts(rate: float, positives: int, members: int, false: int, others: int, bound: float) -> TestRate:
+    """Return a rate with its interval, and whether it contradicts the bound at the rate of false positives.
+
+    It does where the lower end of the true-positive rate, at `FALSE_ALARM_RATE`, is above the bound, scaled up by as
+    much as the upper end of the false-positive rate is above the rate: a trade-off curve is concave through 0.
+    """
+    low, high = clopper_pearson(positives, members, 1 - CONFIDENCE)
+    least, _ = clopper_pearson(positives, members, 2 * FALSE_ALARM_RATE)
+    _, most = clopper_pearson(false, others, 2 * FALSE_ALARM_RATE)
+    exceeded = least > bound * max(1.0, most / rate)
+    return TestRate(rate=rate, positives=positives, false=false, low=low, high=high, bound=bound, exceeded=exceeded)
+
+
+def clopper_pearson(found: int, among: int, significance: float) -> tuple[float, float]:
+    """Return the exact two-sided interval of a share, if each of the cases is independent of the others.
+
+    >>> [round(end, 4) for end in clopper_pearson(0, 10, 0.05)]
+    [0.0, 0.3085]
+    """
+    from scipy.special import betaincinv
+
+    low = float(betaincinv(found, among - found + 1, significance / 2)) if found else 0.0
+    high = float(betaincinv(found + 1, among - found, 1 - significance / 2)) if found < among else 1.0
+    return low, high
+
+
+@dataclass(frozen=True)
+class _References:
+    """Mean and summed squares around it (S, r) of the observations by a target's references of one kind."""
+
+    mean: np.ndarray
+    squares: np.ndarray
+
+
+def _leave_one_out(found: np.ndarray, chosen: np.ndarray) -> _References:
+    """Return the statistics of the chosen observations (S, r) without those of the target in each row."""
+    centre = found.mean(0)  # before squares are subtracted from each other
+    values = (found - centre) * chosen
+    count = np.maximum(chosen.sum(0) - chosen, 1)
+    mean = (values.sum(0) - values) / count
+    squares = (values**2).sum(0) - values**2 - count * mean**2
+    return _References(centre + mean, np.maximum(squares, 0.0))

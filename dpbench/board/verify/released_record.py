@@ -1,0 +1,80 @@
+"""Check the attacks on released models of a leaderboard: each must match its result, and its rates its counts.
+
+The counts are the word of whoever ran the attack; anybody can repeat it (`dpbench audit --released BOARD/ENTRY`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpbench.audit.released_scores import rate_from_counts
+from dpbench.board.folder import ResultFile, find_content, validate_content
+from dpbench.board.verify.expectations import FieldComplaints
+from dpbench.errors import Complaint, MalformedFile, PrivacyError
+from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, true_positive_rate
+from dpbench.records.checksums import compute_seal
+from dpbench.records.released import FOLDER, MembershipTest, ReleasedAttack, TestRate
+from dpbench.records.result import Result
+from dpbench.records.tolerance import is_close
+
+
+def released_path(stored: ResultFile, root: Path) -> Path:
+    """Return the path of the attack on a result's models."""
+    return root / FOLDER / stored.path.parent.name / stored.path.name
+
+
+def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+    """Return complaints about the attack on a result's models: it is unreadable, of another result, or miscounted."""
+    path = released_path(stored, root)
+    name = path.relative_to(root).as_posix()
+    try:
+        content = find_content(path)
+        found = None if content is None else validate_content(ReleasedAttack, content)
+    except MalformedFile as error:
+        return [Complaint(name, error.field, error.said)]
+    if content is None or found is None:
+        return []
+    if found.seal != compute_seal(content):
+        return [Complaint(name, "seal", "changed after it was written: attack the result again")]
+    return [Complaint(name, *complaint) for complaint in _find_complaints(found, result)]
+
+
+def _find_complaints(attack: ReleasedAttack, result: Result) -> FieldComplaints:
+    if attack.spec != result.spec or attack.content != result.evidence_digest:
+        yield "content", "the attack is on another result, or on this one before it changed: attack it again"
+        return
+    if attack.privacy != result.privacy:
+        yield "privacy", "expected what the result states"
+        return
+    plan, sigma = result.privacy.releases, result.privacy.sigma
+    try:
+        bounds = {rate: true_positive_rate(plan, sigma, rate) for rate in FALSE_POSITIVE_RATES}
+    except PrivacyError as error:  # of a forged result, which has complaints of its own
+        yield "privacy", f"no bound follows from its plan: {error}"
+        return
+    for number, test in enumerate(attack.tests):
+        if test.members + test.others != test.records * attack.shadows:
+            yield f"tests.{number}", "expected a pair of each record and each shadow"
+        elif {found.rate for found in test.rates} != bounds.keys() or not _rates_follow(test, bounds):
+            yield f"tests.{number}.rates", "they do not follow from the counts and from plan and sigma"
+    if not attack.passed and result.status not in {"disputed", "withdrawn"}:
+        yield "tests", "more members are found than epsilon and delta allow: the result must be disputed"
+
+
+def _rates_follow(test: MembershipTest, bounds: dict[float, float]) -> bool:
+    """Return whether a test's rates follow from its counts, up to rounding."""
+    return all(
+        found.positives <= test.members
+        and found.false <= found.rate * test.others
+        and _rates_agree(
+            found, rate_from_counts(
+                found.rate, found.positives, test.members, found.false, test.others, bounds[found.rate]
+            )
+        )
+        for found in test.rates
+    )  # fmt: skip
+
+
+def _rates_agree(stated: TestRate, computed: TestRate) -> bool:
+    pairs = [(getattr(stated, name), getattr(computed, name)) for name in ("low", "high", "bound")]
+    return stated.exceeded == computed.exceeded and all(is_close(*pair) for pair in pairs)

@@ -1,0 +1,178 @@
+"""`dpbench audit --released`: attack models as they are released, and write the page that decides on one of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from dpbench.cli.audit_targets import MODEL_ENDINGS, AuditTarget, find_targets
+from dpbench.cli.output import print_if_unwritable, report_interrupt
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.records.place import Place
+from dpbench.records.spec import Spec
+from dpbench.support.files import write_atomically
+
+if TYPE_CHECKING:
+    from dpbench.harness.session import Session
+    from dpbench.models import Model
+    from dpbench.records.audit import Audit
+    from dpbench.records.released import ReleasedAttack
+
+NO_RECEIPT = "none was given; dpbench receipt from RESULT writes it, and --receipt compares it with the model"
+
+
+@dataclass(frozen=True)
+class RunTarget:
+    """A spec or result whose models are attacked."""
+
+    target: AuditTarget
+
+    @property
+    def name(self) -> str:
+        """The name of the target for messages."""
+        return self.target.name
+
+    def attack(self, session: Session, shadows: int) -> ReleasedAttack:
+        """Prepare the run, fit its shadows and test membership."""
+        from dpbench.audit.released import attack_released
+
+        what = self.target.read()
+        if isinstance(what, Spec):
+            return attack_released(session.prepare(what), shadows)
+        return attack_released(session.rerun(what), shadows, spec=what.spec, content=what.evidence_digest)
+
+    def write(self, attack: ReleasedAttack, out: Path) -> list[Path]:
+        """Write the record."""
+        return [attack.write_to(self.target.filed) if self.target.filed else attack.write(out)]
+
+
+@dataclass(frozen=True)
+class ModelTarget:
+    """A model's file, with its receipt if one was given."""
+
+    file: Path
+    model: Model
+    receipt: str  # what the comparison with it found, in words
+
+    @property
+    def name(self) -> str:
+        """The name of the target for messages."""
+        return str(self.file)
+
+    @classmethod
+    def read(cls, file: Path, receipt: Path | None, device: str) -> ModelTarget:
+        """Read a model, and compare its card with its receipt.
+
+        Raises:
+            DataError: a file cannot be read, or card and receipt state different guarantees.
+        """
+        from dpbench.models import Model
+
+        model = Model.load(file, device=device)
+        return cls(file, model, NO_RECEIPT if receipt is None else _check_receipt(model, receipt))
+
+    def attack(self, session: Session, shadows: int) -> ReleasedAttack:
+        """Prepare the run that the model comes from, fit its shadows and test membership."""
+        from dpbench.audit.released import attack_released
+        from dpbench.models.model_run import prepare_model_run
+
+        prepared = prepare_model_run(self.model, session)
+        return attack_released(prepared, shadows, model=self.model.digest, spec=self.model.card.spec)
+
+    def write(self, attack: ReleasedAttack, out: Path) -> list[Path]:
+        """Write the record, and the page of the model as HTML and Markdown."""
+        from dpbench.analysis.describe import render_markdown
+        from dpbench.models.release_page import describe_release, render_release_html
+
+        page = describe_release(self.model, attack, _find_audit(attack.digest, out), self.receipt)
+        written = [attack.write(out)]
+        folder = written[0].parent
+        for ending, text in ((".html", render_release_html(page)), (".md", render_markdown(page))):
+            place = folder / f"{self.file.stem}{ending}"
+            write_atomically(place, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+            written.append(place)
+        return written
+
+
+def attack_targets(
+    targets: Sequence[str], root: Path, shadows: int | None, receipt: Path | None, place: Place, *, as_json: bool
+) -> None:
+    """Attack each target and write the records; exit with 1 if an attack contradicts a guarantee or none ran.
+
+    Raises:
+        DpbenchError: there is a single target, and it cannot be attacked; or a receipt is given without a single model.
+    """
+    from dpbench.audit.released import SHADOWS
+    from dpbench.harness.session import open_session
+
+    if receipt is not None and not (len(targets) == 1 and targets[0].endswith(MODEL_ENDINGS)):
+        raise SpecError("Expected --receipt beside one model, which it belongs to.")
+    wanted = [found for target in targets for found in _list_targets(target, root, receipt, place)]
+    session = open_session(place.device)
+    done: list[ReleasedAttack] = []
+    session.plugins.report_broken_plugins()
+    for target in wanted:
+        try:
+            with report_interrupt("Finished attacks are kept."):
+                found = target.attack(session, SHADOWS if shadows is None else shadows)
+        except DpbenchError as error:
+            if len(wanted) == 1:
+                said = str(error)
+                raise error if target.name in said else type(error)(f"{target.name}: {said}") from error
+            print(f"dpbench: {target.name}: not attacked: {error}", file=sys.stderr)
+            continue
+        with print_if_unwritable(found):
+            written = target.write(found, place.out)
+        done.append(found)
+        if not as_json:
+            _print_attack(target.name, found, written, Console())
+    if as_json:
+        documents = ",\n".join(attack.model_dump_json(indent=2) for attack in done)
+        print(f"[{documents}]" if len(wanted) > 1 else documents)
+    if not done or not all(attack.passed for attack in done):
+        raise typer.Exit(1)
+
+
+def _list_targets(word: str, root: Path, receipt: Path | None, place: Place) -> Iterator[RunTarget | ModelTarget]:
+    from dpbench.records.released import FOLDER
+
+    if word.endswith(MODEL_ENDINGS):
+        yield ModelTarget.read(Path(word), receipt, place.device)
+    else:
+        yield from map(RunTarget, find_targets(word, root, FOLDER))
+
+
+def _check_receipt(model: Model, file: Path) -> str:
+    from dpbench.receipts import Receipt, check
+    from dpbench.receipts.model_check import check_card
+
+    receipt = Receipt.read(file)
+    check_card(model.card, model.digest, receipt)
+    checked = check(receipt, file.parent)
+    wrong = "; ".join(f"{mismatch.name}: {mismatch.said}" for mismatch in checked.mismatches)
+    return f"states the plan and the guarantee of the model; {wrong or 'no mismatch found'}"
+
+
+def _find_audit(digest: str, out: Path) -> Audit | None:
+    """Return the audit of the run in the output folder, if there is one."""
+    from dpbench.records.audit import Audit
+
+    file = out / "audit" / f"{digest[:16]}.json"
+    return Audit.read(file) if file.is_file() else None
+
+
+def _print_attack(name: str, found: ReleasedAttack, written: Sequence[Path], console: Console) -> None:
+    from dpbench.analysis.describe import render_terminal
+    from dpbench.analysis.released import describe_attack
+
+    stated = found.privacy
+    console.print(f"{name}: ε {stated.epsilon:.4g}, δ {stated.delta:g}", soft_wrap=True, highlight=False, markup=False)
+    console.print(render_terminal((fact.name, fact.text) for fact in describe_attack(found)))
+    files = ", ".join(map(str, written))
+    console.print(f"{found.seconds:.1f} s. Wrote {files}", soft_wrap=True, highlight=False, markup=False)

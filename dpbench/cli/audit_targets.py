@@ -1,0 +1,65 @@
+"""The targets of `dpbench audit`: specs, results, and the entries of boards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench.errors import SpecError
+from dpbench.records.packed import list_records
+from dpbench.records.spec import Spec, fill_extractor, make_spec
+from dpbench.support.messages import unknown_name
+from dpbench.support.untrusted import read_toml
+
+if TYPE_CHECKING:
+    from dpbench.records.result import Result
+
+
+MODEL_ENDINGS = (".onnx", ".safetensors")
+
+
+@dataclass(frozen=True)
+class AuditTarget:
+    """A spec or result to audit, and the file for its audit."""
+
+    name: str
+    file: Path  # of the spec or result
+    filed: Path | None = None  # in a leaderboard
+
+    def read(self) -> Spec | Result:
+        """Read the spec or result."""
+        from dpbench.records.result import Result
+
+        if self.file.suffix == ".toml":
+            keys = read_toml(self.file, "spec")
+            return make_spec(fill_extractor(keys, self.name), self.name)
+        return Result.read(self.file)
+
+
+def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
+    """Yield the targets that a word on the command line names; records of board entries go to `folder` of the board.
+
+    Raises:
+        SpecError: the word names no file, no board and no entry.
+    """
+    file = Path(name)
+    if file.suffix in {".toml", ".json"}:
+        yield AuditTarget(name, file)
+        return
+    if name.endswith(MODEL_ENDINGS):
+        raise SpecError(f"A model is attacked as it is released: use dpbench audit --released {name}.")
+    if file.exists() or name.startswith(("/", ".")):
+        raise SpecError(f"Expected a spec (.toml), a result (.json) or a board, got {name!r}.")
+    board, _, entry = name.partition("/")
+    boards = sorted(file.name for file in (root / "results").glob("*") if file.is_dir())
+    if board not in boards:
+        said = unknown_name("board with results", board, boards)
+        raise SpecError(f"{said} You can also name a spec (.toml) or a result (.json), or use --root if not {root}.")
+    entries = list_records(root / "results" / board)
+    chosen = [path for path in entries if entry in {"", path.stem}]
+    if not chosen:
+        raise SpecError(unknown_name(f"entry of board {board}", entry, [entry.stem for entry in entries]))
+    for path in chosen:
+        yield AuditTarget(f"{board}/{path.stem}", path, root / folder / board / path.name)

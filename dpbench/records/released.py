@@ -1,0 +1,104 @@
+"""An attack on released models: a JSON file with counts of a membership test, and the rates that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from dpbench.records import storage
+from dpbench.records.result import ComponentOrigin
+from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import Privacy
+from dpbench.support.validation import FiniteRecord, Record
+
+AttackName = Literal["lira", "rmia"]
+Targets = Literal["average", "planted"]
+FOLDER = "released"
+"""The folder for these records in a leaderboard, or among what is not private in an output folder."""
+ATTACK_WORDS: dict[AttackName, str] = {"lira": "likelihood ratio (LiRA)", "rmia": "RMIA"}
+TARGET_WORDS: dict[Targets, str] = {"average": "private records", "planted": "planted outliers"}
+
+
+class TestRate(FiniteRecord):
+    """The true positives of a membership test at one rate of false positives."""
+
+    rate: float = Field(gt=0, lt=1)  # of false positives, at most
+    positives: int = Field(ge=0)  # members that the test finds
+    false: int = Field(ge=0)  # records outside the data that it takes for members
+    low: float = Field(ge=0, le=1)  # 95% interval of the true-positive rate (Clopper and Pearson)
+    high: float = Field(ge=0, le=1)
+    bound: float = Field(ge=0, le=1)  # on the true-positive rate of every test, from plan and sigma; 1 without noise
+    exceeded: bool  # whether the counts contradict the bound
+
+
+class MembershipTest(FiniteRecord):
+    """A membership test of one kind of records, with all pairs of a shadow model and a record together."""
+
+    attack: AttackName
+    targets: Targets
+    records: int = Field(ge=1)  # units where epsilon is stated for units
+    members: int = Field(ge=1)  # pairs whose record was in the shadow's data
+    others: int = Field(ge=1)  # pairs whose record was not
+    auc: float = Field(ge=0, le=1)
+    rates: tuple[TestRate, ...] = Field(min_length=1)
+
+
+class ReleasedAttack(Record):
+    """Membership tests of models that are fitted as the released model is, on random halves of the private data."""
+
+    schema_version: Literal[1] = 1
+    content: str | None  # digest of the result's evidence; None if no result was attacked
+    model: str | None  # SHA-256 of the model's file; None if no model was attacked
+    spec: Spec
+    settings: dict[str, Any]  # of the learner as it fits
+    privacy: Privacy  # of the run, and of each shadow
+    shadows: int = Field(ge=1)
+    population: int = Field(ge=1)  # test records that RMIA compares with
+    accuracy: float = Field(ge=0, le=1)  # of the shadows on the test split, on average
+    tests: tuple[MembershipTest, ...] = Field(min_length=1)
+    seconds: float = Field(ge=0)
+    components: dict[str, ComponentOrigin] = Field(default={})
+    provenance: dict[str, Any] = Field(default={})
+    seal: str = ""  # over all of the above, as it was written
+
+    @property
+    def digest(self) -> str:
+        """The digest of the spec."""
+        return self.spec.digest
+
+    @property
+    def unit(self) -> str:
+        """The word for what is in or out of a shadow's data: an image, or the unit that epsilon is stated for."""
+        return self.spec.unit or "image"
+
+    @property
+    def passed(self) -> bool:
+        """Whether no count contradicts the bound that epsilon and delta give."""
+        return not any(found.exceeded for test in self.tests for found in test.rates)
+
+    def write(self, folder: Path) -> Path:
+        """Write the attack as `not-private/released/<digest>.json` into `folder`, atomically, and return the file.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        return self.write_to(storage.make_not_private_folder(folder) / FOLDER / f"{self.digest[:16]}.json")
+
+    def write_to(self, file: Path) -> Path:
+        """Write the attack into `file`, atomically, and return the file.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        return storage.write_sealed_record(self, file)
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read an attack and check it against the schema.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        return storage.read_validated_record(cls, file)

@@ -72,8 +72,8 @@ def _decision_facts(model: Model, attack: ReleasedAttack, audit: Audit | None) -
     card = model.card
     objections = list(_list_objections(card, attack, audit))
     yield Fact("reasons against a release", tuple(objections) or ("none found by dpbench; read what ε does not cover",))
-    if card.private:
-        yield Fact("guarantee", (card.statement,))
+    if card.is_private:
+        yield Fact("guarantee", (card.privacy_statement,))
     if risk := membership_risk(card.privacy):
         whose = card.spec.unit or "image"
         found = " and ".join(f"{write_percent_bound(most)} of members at {rate:.1%}" for rate, most in risk.items())
@@ -88,8 +88,8 @@ def _decision_facts(model: Model, attack: ReleasedAttack, audit: Audit | None) -
 
 
 def _list_objections(card: Card, attack: ReleasedAttack, audit: Audit | None) -> Iterator[str]:
-    if not card.private:
-        yield card.statement
+    if not card.is_private:
+        yield card.privacy_statement
     if not attack.passed:
         yield "the attack finds more members than the guarantee allows: the guarantee is wrong"
     if audit is not None and not audit.passed:

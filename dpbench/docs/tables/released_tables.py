@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.draw import Line, draw_lines, new_figure, render_figure, score_without_interval, write_power
+from dpbench.analysis.draw import Line, draw_lines, new_figure, render_figure, score_without_interval, write_tick_label
 from dpbench.analysis.palette import REFERENCE, assign_learner_styles
 from dpbench.audit.released_scores import CONFIDENCE, clopper_pearson
 from dpbench.docs.tables.grid_tables import render_markdown_table
@@ -162,7 +162,7 @@ def _draw_panel(axes: Axes, panel: Sequence[AttackRow]) -> list[Line]:
     axes.set(xscale="log", yscale="log", ylim=(0.4, 130))
     ticks = sorted(places.items())
     axes.set_xticks([place for _, place in ticks], [_write_epsilon(epsilon) for epsilon, _ in ticks])
-    axes.set_yticks([1, 10, 100], [write_power(value) for value in (1, 10, 100)])
+    axes.set_yticks([1, 10, 100], [write_tick_label(value) for value in (1, 10, 100)])
     axes.minorticks_off()
     return lines
 

@@ -36,7 +36,7 @@ class Column:
     filter: bool = False  # whether the page of all entries can be filtered by it
     known: Availability = "everywhere"
 
-    def number(self, row: ResultRow) -> float | None:
+    def numeric_value(self, row: ResultRow) -> float | None:
         """Return the value if it is a number, otherwise None. Tables align numbers right and sort by them."""
         value = self.value(row)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None

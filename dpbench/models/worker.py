@@ -50,7 +50,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # operations may print
     load = _import_onnx(threads) if form == "onnx" else _import_torch(threads)
     _give_up_rights()
-    _answer(answers, READY, b"")
+    _write_answer(answers, READY, b"")
     predict: Callable[[Rows], np.ndarray] | None = None
     shape: tuple[int, ...] = ()
     while request := sys.stdin.buffer.read(LENGTH.size):
@@ -60,21 +60,21 @@ def main() -> None:
         try:
             if predict is None:
                 card, shape, classes, predict = load(content)
-                _answer(answers, ANSWER, json.dumps({"card": card, "shape": shape, "classes": classes}).encode())
+                _write_answer(answers, ANSWER, json.dumps({"card": card, "shape": shape, "classes": classes}).encode())
             else:
                 scores = predict(np.frombuffer(content, np.float32).reshape(-1, *shape).copy())
-                _answer(answers, ANSWER, np.ascontiguousarray(scores, np.float64).tobytes())
+                _write_answer(answers, ANSWER, np.ascontiguousarray(scores, np.float64).tobytes())
         except MemoryError:
-            _answer(answers, OUT_OF_MEMORY, b"")
+            _write_answer(answers, OUT_OF_MEMORY, b"")
         except Exception as error:  # whatever a library says of a stranger's numbers
             said = " ".join(str(error).split()) or type(error).__name__
             short = any(
                 text in said for text in ("bad_alloc", "bad allocation", "can't allocate", "Failed to allocate")
             )
-            _answer(answers, OUT_OF_MEMORY if short else REFUSAL, said.encode(errors="replace")[:MAX_SENTENCE])
+            _write_answer(answers, OUT_OF_MEMORY if short else REFUSAL, said.encode(errors="replace")[:MAX_SENTENCE])
 
 
-def _answer(answers: BinaryIO, kind: int, content: bytes) -> None:
+def _write_answer(answers: BinaryIO, kind: int, content: bytes) -> None:
     answers.write(ANSWER_HEAD.pack(kind, len(content)) + content)
     answers.flush()
 

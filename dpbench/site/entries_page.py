@@ -26,7 +26,7 @@ def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> by
     rows = [row for standing in boards for row in site.rows[standing.board.name]]
     values = {
         "rows": rows, "columns": COLUMNS, "longest": MAX_NAME_LENGTH, "boards": len(boards),
-        "numeric": {column.name for column in COLUMNS if any(column.number(row) is not None for row in rows)},
+        "numeric": {column.name for column in COLUMNS if any(column.numeric_value(row) is not None for row in rows)},
         "filters": [(column, _list_filter_choices(column, rows)) for column in COLUMNS if column.filter],
         "ranked": sum(row.standing.rank is not None for row in rows), "first": found[0].epsilon if found else None,
     }  # fmt: skip
@@ -35,5 +35,5 @@ def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> by
 
 def _list_filter_choices(column: Column, rows: Sequence[EntryRow]) -> list[str]:
     """Return the distinct values of a column: numbers in order, then texts."""
-    found = {column.show(row): column.number(row) for row in rows}
+    found = {column.show(row): column.numeric_value(row) for row in rows}
     return sorted(found, key=lambda shown: (found[shown] or 0.0, shown))[:MAX_CHOICES]

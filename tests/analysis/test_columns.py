@@ -58,7 +58,7 @@ def test_every_column_shows_a_text_of_every_row_that_it_is_known_of(column: Colu
     for rows, known in ((of_files()[:2], FILE_COLUMNS), (of_entries()[:2], ENTRY_COLUMNS)):
         for row in rows if column in known else ():
             assert isinstance(column.show(row), str)
-            assert column.number(row) in (None, column.value(row))
+            assert column.numeric_value(row) in (None, column.value(row))
 
 
 def test_columns_are_picked_by_name_in_the_order_asked_for() -> None:

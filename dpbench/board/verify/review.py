@@ -131,7 +131,7 @@ def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonQuestion, Epsilo
 
 
 def _check_plans(files: list[CheckedFile], known: Expectations) -> list[CheckedFile]:
-    """Ask learners for their plans. Of many files, those that need torch are checked in a process of their own."""
+    """Ask learners for their plans. If there are many files, a separate process checks those that need torch."""
     shown = track(files, "Asking learners for plans", len(files))
     if len(files) < MIN_PARALLEL_FILES:
         return [_check_plan(file, known) for file in shown]

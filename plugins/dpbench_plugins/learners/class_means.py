@@ -66,7 +66,7 @@ class ClassMeans(Learner):
     k: int | None = setting(None, ge=1, says="whitened public components kept")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return as many components as the budget allows, at most 6 sqrt(m): m rows whiten no more reliably."""
+        """Return as many components as the budget allows, but at most 6 sqrt(m), because m rows cannot whiten more."""
         share = 0.5 if task.metric == BALANCED else 1.0
         return {"k": max(1, min(round(share * components(task, budget)), round(6 * task.public**0.5)))}
 

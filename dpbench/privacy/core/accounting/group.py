@@ -57,7 +57,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
 
 
 def enlarge_plan(plan: Sequence[P], rows: int) -> list[P]:
-    """Return a plan that costs one row at least what `plan` costs `rows` rows together."""
+    """Return a plan whose cost for one row is at least that of `plan` for `rows` rows together."""
     return [_enlarge_release(use, rows) for use in plan]
 
 

@@ -55,7 +55,7 @@ class RandPWRN(Trainable):
     )
 
     def __post_init__(self) -> None:
-        """Check the layer, that the last stage's map has the parts, and that there is something to pool."""
+        """Check the layer, that it comes without pooling options, and that `pool` divides the map of the last stage."""
         if self.layer is not None and self.layer not in self.layers():
             raise SpecError(unknown_name("layer", self.layer, self.layers()))
         if self.layer is not None and (self.stages, self.pool) != ("all", 1):

@@ -58,7 +58,7 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
                 steps=_count_steps(result), normalised_by="expected-size",
             ),
             noise=None if (sigma := _find_smallest_sigma(result)) is None else Noise(
-                clip=1.0, std=sigma, added_to="sum", clipped_per=unit
+                clip=1.0, std=sigma, added_to="sum", clipped_per=unit, dtype="integers"
             ),
             accountant=Accountant(
                 name=privacy.accountant, library=library, version=version, adjacency=privacy.adjacency

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -70,7 +71,7 @@ class Noise(FiniteRecord):
         """The sigma of one Gaussian that costs what all releases of a step cost; None if the divisor is unknown."""
         if self.second is None or self.sum_sigma is None:
             return self.sum_sigma
-        return (self.sum_sigma**-2 + self.second.sigma**-2) ** -0.5
+        return 1 / math.sqrt(self.sum_sigma**-2 + self.second.sigma**-2)
 
 
 class Batches(FiniteRecord):

@@ -36,7 +36,6 @@ class AccountRow:
     second: str
     lower: float
     upper: float
-    why: str = ""  # it may be more than 3% above the upper bound
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,11 @@ class AccountedPlan:
     rows: int = 1
     repeats: Repeats | None = None
     quick: bool = False
-    why: str = ""
 
     def row(self) -> AccountRow:
         """Compute the line of the table."""
         lower, upper = self.bounds()
-        return AccountRow(self.name, self.delta, self.stated, self.second_opinion(), lower, upper, self.why)
+        return AccountRow(self.name, self.delta, self.stated, self.second_opinion(), lower, upper)
 
     @cached_property
     def stated(self) -> float:
@@ -154,11 +152,11 @@ def table() -> str:
     """Return the table as Markdown, from the record."""
     rows = [AccountRow(**row) for row in json.loads(RECORD.read_text(encoding="utf-8"))]
     return render_markdown_table(
-        ["plan", "δ", "ε as stated", "second accountant", "independent bounds", "above the upper bound"],
+        ["plan", "δ", "ε as stated", "second accountant", "independent bounds", "above the lower bound"],
         [
             [
                 row.name, f"{row.delta:g}", f"{row.stated:.4g}", row.second or "none",
-                f"{row.lower:.4g} to {row.upper:.4g}", f"{100 * max(row.stated / row.upper - 1, 0):.1f}%",
+                f"{row.lower:.4g} to {row.upper:.4g}", f"{100 * (row.stated / row.lower - 1):.1f}%",
             ]
             for row in rows
         ],

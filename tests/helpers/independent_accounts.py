@@ -167,8 +167,8 @@ def _value_of_game(eps0: float, count: int, points: int) -> tuple[np.ndarray, np
 def _after_sums(curve: tuple[np.ndarray, np.ndarray], mu: float, upwards: int, e: float) -> float:
     points, value = curve
     if not mu:  # the curve is known at points: the next to the right is below it, the next to the left above
-        at = min(int(np.searchsorted(points, e)), len(points) - 1)
-        return float(value[at - 1 if upwards and at else at])
+        right = min(int(np.searchsorted(points, e)), len(points) - 1)
+        return float(value[right - 1 if upwards and right else right])
     edges = np.linspace(mu * mu / 2 - 12 * mu, mu * mu / 2 + 12 * mu, 40_001)
     mass = np.diff(norm.cdf(edges, mu * mu / 2, mu))
     at = np.searchsorted(points, e - (edges[1:] if upwards else edges[:-1]))
@@ -198,16 +198,13 @@ def search_below(mu: float, mean: float, shape: float, delta: float) -> float:
         kept: np.ndarray = mean * norm.pdf(x - centre) * (gamma / (1 - (1 - gamma) * before)) ** (1 + shape)
         return kept
 
-    def delta_at(e: float, way: int, first: int) -> float:
+    def delta_at(way: int, first: int, e: float) -> float:
         pair = density(0, way), density(mu, way)
         p, q = pair[first], pair[1 - first]
         return float(np.trapezoid(np.maximum(p - math.exp(e) * q, 0), x))
 
-    return max(
-        solve(lambda e, w=way, f=first: delta_at(e, w, f), delta, 40 * mu + mu * mu)
-        for way in (1, -1)
-        for first in (0, 1)
-    )
+    cases = [(way, first) for way in (1, -1) for first in (0, 1)]
+    return max(solve(partial(delta_at, way, first), delta, 40 * mu + mu * mu) for way, first in cases)
 
 
 def _log_inverse_gamma(mean: float, shape: float) -> float:

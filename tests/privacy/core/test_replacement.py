@@ -50,9 +50,9 @@ def test_no_example_in_place_of_another_is_told_better_than_its_opposite(
 def test_one_sampled_sum_costs_what_integration_says(rate: float, sigma: float) -> None:
     stated = replacement.epsilon([Release("grad", sample_rate=rate)], sigma, DELTA)
     x = np.linspace(-12 - 1 / sigma, 12 + 1 / sigma, 200_001)
-    pair = [(1 - rate) * norm.pdf(x) + rate * norm.pdf(x - shift / sigma) for shift in (1, -1)]
-    assert divergence(*pair, stated, x[1] - x[0]) <= DELTA * 1.001
-    assert divergence(*pair, 0.99 * stated, x[1] - x[0]) > DELTA
+    old, new = ((1 - rate) * norm.pdf(x) + rate * norm.pdf(x - shift / sigma) for shift in (1, -1))
+    assert divergence(old, new, stated, x[1] - x[0]) <= DELTA * 1.001
+    assert divergence(old, new, 0.99 * stated, x[1] - x[0]) > DELTA
 
 
 def test_replacing_costs_more_than_adding_and_at_rate_1_as_much_as_half_the_noise() -> None:

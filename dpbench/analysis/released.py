@@ -15,42 +15,44 @@ COUNTS_NOT_COVERED = (
 
 def describe_attack(attack: ReleasedAttack) -> Iterator[Fact]:
     """Yield the facts of an attack: its shadow models, each membership test, and the comparison with the guarantee."""
-    first, planted = (next(test for test in attack.tests if test.targets == kind) for kind in ("average", "planted"))
-    yield Fact(
-        "shadow models",
-        (
-            f"{attack.shadows} fits with the run's settings, plan and σ, each on a random half of {first.records:,} "
-            f"{attack.unit}s and of {planted.records} planted outliers; mean test accuracy {attack.accuracy:.1%}",
-        ),
-    )
+    yield Fact("shadow models", (describe_shadows(attack),))
     for test in attack.tests:
         yield Fact(f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}", tuple(_describe_test(test)))
-    yield Fact("comparison with ε", (_compare_with_bound(attack),))
+    yield Fact("comparison with ε", (compare_with_bound(attack),))
     yield Fact("privacy of these counts", (COUNTS_NOT_COVERED,))
 
 
+def describe_shadows(attack: ReleasedAttack) -> str:
+    """Return the number of shadow models, their data and their accuracy."""
+    first, planted = (next(test for test in attack.tests if test.targets == kind) for kind in ("average", "planted"))
+    return (
+        f"{attack.shadows} fits with the run's settings, plan and σ, each on a random half of {first.records:,} "
+        f"{attack.unit}s and of {planted.records} planted outliers; mean test accuracy {attack.accuracy:.1%}"
+    )
+
+
 def describe_rate(test: MembershipTest, found: TestRate) -> str:
-    """Return the true positives of a test at one rate of false positives, with their 95% interval, in percent."""
-    return f"{found.positives / test.members:.2%} ({found.low:.2%} to {found.high:.2%})"
+    """Return the true positives of a test at one rate of false positives, with their 95% interval, and the bound."""
+    if found.rate * test.others < 1:
+        return "not measured, there are too few outsiders"
+    bound = f"at most {write_percent_bound(found.bound)} under ε" if found.bound < 1 else "no bound"
+    return f"{found.positives / test.members:.2%} ({found.low:.2%} to {found.high:.2%}), {bound}"
 
 
 def _describe_test(test: MembershipTest) -> Iterator[str]:
     for found in test.rates:
-        if found.rate * test.others < 1:
-            yield f"true positives at {found.rate:.1%} false positives: not measured, there are too few outsiders"
-            continue
-        bound = f"at most {write_percent_bound(found.bound)} under ε" if found.bound < 1 else "no bound"
-        yield f"true positives at {found.rate:.1%} false positives: {describe_rate(test, found)}, {bound}"
+        yield f"true positives at {100 * found.rate:g}% false positives: {describe_rate(test, found)}"
     yield f"AUC {test.auc:.3f}"
 
 
-def _compare_with_bound(attack: ReleasedAttack) -> str:
+def compare_with_bound(attack: ReleasedAttack) -> str:
+    """Say whether a test found more members than the guarantee allows, and which."""
     if not attack.privacy.sigma:
         return "no noise was added, so there is no bound to compare with"
     if attack.passed:
         return "no test finds more members than ε and δ allow; this does not prove that none could"
     wrong = [
-        f"{TARGET_WORDS[test.targets]} by {ATTACK_WORDS[test.attack]} at {found.rate:.1%} false positives"
+        f"{TARGET_WORDS[test.targets]} by {ATTACK_WORDS[test.attack]} at {100 * found.rate:g}% false positives"
         for test in attack.tests
         for found in test.rates
         if found.exceeded

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from dpbench.cli.audit_targets import MODEL_ENDINGS, AuditTarget, find_targets
 from dpbench.cli.output import print_if_unwritable, report_interrupt
@@ -168,11 +170,16 @@ def _find_audit(digest: str, out: Path) -> Audit | None:
 
 
 def _print_attack(name: str, found: ReleasedAttack, written: Sequence[Path], console: Console) -> None:
-    from dpbench.analysis.describe import render_terminal
-    from dpbench.analysis.released import describe_attack
+    from dpbench.analysis.released import compare_with_bound, describe_rate, describe_shadows
+    from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS
 
-    stated = found.privacy
-    console.print(f"{name}: ε {stated.epsilon:.4g}, δ {stated.delta:g}", soft_wrap=True, highlight=False, markup=False)
-    console.print(render_terminal((fact.name, fact.text) for fact in describe_attack(found)))
-    files = ", ".join(map(str, written))
-    console.print(f"{found.seconds:.1f} s. Wrote {files}", soft_wrap=True, highlight=False, markup=False)
+    say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
+    say(f"{name}: ε {found.privacy.epsilon:.4g}, δ {found.privacy.delta:g}; {describe_shadows(found)}.")
+    rates = (f"at {100 * rate.rate:g}% false positives" for rate in found.tests[0].rates)
+    table = Table("members found", *rates, box=None)
+    for test in found.tests:
+        head = f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}"
+        table.add_row(head, *(describe_rate(test, rate) for rate in test.rates))
+    console.print(table)
+    say(f"{compare_with_bound(found)}.")
+    say(f"{found.seconds:.1f} s. Wrote {', '.join(map(str, written))}")

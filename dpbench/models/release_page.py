@@ -76,13 +76,15 @@ def _decision_facts(model: Model, attack: ReleasedAttack, audit: Audit | None) -
         yield Fact("guarantee", (card.privacy_statement,))
     if risk := membership_risk(card.privacy):
         whose = card.spec.unit or "image"
-        found = " and ".join(f"{write_percent_bound(most)} of members at {rate:.1%}" for rate, most in risk.items())
+        rates = [f"{100 * rate:g}%" for rate in risk]
+        most = map(write_percent_bound, risk.values())
+        found = " and ".join(f"{share} of members at {rate}" for share, rate in zip(most, rates, strict=True))
         yield Fact(
             "in words",
             (
                 f"somebody who holds this model, knows every other private {whose} and guesses whether one given "
-                f"{whose} was used, finds at most {found} false alarms; without the model, the same guesses find "
-                f"{' and '.join(f'{rate:.1%}' for rate in risk)}",
+                f"{whose} was used, finds at most {found} false alarms; without the model, as many false alarms find "
+                f"{' and '.join(rates)}",
             ),
         )
 

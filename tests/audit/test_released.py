@@ -171,6 +171,7 @@ def test_units_are_in_or_out_together() -> None:
     assert (kept[~member] == 0).all()
     assert (kept[member] == np.bincount(data.owner)[member]).all()
     assert data.average(np.arange(len(data.owner), dtype=float))[0] == 1.0  # of rows 0, 1 and 2
+    assert attack_released(run, 32).tests[0].records == units.count
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_relea
     )
     text = render_markdown(describe_release(model, attack, audit, "none"))
     assert "the guarantee is wrong" in text and "the audit failed: noise: size of all noise" in text
-    assert "MORE MEMBERS FOUND THAN ε AND δ ALLOW: private records by likelihood ratio (LiRA) at 1.0%" in text
+    assert "MORE MEMBERS FOUND THAN ε AND δ ALLOW: private records by likelihood ratio (LiRA) at 1%" in text
     assert "60.00% (49.72% to 69.67%), at most 2.00% under ε" in text
 
 

@@ -132,6 +132,10 @@ def _make_figure(rows: Sequence[AttackRow]) -> Figure:
             panel = [row for row in shown if (row.dataset, row.targets) == (dataset, kind)]
             drawn = _draw_panel(axes, panel)
             axes.set_title(f"{title}, {TARGET_WORDS[kind]}", loc="left")
+            axes.minorticks_off()
+    places = {min(row.epsilon, INFINITY_PLACE): _write_epsilon(row.epsilon) for row in shown}
+    grid[0][0].set_xticks(list(places), list(places.values()))  # axes are shared
+    grid[0][0].set_yticks([0.1, 1, 10, 100], [write_tick_label(value) for value in (0.1, 1, 10, 100)])
     for axes in grid[:, 0]:
         axes.set_ylabel("members found, %")
     for axes in grid[-1]:
@@ -159,11 +163,7 @@ def _draw_panel(axes: Axes, panel: Sequence[AttackRow]) -> list[Line]:
     lines.append(Line(BOUND, largest, REFERENCE, stroke="--", marked=False))
     draw_lines(axes, lines)
     axes.axhline(100 * SHOWN_RATE, color=REFERENCE.hex, linewidth=0.8, linestyle=":")
-    axes.set(xscale="log", yscale="log", ylim=(0.4, 130))
-    ticks = sorted(places.items())
-    axes.set_xticks([place for _, place in ticks], [_write_epsilon(epsilon) for epsilon, _ in ticks])
-    axes.set_yticks([1, 10, 100], [write_tick_label(value) for value in (1, 10, 100)])
-    axes.minorticks_off()
+    axes.set(xscale="log", yscale="log", ylim=(0.1, 130))
     return lines
 
 

@@ -37,6 +37,7 @@ from tests.helpers.sessions import session
 
 SHAPE = (4, 4, 4)
 BUDGET = Budget(8.0, 1e-5)
+METRICS = ("accuracy", "balanced_accuracy")
 TRAINED = [kind for kind in get_args(Parameters) if kind != "head"]
 
 
@@ -198,8 +199,8 @@ def test_no_more_components_than_the_tail_pools_features_to() -> None:
     assert settled.k == 16
 
 
-def fitted(learner: DPFineTune, sigma: float = 0.0) -> Any:
-    task = a_task(200)
+def fitted(learner: DPFineTune, sigma: float = 0.0, metric: str = "accuracy") -> Any:
+    task = replace(a_task(200), metric=metric)
     learner = learner.settle(task, BUDGET)
     draw = torch.Generator().manual_seed(3)
     y = torch.randint(3, (200,), generator=draw)
@@ -231,6 +232,12 @@ def test_the_head_alone_is_thrift_on_the_tail_s_features() -> None:
     )  # fmt: skip
     other = thrift.fit(make_handle(curator), PublicData(features[:40], None), torch.Generator().manual_seed(0))
     torch.testing.assert_close(predict(x), other(features), rtol=1e-2, atol=1e-2)
+
+
+def test_for_balanced_accuracy_logits_lose_the_share_of_their_class() -> None:
+    (plain, x, _), (aimed, _, _) = (fitted(DPFineTune(parameters="head"), metric=name) for name in METRICS)
+    shares = plain(x[:40]).softmax(1).mean(0)
+    torch.testing.assert_close(aimed(x), plain(x) - shares.log())
 
 
 @pytest.mark.slow

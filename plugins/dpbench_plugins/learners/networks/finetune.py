@@ -17,6 +17,7 @@ from dpbench import (
     Release,
     SpecError,
     Task,
+    aimed,
     effective_size,
     require_setting,
     setting,
@@ -57,6 +58,8 @@ class DPFineTune(Learner):
     `momentum` is SGD with `momentum`, on gradients in units of the clip. Predictions use the mean of the last half of
     the iterates. By default, `learning_rate` is 0.02 (2 with `momentum`), and less where the private examples are few
     compared with the noise: it is proportional to n / sigma below 20,000 (`effective_size`).
+
+    If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
 
     The defaults were set on training images of CIFAR-10 (10,000 private and 3,000 held out) and HAM10000, in a few runs
     without a search. Before, test images of HAM10000 had shown that earlier defaults (a clip of 0.05) lost accuracy
@@ -136,9 +139,8 @@ class DPFineTune(Learner):
         tail = curator.task.tail().to(curator.task.device)
         neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._train_head(curator, tail, neck, generator))
-        if self.parameters == "head":
-            return predictor(network)
-        return predictor(self._tune(curator, network, generator))
+        tuned = network if self.parameters == "head" else self._tune(curator, network, generator)
+        return aimed(predictor(tuned), curator.task, public)
 
     def _train_head(
         self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator

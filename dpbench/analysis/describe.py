@@ -198,6 +198,9 @@ def _data_facts(result: Result, named: ComponentNamer) -> Iterator[Fact]:
     if task.overlap:
         counted = tuple(f"{pair}: {found}" for pair, found in task.overlap.items())
         yield Fact("overlap", counted, brief=any(found.near for found in task.overlap.values()), shared=counted)
+    if task.altered is not None:
+        found = (f"{task.altered} images of the smaller of the public and private splits",)
+        yield Fact("altered copies", found, brief=task.altered.found > 0, shared=found)
 
 
 def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:

@@ -10,19 +10,21 @@ images are near copies if one of these conditions holds:
   have at least 32 pixels a side (`crops`).
 
 Where all images look alike (digits, garments on black, frames of one traffic sign), near copies are look-alikes. Mirror
-images, rotations, larger crops and crops of smaller images are not found. The correlation of flat images is
-meaningless; they are compared only for equality.
+images, rotations, larger crops and crops of smaller images are not found; `altered` finds stronger alterations. The
+correlation of flat images is meaningless; they are compared only for equality.
 """
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -31,11 +33,12 @@ from PIL.Image import Image, Resampling, fromarray
 from torch import Tensor
 
 from dpbench.api import INDEPENDENT_DRAWS, Features, Images, Split
-from dpbench.data import crops
+from dpbench.data import altered, crops
+from dpbench.data.altered import VIEW_COUNT, VIEW_FORMAT, VIEW_SIDE, Appearance, find_altered, make_views
 from dpbench.data.keys import identify_images
 from dpbench.data.reading import ImageMapper
 from dpbench.errors import OutputError
-from dpbench.records.overlap import Copies, Overlap
+from dpbench.records.overlap import AlteredCopies, Copies, Overlap
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest, write_atomically, write_json
 from dpbench.support.paths import cache_folder
@@ -52,14 +55,19 @@ PIXEL_FORMAT = "rgb"  # what `_hash_image` hashes: another word whenever it chan
 SKETCH_SIZE = 256  # images that a sketch holds
 LOOK_COUNT, LOOK_SIDE = 32, 8  # thumbnails that a sketch of looks holds, and their side
 MIN_LOOK_CORRELATION = 0.98  # correlation of two such thumbnails
+MAX_SEARCHED = 1000  # images that altered copies are searched for
+MIN_OTHERS = 32  # images among which they are searched; the nearest of fewer is too often the nearest by far
+
+Counts = TypeVar("Counts", Overlap, AlteredCopies)
 
 
 @dataclass(frozen=True)
 class Hashes:
-    """Hashes and thumbnails of a split's images, 1,033 bytes per image."""
+    """Hashes, thumbnails and views of a split's images, 1,801 bytes per image."""
 
     exact: np.ndarray  # (n,) uint64: of size and pixels
     thumbnails: np.ndarray  # (n, 1024) uint8
+    views: np.ndarray  # (n, 3, 256) uint8, see `altered.make_views`
     sides: np.ndarray  # (n,) uint8: the shorter side in pixels, 255 for more
 
     def __len__(self) -> int:
@@ -68,13 +76,26 @@ class Hashes:
     def take(self, rows: np.ndarray | Tensor) -> Hashes:
         """Return the hashes of the given rows."""
         index = np.asarray(rows)
-        return Hashes(self.exact[index], self.thumbnails[index], self.sides[index])
+        return Hashes(self.exact[index], self.thumbnails[index], self.views[index], self.sides[index])
 
     def join(self, others: Hashes) -> Hashes:
         """Return these hashes, followed by the hashes in `others`."""
-        exact = np.concatenate([self.exact, others.exact])
-        thumbnails = np.concatenate([self.thumbnails, others.thumbnails])
-        return Hashes(exact, thumbnails, np.concatenate([self.sides, others.sides]))
+        return Hashes(
+            np.concatenate([self.exact, others.exact]),
+            np.concatenate([self.thumbnails, others.thumbnails]),
+            np.concatenate([self.views, others.views]),
+            np.concatenate([self.sides, others.sides]),
+        )
+
+    @property
+    def distinct(self) -> Hashes:
+        """These images without exact copies, by ascending hashes."""
+        return self.take(np.unique(self.exact, return_index=True)[1])
+
+    @property
+    def appearance(self) -> Appearance:
+        """Thumbnails and views of the images."""
+        return Appearance(self.thumbnails, self.views)
 
     @property
     def digest(self) -> str:
@@ -155,28 +176,51 @@ def count_overlap(of: Hashes, among: Hashes) -> Overlap:
 
     Cached counts are counted again if they fail their checksum, or if the identical images are not as many.
     """
-    file = (
-        cache_folder()
-        / "hashes"
-        / f"{canonical_digest([MIN_NEAR_CORRELATION, crops.MIN_DETAIL_CORRELATION, of.digest, among.digest])[:32]}.json"
-    )
     exact = np.isin(of.exact, among.exact)
-    known = _read_overlap(file)
-    if known is None or (known.exact, known.among) != (int(exact.sum()), len(of)):
-        known = _count_overlap(of, among, exact)
-        counts = known.model_dump()
-        write_json(file, {"counts": counts, "sha256": canonical_digest([file.name, counts])})
-    return known
+    known = _KeptCounts(Overlap, [MIN_NEAR_CORRELATION, crops.MIN_DETAIL_CORRELATION, of.digest, among.digest])
+    found = known.read()
+    if found is None or (found.exact, found.among) != (int(exact.sum()), len(of)):
+        found = known.write(_count_overlap(of, among, exact))
+    return found
 
 
-def _read_overlap(file: Path) -> Overlap | None:
-    """Read stored counts; return None if the file is missing or its checksum is not that of its counts and name."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        sound = content["sha256"] == canonical_digest([file.name, content["counts"]])
-        return Overlap(**content["counts"]) if sound else None
-    except (OSError, ValueError, TypeError, KeyError):
+def count_altered(public: Hashes, private: Hashes) -> AlteredCopies | None:
+    """Count altered copies: images of the smaller split that match an image of the other one; cached as above.
+
+    Of more than `MAX_SEARCHED` images, those with the smallest hashes are searched for. None for features, and if
+    there are fewer than `MIN_OTHERS` images to search.
+    """
+    few, many = sorted((public.distinct, private.distinct), key=len)
+    if len(many) < MIN_OTHERS or not few.thumbnails.any():
         return None
+    few = few.take(np.arange(min(len(few), MAX_SEARCHED)))
+    known = _KeptCounts(AlteredCopies, [VIEW_FORMAT, altered.MAX_DISTANCE_RATIO, few.digest, many.digest])
+    if (counted := known.read()) is None:
+        found = find_altered(few.appearance, many.appearance)
+        counted = known.write(AlteredCopies(found=int(found.sum()), among=len(few)))
+    return counted
+
+
+class _KeptCounts(Generic[Counts]):
+    """Counts in the cache, under everything that they follow from."""
+
+    def __init__(self, kind: type[Counts], key: list[object]) -> None:
+        self._kind, self._file = kind, cache_folder() / "hashes" / f"{canonical_digest(key)[:32]}.json"
+
+    def read(self) -> Counts | None:
+        """Return the counts; None if the file is missing or its checksum is not that of its counts and name."""
+        try:
+            content = json.loads(self._file.read_text(encoding="utf-8"))
+            sound = content["sha256"] == canonical_digest([self._file.name, content["counts"]])
+            return self._kind(**content["counts"]) if sound else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, counted: Counts) -> Counts:
+        """Store counts and return them."""
+        counts = counted.model_dump()
+        write_json(self._file, {"counts": counts, "sha256": canonical_digest([self._file.name, counts])})
+        return counted
 
 
 def _count_overlap(of: Hashes, among: Hashes, exact: np.ndarray) -> Overlap:
@@ -236,18 +280,17 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
         drawn, x = split.images.processing == INDEPENDENT_DRAWS, split.images.x
         rows = [f"{data} {name} {place}".encode() if drawn else row.tobytes() for place, row in enumerate(x)]
         exact = [int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) for row in rows]
-        thumbnails = np.zeros((len(exact), SIDE * SIDE), np.uint8)
-        return Hashes(np.array(exact, np.uint64), thumbnails, thumbnails[:, 0])
+        return dataclasses.replace(_make_empty_hashes(len(exact)), exact=np.array(exact, np.uint64))
     images = identify_images(split, data, name)
-    key = canonical_digest({"images": images.digest, "side": SIDE, "pixels": PIXEL_FORMAT})[:32]
+    key = canonical_digest({"images": images.digest, "side": SIDE, "pixels": PIXEL_FORMAT, "views": VIEW_FORMAT})[:32]
     file = cache_folder() / "hashes" / f"{key}.bin"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):
             kept = _read_hashes(file, len(split.labels))
             if kept is None:
-                kept = _hash_images(split.images, name)
-                content = kept.exact.tobytes() + kept.thumbnails.tobytes() + kept.sides.tobytes()
+                kept = hash_images(split.images, name)
+                content = b"".join(part.tobytes() for part in (kept.exact, kept.thumbnails, kept.views, kept.sides))
                 write_atomically(file, lambda out: out.write(content + hashlib.sha256(content).digest()))
             return kept
     except OSError as error:
@@ -264,44 +307,61 @@ def _read_hashes(file: Path, rows: int) -> Hashes | None:
     except FileNotFoundError:
         return None
     content, digest = content[:-32], content[-32:]
-    if len(content) != rows * (9 + SIDE * SIDE) or hashlib.sha256(content).digest() != digest:
+    size = 9 + SIDE * SIDE + VIEW_COUNT * VIEW_SIDE**2
+    if len(content) != rows * size or hashlib.sha256(content).digest() != digest:
         return None
-    exact = np.frombuffer(content, np.uint64, rows)
-    thumbnails = np.frombuffer(content, np.uint8, rows * SIDE * SIDE, offset=exact.nbytes).reshape(rows, SIDE * SIDE)
-    return Hashes(exact, thumbnails, np.frombuffer(content, np.uint8, offset=exact.nbytes + thumbnails.nbytes))
+    whole, starts = np.frombuffer(content, np.uint8), np.array([8, 8 + SIDE * SIDE, size - 1]) * rows
+    exact, thumbnails, views, sides = np.split(whole, starts)
+    return Hashes(exact.view(np.uint64), thumbnails.reshape(rows, -1), views.reshape(rows, VIEW_COUNT, -1), sides)
 
 
-def _hash_images(images: Images, name: str) -> Hashes:
-    exact, thumbnails = np.zeros(len(images), np.uint64), np.zeros((len(images), SIDE * SIDE), np.uint8)
-    sides = np.zeros(len(images), np.uint8)
+def _make_empty_hashes(rows: int) -> Hashes:
+    """Return hashes, thumbnails and views of zeros."""
+    thumbnails = np.zeros((rows, SIDE * SIDE), np.uint8)
+    views = np.zeros((rows, VIEW_COUNT, VIEW_SIDE**2), np.uint8)
+    return Hashes(np.zeros(rows, np.uint64), thumbnails, views, np.zeros(rows, np.uint8))
+
+
+def hash_images(images: Images, name: str) -> Hashes:
+    """Return the hashes of the images of the split `name`.
+
+    Raises:
+        DataError: an image cannot be decoded.
+    """
+    made = _make_empty_hashes(len(images))
     hashed = ImageMapper(images, _hash_image, "Comparing images", f" of the {name} split")
     chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
     drawn = int(np.random.default_rng().integers(len(chunks) or 1))
 
     def some(chunk: range) -> int:
         for index, found in zip(chunk, hashed(chunk, thorough=chunk == chunks[drawn]), strict=True):
-            exact[index], thumbnails[index], sides[index] = found
+            made.exact[index], made.thumbnails[index], made.views[index], made.sides[index] = found
         return len(chunk)
 
     with progress.progress_bar(f"Comparing {name} images", len(images)) as advance, ThreadPoolExecutor() as pool:
         for done in pool.map(some, chunks):
             advance(done)
-    return Hashes(exact, thumbnails, sides)
+    return made
 
 
-def _hash_image(image: Image) -> tuple[int, np.ndarray, int]:
-    """Return a hash of size and pixels, a thumbnail (1024,) uint8, and the shorter side in pixels, at most 255."""
+def _hash_image(image: Image) -> tuple[int, np.ndarray, np.ndarray, int]:
+    """Return a hash of size and pixels, thumbnail, views, and the shorter side in pixels, at most 255."""
     side = min(*image.size, 255)
     if image.mode in {"P", "PA"}:  # places in a palette are no pixels
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
     content = hashlib.blake2b(str(image.size).encode(), digest_size=8)
     content.update(_rgb_bytes(image))
-    return int.from_bytes(content.digest()), make_thumbnail(image), side
+    grey = _convert_to_grey(image)
+    return int.from_bytes(content.digest()), _shrink_to_thumbnail(grey), make_views(grey), side
 
 
 def make_thumbnail(image: Image) -> np.ndarray:
     """Return the grey thumbnail (1024,) uint8 of an image without a palette."""
-    return np.asarray(_convert_to_grey(image).resize((SIDE, SIDE), Resampling.BOX)).reshape(-1)
+    return _shrink_to_thumbnail(_convert_to_grey(image))
+
+
+def _shrink_to_thumbnail(grey: Image) -> np.ndarray:
+    return np.asarray(grey.resize((SIDE, SIDE), Resampling.BOX)).reshape(-1)
 
 
 def _rgb_bytes(image: Image) -> bytes:

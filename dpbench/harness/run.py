@@ -153,8 +153,8 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
         public=len(public.x), test=len(labels), public_labels_seen=public.y is not None,
         digests=images.digests, licence=dataset.licence, overlap=compared.overlap,
         largest=float(np.bincount(labels).max() / len(labels)), sketch=compared.sketch,
-        looks=compared.looks, copies=compared.copies, processing=images.processing, units=units,
-        left_out=images.left_out, groups=prepared.test_groups,
+        looks=compared.looks, copies=compared.copies, altered=compared.altered,
+        processing=images.processing, units=units, left_out=images.left_out, groups=prepared.test_groups,
         editions=images.editions or None, test_units=None if owners is None else encode_units(owners),
         trained_on=describe_training_data(prepared.parts.extractor),
     )  # fmt: skip
@@ -172,7 +172,10 @@ def compare_seeds(prepared: PreparedRun, seeds: Sequence[int]) -> SplitCompariso
         for pair, counted in first.overlap.items()
     }
     copies = max([first.copies, *(other.copies for other in others)], key=lambda found: (found.most, found.images))
-    return dataclasses.replace(first, overlap=overlap, copies=copies)
+    altered = max(
+        (found for seed in (first, *others) if (found := seed.altered)), key=lambda counted: counted.found, default=None
+    )
+    return dataclasses.replace(first, overlap=overlap, copies=copies, altered=altered)
 
 
 @contextmanager

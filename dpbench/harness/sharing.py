@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from dpbench.errors import SpecError
 from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, USE_OTHER_PUBLIC_DATA, SplitImages
-from dpbench.records.overlap import find_excess_overlap
+from dpbench.records.overlap import Overlap, find_excess_overlap
 
 Sharing = Literal["board", "none", "any"]
 """Which splits a run takes: those that a board takes, those whose public images are not private ones, or any."""
@@ -24,8 +25,15 @@ def check_sharing(images: SplitImages, sharing: Sharing) -> None:
         _check_for_board(images)
     elif sharing == "none" and images.has_public:
         overlap = {PUBLIC_IN_PRIVATE: images.overlap(PUBLIC_IN_PRIVATE)}
-        for pair, said in find_excess_overlap(overlap, len(images.private)):
-            raise SpecError(f"{pair.capitalize()}: {said}. {USE_OTHER_PUBLIC_DATA}")
+        for said in _list_complaints(overlap, images):
+            raise SpecError(f"{said}. {USE_OTHER_PUBLIC_DATA}")
+
+
+def _list_complaints(overlap: Mapping[str, Overlap], images: SplitImages) -> Iterator[str]:
+    for pair, said in find_excess_overlap(overlap, len(images.private)):
+        yield f"{pair.capitalize()}: {said}"
+    if images.altered is not None and (altered := images.altered.excess_complaint):
+        yield f"{PUBLIC_IN_PRIVATE.capitalize()}: {altered}"
 
 
 def _check_for_board(images: SplitImages) -> None:
@@ -36,9 +44,7 @@ def _check_for_board(images: SplitImages) -> None:
             "without --board."
         )
     compared = images.compare()
-    wrong = [
-        f"{pair.capitalize()}: {said}" for pair, said in find_excess_overlap(compared.overlap, len(images.private))
-    ]
+    wrong = [*_list_complaints(compared.overlap, images)]
     if (many := compared.copies.excess_complaint) is not None:
         wrong.append(f"Private split: {many}")
     if wrong:

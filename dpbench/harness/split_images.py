@@ -27,7 +27,7 @@ from dpbench.harness.splits import find_engine, load_features, load_public_split
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Units
 from dpbench.privacy.purity.audit_events import judge_audit_events
-from dpbench.records.overlap import MAX_LEFT_OUT, Copies, Overlap
+from dpbench.records.overlap import MAX_LEFT_OUT, AlteredCopies, Copies, Overlap
 
 SplitName = Literal["private", "public", "test"]
 PUBLIC_IN_PRIVATE = "public in private"
@@ -57,6 +57,7 @@ class SplitComparison:
     sketch: str  # of the public images
     looks: str  # of the public images
     copies: Copies  # within the private split
+    altered: AlteredCopies | None  # between public and private images; None without public images
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,11 @@ class SplitImages:
         of, among = SPLIT_PAIRS[pair]
         return _measure_overlap(self.hashes(of), self.hashes(among), self.shared_units.get(pair))
 
+    @cached_property
+    def altered(self) -> AlteredCopies | None:
+        """The number of altered copies between public and private images; None without public images."""
+        return duplicates.count_altered(self.hashes("public"), self.hashes("private"))
+
     def hashes(self, name: SplitName) -> Hashes:
         """Return the hashes of all images of a split; every image is read."""
         if name == "test":
@@ -236,7 +242,7 @@ class SplitImages:
         owners = self.private_units if self.source.rule.unit else None
         public = hashes["public"]
         copies = duplicates.count_copies(hashes["private"], owners)
-        return SplitComparison(overlap, public.sketch, public.looks, copies)
+        return SplitComparison(overlap, public.sketch, public.looks, copies, self.altered)
 
 
 def _measure_overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dpbench.support.validation import Record
 
@@ -22,9 +22,9 @@ quality 50), halved or turned grey, 85 to 100% are found; of those cropped by up
 Near copies do not count where both splits number their units (patients) and share none: then they are of other people,
 as 74% of a public tenth of ODIR's fundus photographs, which all show a bright disc on black.
 
-What it misses: public data of which less than half are altered copies of private images; above `SUSPICIOUS_SHARE` the
-result says so, and a person has to look. Copies that were mirrored, rotated, or cropped by more than 3/32 are not
-found."""
+What it misses: public data of which less than half are copies of private images; above `SUSPICIOUS_SHARE` the result
+says so, and a person has to look. `AlteredCopies` counts stronger alterations, with the same limits. Copies that were
+mirrored, rotated, or cropped by more than 3/32 are not found."""
 
 MAX_LEFT_OUT = 0.1
 """The largest share of the private split that is left out because public images equal it."""
@@ -66,6 +66,36 @@ class Copies(Record):
             f"expected at most {MAX_COPIES:.0%} of the {self.among:,} private images to be copies of another, got "
             f"{self.images:,}, of one image {self.most:,}. Remove repeats at the source; do not oversample: a learner "
             "that reweights classes costs no privacy"
+        )
+
+
+class AlteredCopies(Record):
+    """Counts of images of the smaller split, public or private, that match an image of the other split.
+
+    A match looks like the other image after blur, brightness, borders, edges or inversion are accounted for; exact and
+    near copies match, too. In large splits, `among` is a sample.
+    """
+
+    found: int = Field(ge=0)
+    among: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> AlteredCopies:
+        if self.found > self.among:
+            raise ValueError(f"expected at most {self.among} of {self.among} images to match, got {self.found}")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.found:,} of {self.among:,}"
+
+    @property
+    def excess_complaint(self) -> str | None:
+        """The complaint if too many public images are altered copies of private ones, or None."""
+        if self.found <= MAX_LOOKALIKES * self.among:
+            return None
+        return (
+            f"expected at most {MAX_LOOKALIKES:.0%} of {self.among:,} images of the smaller split to match an image of "
+            f"the other split but for blur, brightness, borders, edges or inversion, got {self.found:,}"
         )
 
 

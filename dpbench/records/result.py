@@ -16,7 +16,7 @@ from dpbench.records import storage
 from dpbench.records.checksums import evidence_digest
 from dpbench.records.group_counts import GroupCounts, find_count_error, find_excess_correct
 from dpbench.records.metrics import METRICS, KeptPredictions, Share
-from dpbench.records.overlap import SUSPICIOUS_SHARE, Copies, Overlap, find_excess_overlap
+from dpbench.records.overlap import SUSPICIOUS_SHARE, AlteredCopies, Copies, Overlap, find_excess_overlap
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy, list_not_covered
@@ -85,6 +85,8 @@ class TaskFacts(Record):
     sketch: str  # of the public images (`Hashes.sketch`)
     looks: str | None  # of the public images (`Hashes.looks`); None where nobody looked
     copies: Copies | None  # within the private split; None as above
+    # Between public and private images; None where nobody looked, and where there are no public images.
+    altered: AlteredCopies | None = Field(default=None, exclude_if=lambda value: value is None)
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
@@ -217,6 +219,8 @@ class Result(Record):
         shared = [
             f"{pair.capitalize()}: {said}." for pair, said in find_excess_overlap(self.task.overlap, self.task.images)
         ]
+        if self.task.altered is not None and (said := self.task.altered.excess_complaint):
+            shared.append(f"Public in private: {said}.")
         return (
             *(shared or self._lookalike_remark()),
             *self._processing_remark(),
@@ -242,13 +246,19 @@ class Result(Record):
 
     def _lookalike_remark(self) -> list[str]:
         """Return a remark if public images resemble private images more often than an honest split usually does."""
-        counted = self.task.overlap.get("public in private")
-        if counted is None or counted.near <= SUSPICIOUS_SHARE * counted.among:
-            return []
-        return [
-            f"{counted.near:,} of {counted.among:,} public images look like a private one ({counted.exact:,} are "
-            "identical). Check some of them: ε does not cover what is learned from copies."
-        ]
+        counted, altered = self.task.overlap.get("public in private"), self.task.altered
+        remarks = []
+        if counted is not None and counted.near > SUSPICIOUS_SHARE * counted.among:
+            remarks.append(
+                f"{counted.near:,} of {counted.among:,} public images look like a private one ({counted.exact:,} are "
+                "identical). Check some of them: ε does not cover what is learned from copies."
+            )
+        elif altered is not None and altered.found > SUSPICIOUS_SHARE * altered.among:
+            remarks.append(
+                f"{altered} public or private images may be altered copies of images in the other split. Check some of "
+                "them: ε does not cover what is learned from copies."
+            )
+        return remarks
 
     def _processing_remark(self) -> list[str]:
         """Return a remark if the processing of private images is not declared."""

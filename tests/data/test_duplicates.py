@@ -275,9 +275,8 @@ def test_a_sketch_finds_its_images_and_no_others() -> None:
 
 def test_a_sketch_is_a_sample_of_fixed_size_that_tells_shares() -> None:
     values = np.random.default_rng(0).integers(0, 2**64, 30_000, np.uint64)
-    whole, third = (
-        Hashes(exact, np.zeros((0, 1024), np.uint8), np.zeros(0, np.uint8)) for exact in (values, values[:10_000])
-    )
+    none = np.zeros((0, 3, 256), np.uint8)
+    whole, third = (Hashes(exact, none[:, 0], none, none[:, 0, 0]) for exact in (values, values[:10_000]))
     assert len(whole.sketch) == 4 * -(-8 * duplicates.SKETCH_SIZE // 3) < folder.MAX_TEXT  # a board takes it
     assert third.sketch_share(whole.sketch) == pytest.approx(1 / 3, abs=0.12)
 

@@ -122,6 +122,8 @@ def check_copies(result: Result) -> FieldComplaints:
         yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
     for pair, said in find_excess_overlap(result.task.overlap, result.task.images):
         yield f"task.overlap.{pair}", said
+    if result.task.altered and (altered := result.task.altered.excess_complaint):
+        yield "task.altered", altered
     if result.task.copies and (many := result.task.copies.excess_complaint):
         yield "task.copies", many
     for role, said in (result.task.processing or {}).items():

@@ -31,7 +31,7 @@ MIN_PARALLEL_FILES = 400  # files from which on processes are worth their start
 CHUNK_SIZE = 100
 SHARED_FACTS = (
     "classes", "private", "test", "licence", "digests", "example_shape", "overlap", "largest", "sketch", "looks",
-    "copies", "processing", "groups", "editions", "left_out", "test_units",
+    "copies", "altered", "processing", "groups", "editions", "left_out", "test_units",
 )  # fmt: skip
 """What results of one board have in common: they are compared test example by test example."""
 LARGEST_CLASS_FIELD = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`

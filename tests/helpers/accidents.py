@@ -1,0 +1,35 @@
+"""The thirty accidents of `accidents.toml`, with what stops each, and their table."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+NOT_COVERED = "not covered"
+
+
+@dataclass(frozen=True)
+class AccidentOutcome:
+    """What somebody does by accident, and what dpbench does about it."""
+
+    kind: str
+    does: str
+    outcome: str  # refused, found by check, harmless, or not covered
+    why: str = ""  # the words of the list of what is not covered, or why it is harmless
+
+
+ACCIDENTS: Mapping[str, AccidentOutcome] = {
+    name: AccidentOutcome(**accident)
+    for name, accident in tomllib.loads(Path(__file__).with_name("accidents.toml").read_text("utf-8")).items()
+}
+
+
+def table() -> str:
+    """Return the table of the page on epsilon."""
+    lines = ["| accident | what it does | what dpbench does |", "|---|---|---|"]
+    lines += [
+        f"| {accident.kind}: {name} | {accident.does} | {accident.outcome} |" for name, accident in ACCIDENTS.items()
+    ]
+    return "\n".join(lines)

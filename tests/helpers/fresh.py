@@ -87,6 +87,7 @@ CASES: tuple[Case, ...] = (
     *(Case("jl-theory", kind) for kind in ("units", "points")),
     Case("scatternet", "scattering"),
     Case("sspp", "thresholds", "thresholds"),
+    Case("sspp-labelled", "thresholds", "thresholds", flags=LABELLED),
     Case("component-graph", "disjunctions"),
     Case("literal-counts", "disjunctions"),
     Case("dp-sgd-net", "images", f"{STEPS},steps=2"),

@@ -50,6 +50,7 @@ REFUSED = {
     "dataset": """
         pathmnist:size=32 pcam:fraction=0 pcam:fraction=-0.1 pcam:fraction=1.1
         theory-blocks:blocks=1 theory-blocks:alpha=0.6 theory-disjunction:d=3 theory-disjunction:p=0
+        theory-dummies:octaves=61 theory-incompatible:mixed=2 theory-shifted:eta=-0.1
         theory-gmm:d=1 theory-gmm:theta=-1 theory-gmm:sigma=-1 theory-halfspace2d:n=0 theory-halfspace2d:spread=0
         theory-lowrank:tau=1 theory-lowrank:margin=6 theory-lowrank:s=2 theory-thresholds:middle=2
         theory-thresholds:noise=0.6 theory-thresholds:m=-1 theory-thresholds:test=0 theory-thresholds:seed=-1

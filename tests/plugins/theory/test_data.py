@@ -10,6 +10,7 @@ import torch
 from dpbench_plugins.theory.datasets.graphs import Blocks, Disjunction
 from dpbench_plugins.theory.datasets.halfspaces import GaussianMixture, LowRank
 from dpbench_plugins.theory.datasets.plane import HalfPlane, Rectangles, Thresholds
+from dpbench_plugins.theory.datasets.shifted import Dummies, Incompatible, ShiftedLowRank
 from dpbench_plugins.theory.datasets.synthetic import Synthetic
 from sklearn.linear_model import LogisticRegression
 
@@ -22,7 +23,10 @@ from tests.helpers.sessions import session
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
-ALL = (GaussianMixture, LowRank, Thresholds, HalfPlane, Rectangles, Disjunction, Blocks)
+ALL = (
+    GaussianMixture, LowRank, ShiftedLowRank, Thresholds, Dummies, HalfPlane, Rectangles, Disjunction, Incompatible,
+    Blocks,
+)  # fmt: skip
 
 
 def _arrays(split: Split | None) -> tuple[np.ndarray, np.ndarray]:
@@ -169,3 +173,38 @@ def test_features_need_no_other_extractor() -> None:
 def test_public_examples_of_the_dataset_and_a_public_dataset_exclude_each_other() -> None:
     with pytest.raises(SpecError, match="public examples of its own"):
         session().prepare(_spec("theory-blocks:m=10", public_dataset="theory-blocks:seed=9"))
+
+
+def test_a_share_eta_of_shifted_public_examples_is_on_a_direction_that_no_other_example_is_on() -> None:
+    splits = ShiftedLowRank(n=500, m=4000, test=500, d=30, eta=0.2).load()
+    still = LowRank(n=500, m=4000, test=500, d=30).load()
+    public, (private, _) = _arrays(splits.public)[0], _arrays(splits.train)
+    moved = np.linalg.eigh(public.T @ public)[1][:, -1]
+    for x, share in ((public, 0.2), (private, 0.0), (_arrays(splits.test)[0], 0.0)):
+        assert (abs(x @ moved) > 0.999).mean() == pytest.approx(share, abs=0.02)
+    assert _arrays(still.public)[0].shape == public.shape
+    assert (abs(_arrays(still.public)[0] @ moved) > 0.999).mean() == 0
+
+
+def test_the_reduction_hands_over_dummies_and_one_private_example_in_a_hundred_for_each_public_one() -> None:
+    splits = Dummies(n=40_000, m=2, test=1000, octaves=60).load()
+    start = _arrays(splits.test)[0].min()
+    x, y = _arrays(splits.train)
+    inside = ((x >= start) & (x <= 2 * start)).mean()
+    assert inside == pytest.approx(1 / 200 + 1.5 / 60, abs=0.02)  # a window of a dummy meets it with chance 2 / 60
+    assert y.mean() == pytest.approx(0.5, abs=0.02)
+    assert len(_arrays(splits.public)[0]) == 2
+    wide = _arrays(Dummies(n=10, m=1000, test=10, octaves=60).load().public)
+    assert np.log2(wide[0]).min() < -50
+    assert wide[1].mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_half_of_the_joined_examples_are_not_compatible_with_the_disjunction() -> None:
+    x, y = _arrays(Incompatible(n=4000, d=40, k=15, p=0.1, mixed=0.4).load().train)
+    pure, _ = _arrays(Disjunction(n=4000, d=40, k=15, p=0.1).load().train)
+    assert x.shape == pure.shape
+    literals = ~(x[y == 0] > 0).any(0)  # what no example of label no has active
+    assert literals.sum() == 15
+    incompatible = (x[:, literals] > 0).any(1) & (x[:, ~literals] > 0).any(1)
+    assert incompatible.mean() == pytest.approx(0.2, abs=0.03)
+    assert np.array_equal(y == 1, (x[:, literals] > 0).any(1))

@@ -222,3 +222,26 @@ def test_theorem_1_of_pillar_has_a_counterexample() -> None:
     assert xi < 1 - margin / 10  # within the conditions of the theorem
     assert float(heavy @ top) > 0 > float(light @ top)  # one label, two sides: no threshold at 0 has both right
     assert margin - math.sqrt(xi * (2 - xi)) < 0  # the margin that does follow promises nothing here
+
+
+@pytest.mark.quick(1)
+def test_labelled_public_points_leave_nothing_for_private_labels_to_choose() -> None:
+    data, labelled = "theory-thresholds:n=20,m={m},test=1000", {"public_labels": True, "seeds": 12}
+    few, many = (_error("sspp-labelled:thresholds", data.format(m=m), **labelled) for m in (3, 100))
+    assert many < 0.02 < few < 0.3
+    assert many < _error("sspp:thresholds", data.format(m=100), seeds=12)  # 20 private examples choose badly
+    with pytest.raises(SpecError, match="public labels"):
+        _run("sspp-labelled:thresholds", data.format(m=3), seeds=1)
+
+
+def test_the_step_of_the_printed_algorithm_falls_with_the_root_of_its_number() -> None:
+    class Slopes:
+        task, sigma = Task((1,), 2, 2, torch.device("cpu"), 300), {"gradient": 0.0}
+
+        def noisy_sum(self, rows: object, *, release: str, clip: float) -> torch.Tensor:
+            return torch.full((1, 1), -0.1 * clip)
+
+    learner = PillarTheory(mode="faithful", noise=0.0, margin=0.5)
+    mean = learner._descend(Slopes(), 1.0, torch.Generator())  # type: ignore[arg-type]
+    heads = [0.1 * sum(step**-0.5 for step in range(1, last + 1)) for last in (1, 2, 3)]  # n^2 - 1 steps
+    assert mean.item() == pytest.approx(sum(heads) / 3)

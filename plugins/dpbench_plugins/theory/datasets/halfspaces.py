@@ -81,8 +81,7 @@ class LowRank(Synthetic):
         import numpy as np
         from scipy.special import ndtr, ndtri
 
-        q, r = np.linalg.qr(world.standard_normal((self.d, self.d)))
-        turned = (q * np.sign(np.diag(r))).T.astype(np.float32)  # of Haar's distribution
+        turned = self.draw_rotation(world)
         head, tail = (1 - self.tau) / self.k, self.tau / (self.d - self.k)
         deviations = np.sqrt([head] * self.k + [tail] * (self.d - self.k)).astype(np.float32)
 
@@ -98,3 +97,11 @@ class LowRank(Synthetic):
             return (z / np.linalg.norm(z, axis=1, keepdims=True)) @ turned, far > 0
 
         return examples
+
+    def draw_rotation(self, world: np.random.Generator) -> np.ndarray:
+        """Draw a rotation (d, d) from Haar's distribution; row j is the direction that coordinate j is turned to."""
+        import numpy as np
+
+        q, r = np.linalg.qr(world.standard_normal((self.d, self.d)))
+        turned: np.ndarray = (q * np.sign(np.diag(r))).T.astype(np.float32)
+        return turned

@@ -56,9 +56,10 @@ class Synthetic(Dataset):
         world, *streams = (np.random.default_rng([STREAM, self.seed or 0, part]) for part in range(4))
         state = world.bit_generator.state
         splits: list[Split] = []
-        for stream, size in zip(streams, (self.n, self.m, self.test), strict=True):
+        parts = ((self.draw_training, self.n), (self.draw_public, self.m), (self.draw, self.test))
+        for stream, (draw, size) in zip(streams, parts, strict=True):
             world.bit_generator.state = state  # the same target for each
-            x, y = self.draw(world, stream)(size)
+            x, y = draw(world, stream)(size)
             turned = stream.random(size) < (self.noise if len(splits) < 2 else 0)
             splits.append(
                 Split(
@@ -72,3 +73,11 @@ class Synthetic(Dataset):
     @abstractmethod
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the distribution and its target from `world`; return a function that draws examples from `stream`."""
+
+    def draw_training(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw as `draw` does; a subclass may draw training examples from another distribution than test examples."""
+        return self.draw(world, stream)
+
+    def draw_public(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw as `draw` does; a subclass may draw public examples from another distribution than test examples."""
+        return self.draw(world, stream)

@@ -8,7 +8,7 @@ from dpbench import Learner, hookimpl
 from dpbench_plugins.theory.learners.graph import ComponentGraph, LiteralCounts
 from dpbench_plugins.theory.learners.pate import Pate
 from dpbench_plugins.theory.learners.pillar_theory import PillarTheory, RandomTheory
-from dpbench_plugins.theory.learners.sspp import SemiPrivateLearner
+from dpbench_plugins.theory.learners.sspp import LabelledSemiPrivate, SemiPrivateLearner
 
 __all__ = ["dpbench_learners"]
 
@@ -16,4 +16,4 @@ __all__ = ["dpbench_learners"]
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this package."""
-    return [PillarTheory, RandomTheory, SemiPrivateLearner, ComponentGraph, LiteralCounts, Pate]
+    return [PillarTheory, RandomTheory, SemiPrivateLearner, LabelledSemiPrivate, ComponentGraph, LiteralCounts, Pate]

@@ -29,6 +29,10 @@ class CellCandidates:
         """Return a candidate's answers, (c,) bool."""
         return self.yes[self.cell(x), candidate]
 
+    def keep(self, kept: Tensor) -> CellCandidates:
+        """Return the candidates with these indices."""
+        return CellCandidates(self.cell, self.yes[:, kept])
+
 
 @dataclass(frozen=True)
 class RowCandidates:
@@ -40,6 +44,10 @@ class RowCandidates:
     def answer(self, x: Tensor, candidate: int) -> Tensor:
         """Return a candidate's answers, (c,) bool."""
         return self.answers(x)[:, candidate]
+
+    def keep(self, kept: Tensor) -> RowCandidates:
+        """Return the candidates with these indices."""
+        return RowCandidates(lambda x: self.says(x)[:, kept], len(kept))
 
 
 class HypothesisClass(ABC):

@@ -72,6 +72,8 @@ class PillarTheory(Learner):
     - Its exponential mechanism is handed -loss and weighs by exp(+score): read as the reverse, the least loss wins.
     - Steps are on all examples (`mode=tight`): the same sensitivity, and noise sqrt(steps) sigma for the whole in place
       of n^2 amplified steps. The start is 0 and not random, the mean of the iterates is taken, not the last.
+    - Step t has length 1 / sqrt(t n^2 L^2 + k s^2) with `mode=faithful`, as printed in line 16, s^2 the variance of the
+      noise; Bassily et al. have 2 / sqrt(t (n^2 L^2 + k s^2)). `mode=tight` has the constant step for a mean iterate.
 
     A measured finding: noise in w changes the score of a unit row by N(0, sigma^2) in any dimension, so descent without
     projection does not pay sqrt(d) at a fixed margin. The gain of projecting is the energy that it removes.
@@ -187,13 +189,16 @@ class PillarTheory(Learner):
         (k,), sigma = curator.task.example_shape, curator.sigma["gradient"]
         more = math.sqrt(max(0.0, require_setting(self.noise) ** 2 - sigma**2))
         records = 1 if self.mode == "tight" else size  # that one of a sample stands for
-        length = clip * math.sqrt(size**2 + k * records**2 * (sigma**2 + more**2))  # of a noisy gradient
+        noise = k * records**2 * (sigma**2 + more**2)
+        length = clip * math.sqrt(size**2 + noise)  # of a noisy gradient
         rate = 2 * records / (length * math.sqrt(steps))
         head, total = torch.zeros(k), torch.zeros(k)
-        for _ in range(steps):
+        for step in range(1, steps + 1):
             slope = self._hinge_gradient(curator, head, clip)
             if more:
                 slope = slope + more * clip * torch.randn(k, generator=generator)
+            if self.mode == "faithful":
+                rate = records / (clip * math.sqrt(step * size**2 + noise))
             head = head - rate * slope
             head = head / head.norm().clamp(min=1)
             total += head

@@ -78,9 +78,39 @@ class SemiPrivateLearner(Learner):
         points = public.x.flatten(1)
         hypotheses = find_class(self.hypotheses, points.shape[1], self.name)
         check_variety(points, self.name)
-        found = hypotheses.representatives(_distinct_points(points, hypotheses))
+        found = self.candidates(hypotheses.representatives(_distinct_points(points, hypotheses)), public)
         chosen = _choose_candidate(curator, found)
         return lambda x: score_yes_or_no(found.answer(x.flatten(1), chosen).float() - 0.5)
+
+    def candidates(self, found: CellCandidates | RowCandidates, public: PublicData) -> CellCandidates | RowCandidates:
+        """Return the representatives that private examples choose among: all of them."""
+        return found
+
+
+@dataclass(frozen=True)
+class LabelledSemiPrivate(SemiPrivateLearner):
+    """`sspp` with labelled public examples: it chooses among the representatives with the fewest public errors.
+
+    Remark 1 of the paper: m = Omega(1 / alpha) public points are needed for thresholds even if they have labels. In a
+    realisable case they leave one pattern, so that nothing is left to choose and private examples add nothing.
+
+    Privacy: that of `sspp`; the representatives are a function of public examples with their labels. Covered and not
+    covered: as there.
+    """
+
+    name = "sspp-labelled"
+    public = "labelled"
+
+    def candidates(self, found: CellCandidates | RowCandidates, public: PublicData) -> CellCandidates | RowCandidates:
+        """Return the representatives with the fewest public errors."""
+        import torch
+
+        if public.y is None:
+            raise SpecError(f"Learner {self.name!r} needs public labels. Add --public-labels.")
+        points = public.x.flatten(1)
+        says = found.yes[found.cell(points)] if isinstance(found, CellCandidates) else found.says(points)  # (m, N)
+        errors = (says != public.y.bool().unsqueeze(1)).sum(0)
+        return found.keep(torch.nonzero(errors == errors.min()).flatten())
 
 
 def _distinct_points(points: Tensor, hypotheses: HypothesisClass) -> Tensor:

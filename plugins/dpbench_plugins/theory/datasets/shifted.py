@@ -1,0 +1,126 @@
+"""Distributions that break one condition of a theorem by a known amount: where public points come from, or what mixes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench import setting
+from dpbench_plugins.theory.datasets.graphs import CITATION, Disjunction
+from dpbench_plugins.theory.datasets.halfspaces import LowRank
+from dpbench_plugins.theory.datasets.synthetic import Synthetic
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dpbench_plugins.theory.datasets.synthetic import Draw
+
+
+@dataclass(frozen=True)
+class ShiftedLowRank(LowRank):
+    """`theory-lowrank`, whose public examples are within `eta` of the private ones in total variation.
+
+    A public example is, with chance eta, a point on the last tail direction, on either side: a set that the private
+    distribution gives no weight, so that the total variation is eta. All its energy is in one direction, which is the
+    worst for the public components: the second moment moves by eta there. Third moments stay 0.
+    """
+
+    name = "theory-shifted"
+    citation = "after definition 4 of Pinto, Hu, Yang, Sanyal, PILLAR, 2023"
+
+    eta: float = setting(0.0, ge=0, le=1, says="total variation between public and private examples")
+
+    def draw_public(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw as `draw` does, then move a share `eta` to the last tail direction."""
+        import numpy as np
+
+        away = self.draw_rotation(copy.deepcopy(world))[-1]
+        drawn = self.draw(world, stream)
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            x, y = drawn(n)
+            moved = np.flatnonzero(stream.random(n) < self.eta)
+            x[moved] = stream.choice([-1, 1], len(moved))[:, None] * away
+            return x, y
+
+        return examples
+
+
+@dataclass(frozen=True)
+class Dummies(Synthetic):
+    """Thresholds as the reduction of Alon et al. hands them to a semi-private learner: most examples are dummies.
+
+    A test example is uniform on [a, 2a], a = 2^-u, with the label x >= t, t uniform on the middle 60% of the window; u
+    is uniform on [0, octaves]. A dummy is uniform on a window of its own, drawn alike, with a fair coin for a label. A
+    training example is a test example with chance 1 / (100 m), else a dummy (algorithm 3, on n examples); all m public
+    examples are dummies (algorithm 4). With octaves=0 dummies lie where the examples do.
+    """
+
+    name = "theory-dummies"
+    citation = "lemma 4.4, algorithms 2 to 4 of Alon, Bassily, Moran, Limits of Private Learning, 2019"
+
+    octaves: float = setting(0.0, ge=0, le=60, says="octaves that the window may be in")
+
+    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw window and threshold."""
+        import numpy as np
+
+        start = np.float32(2.0 ** -world.uniform(0, self.octaves))
+        threshold = start * (1 + 0.5 * (1 + 0.6 * world.uniform(-1, 1)))
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            x = (start * (1 + stream.random(n))).astype(np.float32)
+            return x[:, None], x >= threshold
+
+        return examples
+
+    def draw_public(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw dummies."""
+        import numpy as np
+
+        def dummies(n: int) -> tuple[np.ndarray, np.ndarray]:
+            start = 2.0 ** -stream.uniform(0, self.octaves, n)
+            return (start * (1 + stream.random(n))).astype(np.float32)[:, None], stream.integers(0, 2, n)
+
+        return dummies
+
+    def draw_training(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw examples and dummies, mixed."""
+        import numpy as np
+
+        drawn, dummies = self.draw(world, stream), self.draw_public(world, stream)
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            real = stream.random(n) < 1 / (100 * max(1, self.m))
+            (x, y), (other, coins) = drawn(n), dummies(n)
+            return np.where(real[:, None], x, other), np.where(real, y, coins)
+
+        return examples
+
+
+@dataclass(frozen=True)
+class Incompatible(Disjunction):
+    """`theory-disjunction`, in which a share of the examples has literals and other variables active together.
+
+    With chance `mixed` an example is joined with a second one, which is on the other side half of the time: the target
+    has compatibility 1 - mixed / 2 (equation 1 of Hu et al.), and still labels every example.
+    """
+
+    name = "theory-incompatible"
+    citation = "definition 4 and equation 1 of " + CITATION
+
+    mixed: float = setting(0.0, ge=0, le=1, says="share of the examples that are joined with another")
+
+    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw as `theory-disjunction` does, then join."""
+        import numpy as np
+
+        drawn = super().draw(world, stream)
+
+        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+            (x, y), (other, label) = drawn(n), drawn(n)
+            joined = stream.random(n) < self.mixed
+            return np.where(joined[:, None], np.maximum(x, other), x), np.where(joined, np.maximum(y, label), y)
+
+        return examples

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -17,6 +19,9 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from pytest_socket import disable_socket
+
+from dpbench.support.own_folders import open_own_folder
+from dpbench.support.paths import cache_folder
 
 if TYPE_CHECKING:
     from tests.helpers.commands import Refusal
@@ -48,10 +53,21 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OMP_NUM_THREADS"] = "1"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected lives as long as the session: no collection of garbage looks through it again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs a slow fixture, cases that are not `quick`, and benchmarks that are run to see that they work."""
-    benchmarks = Path(__file__).parent / "benchmarks" if not config.getoption("benchmark_enable") else None
+    benchmarks = None if config.getoption("benchmark_enable") else f"{Path(__file__).parent / 'benchmarks'}{os.sep}"
     cases = defaultdict[str, dict[str, pytest.Item]](dict)  # by test
     for item in items:
         test, _, case = item.nodeid.partition("[")
@@ -62,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.long)
         if (
             SLOW & fixtures
-            or benchmarks in item.path.parents
+            or (benchmarks and str(item.path).startswith(benchmarks))
             or item.get_closest_marker("long")
             or not _is_quick(item, cases[item.nodeid.partition("[")[0]], config)
         ):
@@ -111,9 +127,14 @@ def _turn(*, alone: bool) -> Iterator[None]:
 
 
 def shared_kernels(factory: Factory) -> Path:
-    """Return a folder for compiled loops that workers and later sessions share: they are compiled once."""
-    folder = shared_folder(factory).parent / "dpbench-kernels"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    """Return a folder for compiled loops that workers and later sessions share, with those of the user's own runs."""
+    folder, own = shared_folder(factory).parent / "dpbench-kernels", cache_folder() / "kernels"
+    trusted, _ = open_own_folder("kernels", "compiled loops") if own.exists() else (None, "")
+    with FileLock(f"{folder}.lock"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for entry in trusted.iterdir() if trusted else ():
+            if not (folder / entry.name).exists():
+                shutil.copytree(entry, folder / entry.name)
     return folder
 
 

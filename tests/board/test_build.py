@@ -32,7 +32,7 @@ from tests.helpers.sessions import session
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return boards.world(tmp_path_factory.mktemp("world"))
+    return boards.world(tmp_path_factory)
 
 
 @pytest.fixture

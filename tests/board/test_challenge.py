@@ -56,7 +56,7 @@ def filed_result(root: Path, learner: str = LEARNER) -> FiledResult:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, clean_commit: None) -> Path:
     """A leaderboard in a repository, whose ranked entry was reproduced and has challenge seeds."""
-    root = boards.proven(tmp_path_factory.mktemp("world") / "leaderboard", (LEARNER, "pillar"))
+    root = boards.proven(tmp_path_factory)
     git(root.parent, "init", "-q")
     git(root.parent, "add", "-A")
     git(root.parent, "commit", "-qm", "file")
@@ -216,18 +216,20 @@ def test_the_command_runs_what_lacks_a_record_and_says_what_it_could_not_run(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     challenge_path(filed_result(root).stored, root).unlink()
+    for learner in ("pillar", "non-private"):  # two filed results and one that is not show what a command does with all
+        boards.file_of(root, learner).unlink()
     boards.enter(root, "thrift")
     command = ["leaderboard", "challenge", "tiny", "--root", str(root), "--device", "cpu"]
     with pytest.raises(SystemExit) as ended:
         main(command)
     said = capsys.readouterr().out
     assert ended.value.code == 1
-    assert said.startswith("Running 25 challenge seeds of 5 results: about ")
+    assert said.startswith("Running 15 challenge seeds of 3 results: about ")
     assert "with challenge seeds, " in said and "not run results/tiny/thrift-digits-" in said
-    assert said.endswith("5 results, 0 had a record, 1 not run\n")
+    assert said.endswith("3 results, 0 had a record, 1 not run\n")
     with pytest.raises(SystemExit):
         main(command)
-    assert capsys.readouterr().out.endswith("5 results, 4 had a record, 1 not run\n")
+    assert capsys.readouterr().out.endswith("3 results, 2 had a record, 1 not run\n")
 
 
 def test_verify_rerun_runs_challenge_seeds_of_what_is_filed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ Change = Callable[[Any], Any] | object
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return boards.world(tmp_path_factory.mktemp("world"))
+    return boards.world(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

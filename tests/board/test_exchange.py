@@ -102,7 +102,7 @@ def test_numbers_of_labels_end_with_all_of_them() -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = boards.world(tmp_path_factory.mktemp("exchange") / "leaderboard")
+    root = boards.world(tmp_path_factory)
     assert [file.name for file in write_curves((), root, session())] == ["tiny.json"]
     return root
 

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("clean_commit")
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, clean_commit: None) -> Path:
     """A leaderboard two of whose entries were reproduced and audited."""
-    return boards.proven(tmp_path_factory.mktemp("world") / "leaderboard", (LEARNER, "pillar"))
+    return boards.proven(tmp_path_factory)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ KINDS = ("results", "audits", "reruns")
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, plugins: Registry, clean_commit: None) -> Path:
     """A leaderboard two of whose entries were reproduced and audited, in loose files."""
-    root = boards.proven(tmp_path_factory.mktemp("world") / "leaderboard", (LEARNER, "pillar"))
+    root = boards.proven(tmp_path_factory)
     build.write_index(build.build_index(root, plugins), root)
     return root
 

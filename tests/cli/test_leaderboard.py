@@ -34,7 +34,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = boards.world(tmp_path_factory.mktemp("world"))
+    root = boards.world(tmp_path_factory)
     build.write_index(build.build_index(root, registry.load()), root)
     return root
 

@@ -320,11 +320,9 @@ def test_a_result_whose_counts_contradict_each_other_is_not_read(result: Result,
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expectations]:
     """Return a leaderboard of three entries, with groups made up for their test images."""
-    root: Path = tmp_path_factory.mktemp("board")
-    (root / "boards").mkdir()
-    (root / "boards" / "tiny.toml").write_text(boards.BOARD.format(name="tiny", epsilon=1.0), encoding="utf-8")
+    root = boards.world(tmp_path_factory)
+    boards.file_of(root, "pillar").unlink()
     for learner in ("class-means", "public-only", "non-private"):
-        boards.enter(root, learner)
         made = json.loads(boards.file_of(root, learner).read_text(encoding="utf-8"))
         kept = [seed.evidence for seed in Result.model_validate(made).seeds if seed.evidence]
         made["task"]["groups"] = halves(kept[0].class_sizes)

@@ -13,8 +13,8 @@ import functools
 import hashlib
 import json
 import math
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
 from dpbench.registry.boards import make_entry_spec, spell_out_board
 from dpbench.registry.components import write_component
+from tests.conftest import built_once
 from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
@@ -242,32 +243,21 @@ selection = ["default", "public-validation"]
 LEARNERS = ("class-means", "pillar:steps=5", "public-only", "non-private")
 
 
-def world(root: Path) -> Path:
-    """Make a leaderboard of two boards, `tiny` and `tiny-2`, with real results of four learners on the first."""
-    return _write_files(_world_files(), root)
+def world(factory: pytest.TempPathFactory) -> Path:
+    """Return a leaderboard of two boards, `tiny` and `tiny-2`, with real results of four learners on the first."""
+    return _copy(built_once(factory, "world", _write_world), factory)
 
 
-@functools.cache
-def _world_files() -> Mapping[Path, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        (root / "boards").mkdir()
-        for name, epsilon in (("tiny", 1.0), ("tiny-2", 2.0)):
-            (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon), encoding="utf-8")
-        for learner in LEARNERS:
-            enter(root, learner)
-        return _read_files(root)
+def _write_world(root: Path) -> None:
+    (root / "boards").mkdir()
+    for name, epsilon in (("tiny", 1.0), ("tiny-2", 2.0)):
+        (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon), encoding="utf-8")
+    for learner in LEARNERS:
+        enter(root, learner)
 
 
-def _read_files(root: Path) -> Mapping[Path, bytes]:
-    return {file.relative_to(root): file.read_bytes() for file in root.rglob("*") if file.is_file()}
-
-
-def _write_files(files: Mapping[Path, bytes], root: Path) -> Path:
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
-    return root
+def _copy(root: Path, factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(root, factory.mktemp("world") / "leaderboard"))
 
 
 def enter(root: Path, learner: str) -> None:
@@ -287,19 +277,17 @@ def clean_commit() -> Iterator[None]:
         yield
 
 
-def proven(root: Path, learners: Sequence[str]) -> Path:
-    """Make the same leaderboard, where the entries of `learners` are reproduced and audited."""
-    return _write_files(_proven_files(*learners), root)
+def proven(factory: pytest.TempPathFactory) -> Path:
+    """Return the same leaderboard, where the entries of `class-means` and `pillar` are reproduced and audited."""
 
-
-@functools.cache
-def _proven_files(*learners: str) -> Mapping[Path, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        root = world(Path(folder))
-        for file in (file_of(root, learner) for learner in learners):
+    def write(root: Path) -> None:
+        shutil.copytree(world(factory), root, dirs_exist_ok=True)
+        for file in (file_of(root, learner) for learner in ("class-means", "pillar")):
             write_rerun(rerun_seeds(Result.read(file), None, session(_plugins())), locate_result(file, root), root)
             assert call("audit", f"tiny/{file.stem}", "--root", str(root), "--canaries", "1000", "--device", "cpu") == 0
-        return _read_files(root)
+
+    with clean_commit():
+        return _copy(built_once(factory, "proven", write), factory)
 
 
 def file_of(root: Path, learner: str, board: str = "tiny") -> Path:

@@ -28,7 +28,7 @@ TEMPLATE = "extra.html.jinja"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return boards.world(tmp_path_factory.mktemp("world"))
+    return boards.world(tmp_path_factory)
 
 
 @pytest.fixture
@@ -75,6 +75,7 @@ def change_template(root: Path, package: Path) -> None:
     (package / TEMPLATE).write_text("second", encoding="utf-8")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("change", [change_result, change_template])
 def test_a_changed_input_gives_the_bytes_of_a_build_from_nothing(
     root: Path, package: Path, tmp_path: Path, fresh_cache: Path, change: Callable[[Path, Path], None]
@@ -103,6 +104,7 @@ def test_an_unchanged_leaderboard_is_not_checked_again(
     assert read_files(tmp_path) == before
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("output", ["site/index.html", "leaderboard/leaderboard.json", "leaderboard/schema.json"])
 def test_an_output_that_was_edited_or_deleted_is_made_again(
     root: Path, tmp_path: Path, fresh_cache: Path, output: str
@@ -212,12 +214,16 @@ def test_two_builds_at_once_do_not_work_on_one_leaderboard(
     assert not (tmp_path / "site").exists()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"inputs": 1, "outputs": 2, "said": 3}'])
-def test_a_damaged_record_of_a_build_is_no_record(root: Path, tmp_path: Path, fresh_cache: Path, content: str) -> None:
+def test_a_damaged_record_of_a_build_is_no_record(root: Path, tmp_path: Path, fresh_cache: Path) -> None:
     make_site(root, tmp_path / "site")
     (record,) = (fresh_cache / "builds").iterdir()
     kept = record.read_text(encoding="utf-8")
-    record.write_text(content, encoding="utf-8")
+    target = BuildTarget(root, tmp_path / "site", registry.load(), Extras(), docs=False)
+    inputs = json.loads(kept)["inputs"]
+    assert target.find_build(inputs) is not None
+    for content in ("", "[]", "{}", '{"inputs": 1, "outputs": 2, "said": 3}'):
+        record.write_text(content, encoding="utf-8")
+        assert target.find_build(inputs) is None
     make_site(root, tmp_path / "site")
     assert record.read_text(encoding="utf-8") == kept
 

@@ -66,6 +66,7 @@ def test_the_bound_of_other_accountants_is_above_the_mixture(rows: int) -> None:
     assert tight <= group.epsilon(SAMPLED, 2.0, DELTA, rows, "rdp")
 
 
+@pytest.mark.quick("60-10.0-8.345")
 @pytest.mark.parametrize(("rows", "sigma", "exact"), [(6, 1.5, 6.555), (20, 5.0, 5.278), (60, 10.0, 8.345)])
 def test_a_group_whose_renyi_bound_is_far_off_costs_what_the_mixture_costs(
     rows: int, sigma: float, exact: float
@@ -77,17 +78,13 @@ def test_a_group_whose_renyi_bound_is_far_off_costs_what_the_mixture_costs(
 
 def test_a_choice_beside_sampled_sums_does_not_undo_the_mixture() -> None:
     plan: list[Planned] = [Release("grad", 200, 0.02), Choice("pick", candidates=4)]
-    assert group.epsilon(plan, 4.0, DELTA, 2) == pytest.approx(1.378, rel=0.01)
+    assert accountant.epsilon(plan, 4.0, DELTA) < (found := group.epsilon(plan, 4.0, DELTA, 2))
+    assert found == pytest.approx(1.378, rel=0.01)
 
 
 def test_a_choice_costs_so_many_times_its_epsilon() -> None:
     plan = [Choice("pick", candidates=4)]
     assert group.epsilon(plan, 4.0, DELTA, 3) == pytest.approx(3 * accountant.epsilon(plan, 4.0, DELTA))
-
-
-def test_a_plan_of_sampled_sums_and_choices_is_bounded() -> None:
-    plan: list[Planned] = [*SAMPLED, Choice("pick", candidates=4)]
-    assert group.epsilon(plan, 4.0, DELTA, 2) > accountant.epsilon(plan, 4.0, DELTA)
 
 
 def test_nothing_and_no_noise_cost_what_they_cost_one_row() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,8 @@ from dpbench.privacy.core.exact.tiles import (
 from dpbench.support.compiled import compile_kernels, compiled, kernel
 
 SMALL = 2.0**-SLICE
-i64, f4, f8 = np.int64, np.float32, np.float64
+i64: Any = np.int64  # of a constant: numba compiles a function once more for each literal that it is given
+f4, f8 = np.float32, np.float64
 LOG2E, FIRST, *MIDDLE, LAST = map(np.float32, (1 / math.log(2), *POWERS))
 P1, P2, P3, P4 = MIDDLE
 FLOOR, SMALLEST_BITS = np.float32(LOWEST), np.float32(SMALLEST).view(np.int32)
@@ -56,7 +58,7 @@ def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total:
     clear(total.ctypes.data, total.nbytes)
     for low in range(0, pairs, PART // 2):
         clear(part.ctypes.data, part.nbytes)
-        multiply(rows, 2 * low, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]], i64(0))
+        multiply(rows, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]], i64(0))
         for j in range(total.shape[0]):
             for i in range(total.shape[1]):
                 total[j, i] += f8(part[i, j])
@@ -88,7 +90,7 @@ def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows 
         line, step = column // LINE * LINE, column % LINE // LANES
         prefetch_rows(q, places, upcoming + step * few, few, line)
         pair_rows(rows, column, pairs)
-        multiply(numbers, i64(0), pairs, i64(0), rows.shape[0] // 2, part, column)
+        multiply(numbers, pairs, i64(0), rows.shape[0] // 2, part, column)
     return since + numbers.shape[1]
 
 

@@ -141,13 +141,13 @@ def _zip(typing: Any, even: Any, odd: Any, target: Any) -> Any:
 
 
 @compiled
-def multiply(a: np.ndarray, low: int, b: np.ndarray, first: int, pairs: int, c: np.ndarray, column: int) -> None:
-    """Add a[:, low : low + 2 pairs] @ b[:, first : first + pairs] to c[:, column : column + n LANES] int32.
+def multiply(a: np.ndarray, b: np.ndarray, low: int, pairs: int, c: np.ndarray, column: int) -> None:
+    """Add a[:, 2 low : 2 (low + pairs)] @ b[:, low : low + pairs] to c[:, column : column + n LANES] int32.
 
     `a` is (m, ...) int16, with m a multiple of DEEP; `b` is (n, ..., LANES) int32, each a pair of int16 numbers from
     two rows of a matrix.
     """
-    left, right, out = a.ctypes.data + 2 * low, b.ctypes.data + 4 * LANES * first, c.ctypes.data + 4 * column
+    left, right, out = a.ctypes.data + 4 * low, b.ctypes.data + 4 * LANES * low, c.ctypes.data + 4 * column
     for n in range(b.shape[0]):
         for m in range(0, c.shape[0], DEEP):
             _tile(

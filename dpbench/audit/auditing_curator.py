@@ -30,7 +30,7 @@ from dpbench.records.audit import Check
 
 MOST_ANSWERS, MOST_STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
 MOST_NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
-COPIED_NUMBERS, MOST_COPIES = 750_000, 1_500  # numbers in all copies of an answer that one seed more is asked for
+COPIED_NUMBERS, MOST_COPIES = 1_000_000, 1_500  # numbers in all copies of an answer that one seed more is asked for
 FEWEST_COORDINATES = (
     400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
 )

@@ -45,7 +45,7 @@ def write_page(records: Iterable[ExhibitRecord]) -> str:
         "",
         "*What stops each bug. ●: caught it. ○: ran and missed it. Blank: not run, because an earlier check had "
         "already caught the bug, or because the check does not apply. ε: claimed → actual, where the actual one is "
-        "known; ∞ means that the bug releases something without noise.*",
+        "known; ∞ means that the bug releases something without noise. An audit claims a lower bound.*",
         "",
         f"| exhibit | ε | {' | '.join(guards)} |",
         "|---|---|" + ":-:|" * len(guards),

@@ -21,7 +21,7 @@ LEARNER = "class-means"
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A leaderboard with an attack on one entry of its board `tiny`."""
-    root = boards.world(tmp_path_factory.mktemp("world"))
+    root = boards.world(tmp_path_factory)
     entry = boards.file_of(root, LEARNER).stem
     assert call("audit", "--released", f"tiny/{entry}", "--root", root, "--shadows", 32, "--device", "cpu") == 0
     return root

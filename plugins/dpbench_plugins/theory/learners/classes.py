@@ -47,7 +47,7 @@ class RowCandidates:
 
     def keep(self, kept: Tensor) -> RowCandidates:
         """Return the candidates with these indices."""
-        return RowCandidates(lambda x: self.says(x)[:, kept], len(kept))
+        return RowCandidates(lambda x: self.answers(x)[:, kept], len(kept))
 
 
 class HypothesisClass(ABC):

@@ -99,7 +99,7 @@ class LabelledSemiPrivate(SemiPrivateLearner):
     """
 
     name = "sspp-labelled"
-    public = "labelled"
+    public = "labelled"  # type: ignore[assignment] # the base has narrowed it to its own
 
     def candidates(self, found: CellCandidates | RowCandidates, public: PublicData) -> CellCandidates | RowCandidates:
         """Return the representatives with the fewest public errors."""
@@ -108,7 +108,7 @@ class LabelledSemiPrivate(SemiPrivateLearner):
         if public.y is None:
             raise SpecError(f"Learner {self.name!r} needs public labels. Add --public-labels.")
         points = public.x.flatten(1)
-        says = found.yes[found.cell(points)] if isinstance(found, CellCandidates) else found.says(points)  # (m, N)
+        says = found.yes[found.cell(points)] if isinstance(found, CellCandidates) else found.answers(points)  # (m, N)
         errors = (says != public.y.bool().unsqueeze(1)).sum(0)
         return found.keep(torch.nonzero(errors == errors.min()).flatten())
 

@@ -12,6 +12,7 @@ import torch
 
 from dpbench.api import Curator, Planned, Task
 from dpbench.audit.attack import CanaryScores
+from dpbench.audit.directions import FEWEST_SPARE
 from dpbench.audit.noise_log import NoiseLog, StandardNoise, extract_noise, standardise_noise
 from dpbench.audit.sensitivity import FEATURE_REPLAYS, IMAGE_REPLAYS, QuestionReplayer
 from dpbench.privacy.binding import bind
@@ -30,7 +31,8 @@ from dpbench.records.audit import Check
 
 MOST_ANSWERS, MOST_STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
 MOST_NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
-COPIED_NUMBERS, MOST_COPIES = 1_000_000, 1_500  # numbers in all copies of an answer that one seed more is asked for
+COPIED_NUMBERS, MOST_COPIES = 750_000, 1_400  # numbers in all copies of an answer that one seed more is asked for
+COPIES_PER_STEP = 50  # beyond those that directions take: copies that add at most a third to an audit's time
 FEWEST_COORDINATES = (
     400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
 )
@@ -146,7 +148,8 @@ class FitEvidence:
                 self.noise.independence.add_other_seed(release, [noise.noise[0] for noise in found[0]])
             for blocks in found:
                 self.noise.elsewhere.add(release, blocks)
-        copies = min(MOST_COPIES, COPIED_NUMBERS // numbers)
+        worthwhile = max(numbers + 2 * FEWEST_SPARE, COPIES_PER_STEP * self.plan[release].steps)
+        copies = min(MOST_COPIES, COPIED_NUMBERS // numbers, worthwhile)
         if copies > answers:
             for blocks in self._draw_other_seed_noise(release, shapes, clips, seeds, 1, copies):
                 self.noise.elsewhere.add(release, blocks)

@@ -220,7 +220,7 @@ NOISES = (
     noise_core("a moving average of 0.1 over coordinates", _average_over_coordinates),
     noise_core("variance 121% and 79%, coordinate after coordinate", _alternate_size),
     noise_core("noise 2% short in answers alone", lambda request: 0.98 * request.normal()),
-    noise_core("noise 0.6% short in answers alone", lambda request: 0.994 * request.normal(), *THREE),
+    noise_core("noise 0.6% short in answers alone", lambda request: 0.994 * request.normal(), *THREE[:2]),
     noise_core("one class with 97% of the noise", lambda request: _shrink_first_class(request, 0.97), *THREE),
     noise_core("2% of the numbers at 0.3 sigma, others each time", _shrink_two_percent, *THREE),
     noise_core("no noise along one direction, drawn at random", lambda request: _remove_directions(request, 1), *THREE),

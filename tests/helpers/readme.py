@@ -19,7 +19,7 @@ from dpbench.docs.tables import board_tables, distance_tables, label_tables, lea
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
-from tests.helpers import forgeries, fresh, hostile_plugins, receipt_loops
+from tests.helpers import accidents, forgeries, fresh, hostile_plugins, receipt_loops
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -195,6 +195,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "head": lambda: board_tables.render_head_table(index()),
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
+    "accidents": accidents.table,
     "learners-by-data": fresh.learners_table,
     "extractors-run": fresh.extractors_table,
     "receipt-faults": receipt_loops.table,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from dpbench_plugins.datasets.cifar10 import Cifar10
@@ -22,9 +23,8 @@ from PIL.Image import Image, Resampling, Transpose
 from dpbench import Dataset, Split
 from dpbench.data.altered import find_altered
 from dpbench.data.duplicates import Hashes, hash_images
-from tests.helpers.readme import DOCS
 
-PAGE = DOCS / "how-to" / "data.md"
+PAGE = Path(__file__).parents[2] / "dpbench" / "docs" / "how-to" / "data.md"
 DATASETS: Mapping[str, Dataset] = {
     "digits": Digits(), "CIFAR-10": Cifar10(), "X-rays": Pneumonia(), "GTSRB": Gtsrb(training="final"),
     "HAM10000": Ham10000(), "PCAM": Pcam(), "ODIR": Odir(),

@@ -27,7 +27,7 @@ from dpbench.docs.tables import (
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
-from tests.helpers import accounts, forgeries, fresh, hostile_plugins, receipt_loops
+from tests.helpers import accidents, accounts, forgeries, fresh, hostile_plugins, receipt_loops
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -203,6 +203,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "head": lambda: board_tables.render_head_table(index()),
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
+    "accidents": accidents.table,
     "learners-by-data": fresh.learners_table,
     "extractors-run": fresh.extractors_table,
     "accounts": accounts.table,

@@ -138,7 +138,8 @@ def store_views(split: Split) -> Split:
 
 def number_visits(split: Split) -> Split:
     """Four images with consecutive names are one patient's; each pair of them is a visit."""
-    names = [int(Path(image.filename).stem) for image in split.images]  # type: ignore[attr-defined]
+    assert isinstance(split.images, Records)
+    names = [int(Path(place.file).stem) for place in split.images.places]
     return replace(split, units=split.labels * 100 + np.array(names) // 2)
 
 
@@ -201,11 +202,10 @@ def rank_by_listing(split: Split) -> Split:
     assert isinstance(split.images, Records)
     opened = split.images.read
 
-    def read(place: object) -> Image.Image:
-        image = opened(place)
-        path = Path(image.filename)  # type: ignore[attr-defined]
+    def read(place: Any) -> Image.Image:
+        path = Path(place.path)
         rank = sorted(path.parent.iterdir()).index(path)
-        return image.convert("RGB").point(lambda level: level * (50 + rank) // 100)
+        return opened(place).point(lambda level: level * (50 + rank) // 100)
 
     return Split(Records(split.images.places, read, "ranked"), split.labels)
 

@@ -11,7 +11,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import is_
 from types import FunctionType, ModuleType
@@ -132,9 +132,12 @@ class Reach:
         return None
 
     def list_arrays(self) -> Iterator[ReachedValue]:
-        """Yield each tensor, and each array of numbers, that was reached."""
+        """Yield each tensor, array of numbers, and table of pandas (as an array of its numbers) that was reached."""
+        table = getattr(sys.modules.get("pandas"), "DataFrame", ())
         for entry in self._entries:
             thing = entry.thing
+            if isinstance(thing, table):
+                yield replace(entry, thing=thing.select_dtypes("number").to_numpy(np.float64))
             array = isinstance(thing, np.ndarray) and thing.dtype.kind in "biuf"
             if array or (isinstance(thing, torch.Tensor) and thing.layout == torch.strided and not thing.is_meta):
                 yield entry

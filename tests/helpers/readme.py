@@ -216,6 +216,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "lead": lambda: board_tables.render_lead_table(index()),
     **{family: partial(ladder_table, family) for family in (*board_tables.LADDERS, *board_tables.OTHERS)},
     "pillar-figure-4": lambda: sweep_tables.render_dimensions_table(_results("pillar-figure-4")),
+    "pillar-figures-4-5": lambda: sweep_tables.render_searched_table(_results("pillar-figures-4-5")),
     "pillar-figure-4-steps": lambda: learner_tables.render_steps_table(
         _results("pillar-figure-4-steps"), _results("pillar-figure-4-dimensions")
     ),

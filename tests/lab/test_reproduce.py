@@ -236,7 +236,7 @@ def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0
         )
         for m, error in errors.items()
     ]  # fmt: skip
-    return compare(_study(rate=True, finding="It falls.", **given), ours)
+    return compare(_study(rate=True, finding="It falls.", refutes="Errors above it.", **given), ours)
 
 
 def test_a_rate_that_errors_follow_within_a_factor_of_two_holds_and_no_error_meets_one_that_cannot_be_seen() -> None:
@@ -274,11 +274,19 @@ def test_what_theorems_say_of_the_best_k_is_what_inspections_say() -> None:
 
 
 def test_every_figure_of_a_theorem_is_compared_and_its_finding_is_one_sentence() -> None:
-    theorems = {study.sweep: study for study in read_studies() if study.name.startswith("theory-")}
+    theorems = {study.sweep: study for study in read_studies() if study.finding}
     assert {*theorems} == {name for name in ready_made_sweeps.list_sweep_names() if name.startswith("theory-")}
     for study in theorems.values():
         assert study.finding.endswith(".")
         assert ". " not in study.finding
+        assert study.refutes.endswith(".")
+
+
+def test_a_figure_of_a_theorem_says_what_it_can_refute() -> None:
+    said = comparison_remarks(_beside({10: 0.1, 20: 0.05}))
+    assert said[1] == "What this figure can refute: Errors above it."
+    with pytest.raises(ValueError, match="both what was found and what it can refute"):
+        _study(rate=True, finding="It falls.")
 
 
 def _kept() -> Sequence[Any]:
@@ -289,7 +297,7 @@ def _kept() -> Sequence[Any]:
 def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_explained() -> None:
     for comparison in _kept():
         if comparison.verdict == "not run":
-            assert comparison.study.missing or comparison.study.sweep, comparison.study.name
+            assert comparison.study.needs, f"{comparison.study.name} could run here"
         if comparison.verdict == "cannot tell" or comparison.verdict.startswith("does not hold"):
             assert comparison.study.because or comparison.study.finding, (
                 f"{comparison.study.name} does not hold, and nobody says why"

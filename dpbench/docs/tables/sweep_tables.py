@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
+from dpbench.analysis.plots import write_axis_value
 from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Result
@@ -36,6 +37,21 @@ def render_dimensions_table(results: Iterable[Result]) -> str:
         cells = [format_score(found[k, epsilon]) for epsilon in (0.1, 0.7, math.inf)]
         rows.append(["all (`dp-sgd`)" if k == math.inf else str(k), *cells])
     return render_markdown_table(["k", "ε 0.1", "ε 0.7", "ε ∞"], rows)
+
+
+def render_searched_table(results: Iterable[Result]) -> str:
+    """Return accuracy against k on each dataset and at each epsilon, from the results of `pillar-figures-4-5`."""
+    found: dict[tuple[str, float], dict[float, str]] = {}
+    for result in results:
+        at = found.setdefault((result.spec.dataset.name, result.spec.epsilon), {})
+        at[result.spec.learner.options.get("k", math.inf)] = format_score(result.metrics["accuracy"])
+    numbers = sorted({k for scores in found.values() for k in scores})
+    heads = ["all (`dp-sgd`)" if k == math.inf else f"{k:,}" for k in numbers]
+    rows = [
+        [f"`{dataset}`", write_axis_value(epsilon), *(scores.get(k, "") for k in numbers)]
+        for (dataset, epsilon), scores in sorted(found.items())
+    ]
+    return render_markdown_table(["data", "ε", *heads], rows)
 
 
 def render_extractors_table(results: Iterable[Result]) -> str:

@@ -42,10 +42,12 @@ class Study(Record):
     protocol: PublishedProtocol | None = None  # of the paper; None for a theorem
     outside: tuple[At, ...] = ()  # cells where the theorem's conditions fail: shown, not compared
     finding: str = ""  # what was found of a theorem, in one sentence
+    refutes: str = ""  # what the figure of a theorem can refute, and what it cannot
     sweep: str | None = None  # the ready-made sweep that measures it
     inspection: Literal["xi", "margin"] | None = None  # or what `dpbench inspect` measures
     differs: str = ""  # in the protocol that runs here
     missing: str = ""  # what has to be brought for what does not run here
+    needs: Literal["a GPU", "weights", "data"] | None = None  # of what is missing, what nothing runs without
     because: str = ""  # why it does not hold, or holds in order only, where somebody looked
     nothing: str = ""  # why there is nothing to measure, such as a diagram
 
@@ -56,8 +58,12 @@ class Study(Record):
             raise ValueError("what is measured is compared with nothing")
         if self.rate and not (self.sweep and self.finding):
             raise ValueError("a theorem's rate needs a sweep, and a sentence that says what was found")
+        if bool(self.finding) != bool(self.refutes):
+            raise ValueError("a theorem's figure needs both what was found and what it can refute")
         if not (runs or self.missing or self.nothing):
             raise ValueError("nothing says why it is not run")
+        if self.needs and not self.missing:
+            raise ValueError("what it needs is not described")
         return self
 
 

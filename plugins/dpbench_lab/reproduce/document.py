@@ -45,6 +45,8 @@ def comparison_remarks(comparison: Comparison) -> list[str]:
     because = study.because if comparison.compared_count and verdict != "holds" else study.nothing
     because = study.finding if study.finding and comparison.compared_count else because
     said = [f"Verdict: {verdict}." + (f" {because}" if because else "")]
+    if study.refutes and comparison.compared_count:
+        said.append(f"What this figure can refute: {study.refutes}")
     if comparison.doubts:
         said.append(f"Not decided, because {'; '.join(comparison.doubts)}.")
     runs = [measurement.facts for measurement in comparison.measurements if measurement.facts]

@@ -1,4 +1,4 @@
-"""Distributions that break a condition of a theorem by a known amount: the source of public points, or the mixture."""
+"""Distributions that break one condition of a theorem by a known amount: the source of public points, or what mixes."""
 
 from __future__ import annotations
 

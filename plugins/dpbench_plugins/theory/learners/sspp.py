@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, SpecError, Task, setting
 from dpbench_plugins.theory.learners.classes import CellCandidates, HypothesisClass, RowCandidates, find_class
@@ -48,7 +48,7 @@ class SemiPrivateLearner(Learner):
     """
 
     name = "sspp"
-    public = "unlabelled"
+    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
     shorthand = "hypotheses"
 
     hypotheses: Literal["thresholds", "stumps", "intervals", "rectangles", "halfplanes"] = setting(

@@ -99,7 +99,7 @@ class LabelledSemiPrivate(SemiPrivateLearner):
     """
 
     name = "sspp-labelled"
-    public = "labelled"  # type: ignore[assignment] # the base has narrowed it to its own
+    public = "labelled"
 
     def candidates(self, found: CellCandidates | RowCandidates, public: PublicData) -> CellCandidates | RowCandidates:
         """Return the representatives with the fewest public errors."""

@@ -64,9 +64,13 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+def list_images(split: Split) -> list[Image.Image]:
+    return [split.images[row] for row in range(len(split.labels))]
+
+
 def small(split: Split) -> Pixels:
     """Return all images at 8 x 8, (n, 8, 8, 3)."""
-    return np.stack([np.asarray(split.images[row].resize((8, 8)), np.float64) for row in range(len(split.labels))])
+    return np.stack([np.asarray(image.resize((8, 8)), np.float64) for image in list_images(split)])
 
 
 # Datasets: each function takes a split and returns it with the accident
@@ -74,7 +78,7 @@ def small(split: Split) -> Pixels:
 
 def undersample(split: Split) -> Split:
     least = np.bincount(split.labels).min()
-    return kept(split, sorted(row for label in range(3) for row in np.flatnonzero(split.labels == label)[:least]))
+    return kept(split, sorted(int(row) for label in range(3) for row in np.flatnonzero(split.labels == label)[:least]))
 
 
 def merge_rare_classes(split: Split) -> Split:
@@ -84,7 +88,7 @@ def merge_rare_classes(split: Split) -> Split:
 
 def drop_identical(split: Split) -> Split:
     first: dict[bytes, int] = {}
-    for row, image in enumerate(split.images):
+    for row, image in enumerate(list_images(split)):
         first.setdefault(image.tobytes(), row)
     return kept(split, sorted(first.values()))
 
@@ -124,14 +128,14 @@ def oversample(split: Split) -> Split:
 
 
 def drop_odd_sizes(split: Split) -> Split:
-    sizes = [image.size for image in split.images]
+    sizes = [image.size for image in list_images(split)]
     mode = Counter(sizes).most_common(1)[0][0]
     return kept(split, [row for row, size in enumerate(sizes) if size == mode])
 
 
 def store_views(split: Split) -> Split:
     images: list[Image.Image] = []
-    for image in split.images:
+    for image in list_images(split):
         images += [image, image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), image.rotate(90)]
     return Split(DeclaredImages(images, "turned"), split.labels.repeat(3))
 

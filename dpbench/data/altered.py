@@ -35,6 +35,7 @@ THUMBNAIL_SIDE, VIEW_SIDE, BLUR_SIDE, COARSE_SIDE = 32, 16, 8, 4
 VIEW_COUNT = 3
 BORDERLESS, EDGES, SLOPES = range(VIEW_COUNT)  # the stored views of an image
 VIEW_FORMAT = "borderless, edges, slopes"  # of `make_views`: other words whenever it changes, as views are kept
+SEARCH_VERSION = 1  # of `find_altered`: another whenever it finds other images, as counts are kept
 DETAIL_SIDE = 256  # pixels of the longer side, at most, of an image whose borders and edges are looked at
 BORDER_SPREAD = 10  # grey levels by which the pixels of a border differ from the median of their line
 MAX_SPOTS = 0.03  # of the pixels of a border's line, that differ by more

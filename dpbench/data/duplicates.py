@@ -33,8 +33,9 @@ from PIL.Image import Image, Resampling, fromarray
 from torch import Tensor
 
 from dpbench.api import INDEPENDENT_DRAWS, Features, Images, Split
-from dpbench.data import altered, crops
+from dpbench.data import crops
 from dpbench.data.altered import (
+    SEARCH_VERSION,
     VIEW_COUNT,
     VIEW_FORMAT,
     VIEW_SIDE,
@@ -76,7 +77,7 @@ class Hashes:
 
     exact: np.ndarray  # (n,) uint64: of size and pixels
     thumbnails: np.ndarray  # (n, 1024) uint8
-    views: np.ndarray  # (n, 3, 256) uint8, see `altered.make_views`
+    views: np.ndarray  # (n, 3, 256) uint8, see `make_views`
     sides: np.ndarray  # (n,) uint8: the shorter side in pixels, 255 for more
 
     def __len__(self) -> int:
@@ -192,7 +193,7 @@ def count_altered(public: Hashes, private: Hashes) -> AlteredCopies | None:
     if len(many) < MIN_OTHERS or not few.thumbnails.any():
         return None
     few = few.take(np.arange(min(len(few), MAX_SEARCHED)))
-    known = _KeptCounts(AlteredCopies, [VIEW_FORMAT, altered.MAX_DISTANCE_RATIO, few.digest, many.digest])
+    known = _KeptCounts(AlteredCopies, ["altered", SEARCH_VERSION, VIEW_FORMAT, few.digest, many.digest])
     if (counted := known.read()) is None:
         found = find_altered(few.appearance, many.appearance)
         counted = known.write(AlteredCopies(found=int(found.sum()), among=len(few)))

@@ -29,7 +29,7 @@ from dpbench.harness.roles import assign_roles
 from dpbench.harness.sharing import Sharing, check_sharing
 from dpbench.testing.checking import check_instance
 from tests.data.test_duplicates import Repeating, grainy
-from tests.harness.test_held_copies import DIGITS, prepare, with_closure
+from tests.harness.test_held_copies import DIGITS, prepare, with_default
 from tests.harness.test_private_files import reads
 from tests.harness.test_roles import Flat, deal
 from tests.helpers.accidents import ACCIDENTS, NOT_COVERED
@@ -307,7 +307,7 @@ class UsesLoader(ClassMeans):
 
 
 def default_argument(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(with_closure((DIGITS / 255).astype(np.float32)))
+    prepare(with_default((DIGITS / 255).astype(np.float32)))
 
 
 def frame(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ PIXEL_FORMAT = "rgb"  # what `_hash_image` hashes: another word whenever it chan
 SKETCH_SIZE = 256  # images that a sketch holds
 LOOK_COUNT, LOOK_SIDE = 32, 8  # thumbnails that a sketch of looks holds, and their side
 MIN_LOOK_CORRELATION = 0.98  # correlation of two such thumbnails
-MAX_SEARCHED = 1000  # images that altered copies are searched for
+MAX_SEARCHED = 500  # images that altered copies are searched for
 MIN_OTHERS = 32  # images among which they are searched; the nearest of fewer is too often the nearest by far
 
 Counts = TypeVar("Counts", Overlap, AlteredCopies)

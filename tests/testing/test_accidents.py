@@ -286,6 +286,7 @@ def observe_dataset(change: Callable[[Split], Split], folder: Path) -> str:
     return "found by check" if broken else "silent"
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", LOADING)
 def test_an_accident_of_loading(name: str, photos: Path) -> None:
     assert observe_dataset(LOADING[name], photos) == ACCIDENTS[name].outcome.replace("not covered", "silent")

@@ -19,6 +19,7 @@ import pytest
 import torch
 from dpbench_plugins.learners.class_means import ClassMeans
 from numpy.typing import NDArray
+from pandas import DataFrame
 from PIL import Image
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
@@ -42,8 +43,7 @@ Pixels = NDArray[np.float64]
 COUNTS = {"a": 40, "b": 28, "c": 12}  # images of each class
 BLACK, GREY = np.zeros((8, 8, 3)), np.full((8, 8, 3), 60.0)
 SPECIAL = {(0, 3): BLACK, (1, 5): GREY, (2, 5): GREY}  # by class and place
-FRAME: Any = None  # as a notebook holds its data
-LOADER: Any = None
+HELD: Any = None  # as a notebook holds its data
 LAWS_OF_CODE = ("importing is light and offline", "only the contract is imported")  # this file breaks them
 
 
@@ -296,30 +296,21 @@ def test_an_accident_of_loading(name: str, photos: Path) -> None:
 
 
 @dataclass(frozen=True)
-class UsesFrame(ClassMeans):
+class UsesGlobal(ClassMeans):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        return super().fit(curator, public, generator) if len(FRAME) else lambda x: x
+        return super().fit(curator, public, generator) if len(HELD) else lambda x: x
 
 
-@dataclass(frozen=True)
-class UsesLoader(ClassMeans):
-    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        return super().fit(curator, public, generator) if len(LOADER) else lambda x: x
+def hold(make: Callable[[], Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    def prepare_with_global(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(globals(), "HELD", make())
+        prepare(UsesGlobal)
+
+    return prepare_with_global
 
 
 def default_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(with_default((DIGITS / 255).astype(np.float32)))
-
-
-def frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "FRAME", pytest.importorskip("pandas").DataFrame(DIGITS))
-    prepare(UsesFrame)
-
-
-def loader(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = TensorDataset(torch.from_numpy(DIGITS), torch.from_numpy(load_digits().target))
-    monkeypatch.setitem(globals(), "LOADER", DataLoader(data, batch_size=64))
-    prepare(UsesLoader)
 
 
 def class_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,8 +329,8 @@ def path_in_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 NOTEBOOKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "scaled-copy-in-a-default-argument": default_argument,
-    "frame-of-pixels": frame,
-    "loader-of-a-global-dataset": loader,
+    "frame-of-pixels": hold(lambda: DataFrame(DIGITS)),
+    "loader-of-a-global-dataset": hold(lambda: DataLoader(TensorDataset(torch.from_numpy(DIGITS)), batch_size=64)),
     "class-weights-from-labels": class_weights,
     "path-read-in-fit": path_in_fit,
 }

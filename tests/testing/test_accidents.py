@@ -19,7 +19,6 @@ import pytest
 import torch
 from dpbench_plugins.learners.class_means import ClassMeans
 from numpy.typing import NDArray
-from pandas import DataFrame
 from PIL import Image
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
@@ -329,7 +328,7 @@ def path_in_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 NOTEBOOKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "scaled-copy-in-a-default-argument": default_argument,
-    "frame-of-pixels": hold(lambda: DataFrame(DIGITS)),
+    "frame-of-pixels": hold(lambda: pytest.importorskip("pandas").DataFrame(DIGITS)),
     "loader-of-a-global-dataset": hold(lambda: DataLoader(TensorDataset(torch.from_numpy(DIGITS)), batch_size=64)),
     "class-weights-from-labels": class_weights,
     "path-read-in-fit": path_in_fit,

@@ -200,7 +200,7 @@ def _data_facts(result: Result, named: ComponentNamer) -> Iterator[Fact]:
         yield Fact("overlap", counted, brief=any(found.near for found in task.overlap.values()), shared=counted)
     if task.altered is not None:
         found = (f"{task.altered} images of the smaller of the public and private splits",)
-        yield Fact("altered copies", found, brief=task.altered.found > 0, shared=found)
+        yield Fact("altered copies", found, shared=found)
 
 
 def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:

@@ -35,6 +35,7 @@ THUMBNAIL_SIDE, VIEW_SIDE, BLUR_SIDE, COARSE_SIDE = 32, 16, 8, 4
 VIEW_COUNT = 3
 BORDERLESS, EDGES, SLOPES = range(VIEW_COUNT)  # the stored views of an image
 VIEW_FORMAT = "borderless, edges, slopes"  # of `make_views`: other words whenever it changes, as views are kept
+SEARCH_VERSION = 1  # of `find_altered`: another whenever it finds other images, as counts are kept
 DETAIL_SIDE = 256  # pixels of the longer side, at most, of an image whose borders and edges are looked at
 BORDER_SPREAD = 10  # grey levels by which the pixels of a border differ from the median of their line
 MAX_SPOTS = 0.03  # of the pixels of a border's line, that differ by more
@@ -159,11 +160,11 @@ def _stands_out(distances: Tensor, limit: float = MAX_DISTANCE_RATIO) -> Tensor:
 
 def _exchanged_distances(images: Appearance, others: Appearance, places: Tensor) -> Tensor:
     """Return the squared distances (n, k) of images to others at `places`, with the grey levels of the image."""
-    levels = _shrink(images.thumbnails, VIEW_SIDE)
+    levels = shrink_images(images.thumbnails, VIEW_SIDE)
     ordered, target = torch.from_numpy(np.sort(levels, 1)), unit_vectors(torch.from_numpy(levels))
     distances = []
     for column in places.T:
-        other = _shrink(others.thumbnails[column.numpy()], VIEW_SIDE)
+        other = shrink_images(others.thumbnails[column.numpy()], VIEW_SIDE)
         order = torch.from_numpy(other.argsort(1, kind="stable").argsort(1))
         same = (unit_vectors(ordered.gather(1, order)) * target).sum(1)
         inverse = (unit_vectors(ordered.flip(1).gather(1, order)) * target).sum(1)
@@ -178,7 +179,7 @@ def unit_vectors(levels: Tensor, least: float = MIN_STD) -> Tensor:
     return torch.where(lengths >= least * levels.shape[1] ** 0.5, centred / lengths.clamp(min=1e-6), 0)
 
 
-def _shrink(images: np.ndarray, side: int) -> np.ndarray:
+def shrink_images(images: np.ndarray, side: int) -> np.ndarray:
     """Shrink square images (n, pixels) to another side length, (n, side * side) float32."""
     step = round(images.shape[1] ** 0.5) // side
     cells = images.reshape(len(images), side, step, side, step)
@@ -190,7 +191,7 @@ def _blurred(std: float) -> Vectors:
     """Return 8 x 8 views of thumbnails that are blurred by a Gaussian of this standard deviation."""
     cells = torch.arange(THUMBNAIL_SIDE)
     weights = torch.exp(-((cells[:, None] - cells) ** 2) / (2 * std**2))
-    rows = (weights / weights.sum(1, keepdim=True)).unflatten(0, (BLUR_SIDE, -1)).mean(1)  # (8, 32)
+    rows = (weights / weights.sum(1, keepdim=True)).reshape(BLUR_SIDE, -1, THUMBNAIL_SIDE).mean(1)  # (8, 32)
     both = torch.kron(rows, rows)  # (64, 1024)
     return lambda images: unit_vectors(torch.from_numpy(images.thumbnails).float() @ both.T)
 
@@ -199,7 +200,7 @@ def _half(rows: slice, columns: slice) -> Vectors:
     """Return rows and columns of 8 x 8 views of thumbnails."""
 
     def make(images: Appearance) -> Tensor:
-        cells = torch.from_numpy(_shrink(images.thumbnails, BLUR_SIDE)).unflatten(1, (BLUR_SIDE, BLUR_SIDE))
+        cells = torch.from_numpy(shrink_images(images.thumbnails, BLUR_SIDE)).reshape(-1, BLUR_SIDE, BLUR_SIDE)
         return unit_vectors(cells[:, rows, columns].flatten(1))
 
     return make
@@ -215,13 +216,13 @@ def _rank_vectors(levels: np.ndarray) -> Tensor:
 
 
 VECTORS: dict[str, Vectors] = {
-    "plain": lambda images: unit_vectors(torch.from_numpy(_shrink(images.thumbnails, BLUR_SIDE))),
-    "coarse": lambda images: unit_vectors(torch.from_numpy(_shrink(images.thumbnails, COARSE_SIDE))),
+    "plain": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.thumbnails, BLUR_SIDE))),
+    "coarse": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.thumbnails, COARSE_SIDE))),
     **{f"blurred by {std}": _blurred(std) for std in BLURS},
-    "borderless": lambda images: unit_vectors(torch.from_numpy(_shrink(images.views[:, BORDERLESS], BLUR_SIDE))),
-    "edges": lambda images: unit_vectors(torch.from_numpy(_shrink(images.views[:, EDGES], BLUR_SIDE))),
+    "borderless": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.views[:, BORDERLESS], BLUR_SIDE))),
+    "edges": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.views[:, EDGES], BLUR_SIDE))),
     **{name: _half(rows, columns) for name, (rows, columns) in HALVES.items()},
-    "ranks": lambda images: _rank_vectors(_shrink(images.thumbnails, VIEW_SIDE)),
+    "ranks": lambda images: _rank_vectors(shrink_images(images.thumbnails, VIEW_SIDE)),
     "slopes": lambda images: _rank_vectors(images.views[:, SLOPES].astype(np.float32)),
 }
 _EITHER_WAY = [

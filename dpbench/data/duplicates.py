@@ -33,8 +33,18 @@ from PIL.Image import Image, Resampling, fromarray
 from torch import Tensor
 
 from dpbench.api import INDEPENDENT_DRAWS, Features, Images, Split
-from dpbench.data import altered, crops
-from dpbench.data.altered import VIEW_COUNT, VIEW_FORMAT, VIEW_SIDE, Appearance, find_altered, make_views
+from dpbench.data import crops
+from dpbench.data.altered import (
+    SEARCH_VERSION,
+    VIEW_COUNT,
+    VIEW_FORMAT,
+    VIEW_SIDE,
+    Appearance,
+    find_altered,
+    make_views,
+    shrink_images,
+    unit_vectors,
+)
 from dpbench.data.keys import identify_images
 from dpbench.data.reading import ImageMapper
 from dpbench.errors import OutputError
@@ -55,7 +65,7 @@ PIXEL_FORMAT = "rgb"  # what `_hash_image` hashes: another word whenever it chan
 SKETCH_SIZE = 256  # images that a sketch holds
 LOOK_COUNT, LOOK_SIDE = 32, 8  # thumbnails that a sketch of looks holds, and their side
 MIN_LOOK_CORRELATION = 0.98  # correlation of two such thumbnails
-MAX_SEARCHED = 1000  # images that altered copies are searched for
+MAX_SEARCHED = 500  # images that altered copies are searched for
 MIN_OTHERS = 32  # images among which they are searched; the nearest of fewer is too often the nearest by far
 
 Counts = TypeVar("Counts", Overlap, AlteredCopies)
@@ -67,7 +77,7 @@ class Hashes:
 
     exact: np.ndarray  # (n,) uint64: of size and pixels
     thumbnails: np.ndarray  # (n, 1024) uint8
-    views: np.ndarray  # (n, 3, 256) uint8, see `altered.make_views`
+    views: np.ndarray  # (n, 3, 256) uint8, see `make_views`
     sides: np.ndarray  # (n,) uint8: the shorter side in pixels, 255 for more
 
     def __len__(self) -> int:
@@ -126,7 +136,7 @@ class Hashes:
         The thumbnails show the images coarsely: never make them of private images.
         """
         chosen = np.unique(self.exact, return_index=True)[1][:LOOK_COUNT]
-        small = _shrink_thumbnails(self.thumbnails[chosen], LOOK_SIDE).round().clip(0, 255)
+        small = shrink_images(self.thumbnails[chosen], LOOK_SIDE).round().clip(0, 255)
         return base64.b64encode(small.astype(np.uint8).tobytes()).decode()
 
     def looks_share(self, looks: str) -> float:
@@ -137,7 +147,7 @@ class Hashes:
         """
         sought = np.frombuffer(base64.b64decode(looks, validate=True), np.uint8).reshape(-1, LOOK_SIDE**2)
         mine, theirs = (
-            _unit_thumbnails(_shrink_thumbnails(self.thumbnails, LOOK_SIDE)),
+            _unit_thumbnails(shrink_images(self.thumbnails, LOOK_SIDE)),
             _unit_thumbnails(sought.astype(np.float32)),
         )
         theirs = theirs[theirs.any(1)]
@@ -153,22 +163,11 @@ class Hashes:
 
 def unit_thumbnails(thumbnails: np.ndarray) -> Tensor:
     """Return thumbnails (n, 1024) as vectors (n, 256) float32 of mean 0 and norm 1; zero for flat thumbnails."""
-    return _unit_thumbnails(_shrink_thumbnails(thumbnails, CORRELATION_SIDE))
-
-
-def _shrink_thumbnails(thumbnails: np.ndarray, side: int) -> np.ndarray:
-    """Shrink thumbnails (n, 1024) to another side length, (n, side * side) float32."""
-    step = SIDE // side
-    cells = thumbnails.reshape(len(thumbnails), side, step, side, step)
-    means: np.ndarray = cells.mean((2, 4), dtype=np.float32).reshape(len(thumbnails), side**2)
-    return means
+    return _unit_thumbnails(shrink_images(thumbnails, CORRELATION_SIDE))
 
 
 def _unit_thumbnails(thumbnails: np.ndarray) -> Tensor:
-    grey = torch.from_numpy(thumbnails.round())
-    grey -= grey.mean(1, keepdim=True)
-    norms = grey.norm(dim=1, keepdim=True)
-    return torch.where(norms >= MIN_THUMBNAIL_STD * thumbnails.shape[1] ** 0.5, grey / norms.clamp(min=1e-6), 0)
+    return unit_vectors(torch.from_numpy(thumbnails.round()), MIN_THUMBNAIL_STD)
 
 
 def count_overlap(of: Hashes, among: Hashes) -> Overlap:
@@ -194,7 +193,7 @@ def count_altered(public: Hashes, private: Hashes) -> AlteredCopies | None:
     if len(many) < MIN_OTHERS or not few.thumbnails.any():
         return None
     few = few.take(np.arange(min(len(few), MAX_SEARCHED)))
-    known = _KeptCounts(AlteredCopies, [VIEW_FORMAT, altered.MAX_DISTANCE_RATIO, few.digest, many.digest])
+    known = _KeptCounts(AlteredCopies, ["altered", SEARCH_VERSION, VIEW_FORMAT, few.digest, many.digest])
     if (counted := known.read()) is None:
         found = find_altered(few.appearance, many.appearance)
         counted = known.write(AlteredCopies(found=int(found.sum()), among=len(few)))

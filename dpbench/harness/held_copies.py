@@ -2,10 +2,10 @@
 
 What a learner reads there has no noise, so the stated epsilon would not hold.
 
-Covered: arrays and tensors that a learner, its class, closures and defaults reach, globals that its code names, and all
-globals of the modules of its distribution. `SAMPLE_SIZE` or more evenly spaced rows of each array are compared, or all
-rows of a shorter one. The array is a copy if `MIN_COPIES` of these are different private rows or private images; scale
-and shift do not count, and images may be of any size.
+Covered: arrays, tensors and tables of pandas that a learner, its class, closures and defaults reach, globals that its
+code names, and all globals of the modules of its distribution. `SAMPLE_SIZE` or more evenly spaced rows of each array
+are compared, or all rows of a shorter one. The array is a copy if `MIN_COPIES` of these are different private rows or
+private images; scale and shift do not count, and images may be of any size.
 Not covered: fewer private rows than `MIN_COPIES`, private rows among many times as many others, features of fewer than
 `MIN_WIDTH` numbers, copies that were standardised or projected, arrays that code finds by another way than their name,
 such as `globals()`, lists of numbers, and files (`private_files`).

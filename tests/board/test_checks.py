@@ -237,6 +237,7 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"spec.allow_overlap": True}, "spec.allow_overlap"),
     ("class-means", {"task.processing.private": ""}, "task.processing.private"),
     ("class-means", {"task.copies": REPEATED}, "task.copies"),
+    ("class-means", {"task.altered": {"found": 6, "among": 10}}, "task.altered"),
     ("class-means", {"task.copies.most": 9}, "task.copies"),
     ("class-means", {"copies_epsilon": 1.5}, "copies_epsilon"),
     ("class-means", {"task.overlap.test in public.among": 5}, "task.overlap.test in public"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.records.overlap import Copies, Overlap, find_excess_overlap
+from dpbench.records.overlap import AlteredCopies, Copies, Overlap, find_excess_overlap
 
 
 def _pairs(exact: int, near: int, pair: str = "test in public", test: int = 1000, public: int = 500) -> list[str]:
@@ -56,6 +56,12 @@ def test_public_images_that_are_private_ones_are_outside_epsilon(exact: int, nea
 @pytest.mark.parametrize(("images", "ok"), [(0, True), (10, True), (11, False)])
 def test_a_private_split_that_repeats_images_is_too_much(images: int, ok: bool) -> None:
     assert (Copies(images=images, most=2, among=1000).excess_complaint is None) == ok
+
+
+@pytest.mark.parametrize(("found", "ok"), [(0, True), (500, True), (501, False)])
+def test_altered_copies_of_more_than_half_are_too_many(found: int, ok: bool) -> None:
+    complaint = AlteredCopies(found=found, among=1000).excess_complaint
+    assert complaint is None if ok else str(complaint).endswith("edges or inversion, got 501")
 
 
 def test_without_public_images_nothing_is_compared() -> None:

@@ -29,7 +29,7 @@ from dpbench.harness.roles import assign_roles
 from dpbench.harness.sharing import Sharing, check_sharing
 from dpbench.testing.checking import check_instance
 from tests.data.test_duplicates import Repeating, grainy
-from tests.harness.test_held_copies import DIGITS, prepare, with_closure
+from tests.harness.test_held_copies import DIGITS, prepare, with_default
 from tests.harness.test_private_files import reads
 from tests.harness.test_roles import Flat, deal
 from tests.helpers.accidents import ACCIDENTS, NOT_COVERED
@@ -42,8 +42,7 @@ Pixels = NDArray[np.float64]
 COUNTS = {"a": 40, "b": 28, "c": 12}  # images of each class
 BLACK, GREY = np.zeros((8, 8, 3)), np.full((8, 8, 3), 60.0)
 SPECIAL = {(0, 3): BLACK, (1, 5): GREY, (2, 5): GREY}  # by class and place
-FRAME: Any = None  # as a notebook holds its data
-LOADER: Any = None
+HELD: Any = None  # as a notebook holds its data
 LAWS_OF_CODE = ("importing is light and offline", "only the contract is imported")  # this file breaks them
 
 
@@ -64,9 +63,13 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+def list_images(split: Split) -> list[Image.Image]:
+    return [split.images[row] for row in range(len(split.labels))]
+
+
 def small(split: Split) -> Pixels:
     """Return all images at 8 x 8, (n, 8, 8, 3)."""
-    return np.stack([np.asarray(split.images[row].resize((8, 8)), np.float64) for row in range(len(split.labels))])
+    return np.stack([np.asarray(image.resize((8, 8)), np.float64) for image in list_images(split)])
 
 
 # Datasets: each function takes a split and returns it with the accident
@@ -74,7 +77,7 @@ def small(split: Split) -> Pixels:
 
 def undersample(split: Split) -> Split:
     least = np.bincount(split.labels).min()
-    return kept(split, sorted(row for label in range(3) for row in np.flatnonzero(split.labels == label)[:least]))
+    return kept(split, sorted(int(row) for label in range(3) for row in np.flatnonzero(split.labels == label)[:least]))
 
 
 def merge_rare_classes(split: Split) -> Split:
@@ -84,7 +87,7 @@ def merge_rare_classes(split: Split) -> Split:
 
 def drop_identical(split: Split) -> Split:
     first: dict[bytes, int] = {}
-    for row, image in enumerate(split.images):
+    for row, image in enumerate(list_images(split)):
         first.setdefault(image.tobytes(), row)
     return kept(split, sorted(first.values()))
 
@@ -124,14 +127,14 @@ def oversample(split: Split) -> Split:
 
 
 def drop_odd_sizes(split: Split) -> Split:
-    sizes = [image.size for image in split.images]
+    sizes = [image.size for image in list_images(split)]
     mode = Counter(sizes).most_common(1)[0][0]
     return kept(split, [row for row, size in enumerate(sizes) if size == mode])
 
 
 def store_views(split: Split) -> Split:
     images: list[Image.Image] = []
-    for image in split.images:
+    for image in list_images(split):
         images += [image, image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), image.rotate(90)]
     return Split(DeclaredImages(images, "turned"), split.labels.repeat(3))
 
@@ -282,6 +285,7 @@ def observe_dataset(change: Callable[[Split], Split], folder: Path) -> str:
     return "found by check" if broken else "silent"
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", LOADING)
 def test_an_accident_of_loading(name: str, photos: Path) -> None:
     assert observe_dataset(LOADING[name], photos) == ACCIDENTS[name].outcome.replace("not covered", "silent")
@@ -291,30 +295,21 @@ def test_an_accident_of_loading(name: str, photos: Path) -> None:
 
 
 @dataclass(frozen=True)
-class UsesFrame(ClassMeans):
+class UsesGlobal(ClassMeans):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        return super().fit(curator, public, generator) if len(FRAME) else lambda x: x
+        return super().fit(curator, public, generator) if len(HELD) else lambda x: x
 
 
-@dataclass(frozen=True)
-class UsesLoader(ClassMeans):
-    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        return super().fit(curator, public, generator) if len(LOADER) else lambda x: x
+def hold(make: Callable[[], Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    def prepare_with_global(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(globals(), "HELD", make())
+        prepare(UsesGlobal)
+
+    return prepare_with_global
 
 
 def default_argument(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(with_closure((DIGITS / 255).astype(np.float32)))
-
-
-def frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "FRAME", pytest.importorskip("pandas").DataFrame(DIGITS))
-    prepare(UsesFrame)
-
-
-def loader(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = TensorDataset(torch.from_numpy(DIGITS), torch.from_numpy(load_digits().target))
-    monkeypatch.setitem(globals(), "LOADER", DataLoader(data, batch_size=64))
-    prepare(UsesLoader)
+    prepare(with_default((DIGITS / 255).astype(np.float32)))
 
 
 def class_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,8 +328,8 @@ def path_in_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 NOTEBOOKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "scaled-copy-in-a-default-argument": default_argument,
-    "frame-of-pixels": frame,
-    "loader-of-a-global-dataset": loader,
+    "frame-of-pixels": hold(lambda: pytest.importorskip("pandas").DataFrame(DIGITS)),
+    "loader-of-a-global-dataset": hold(lambda: DataLoader(TensorDataset(torch.from_numpy(DIGITS)), batch_size=64)),
     "class-weights-from-labels": class_weights,
     "path-read-in-fit": path_in_fit,
 }

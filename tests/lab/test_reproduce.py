@@ -348,7 +348,7 @@ def test_the_list_counts_what_studies_that_were_not_run_need(
     assert call("reproduce") == 0
     assert "Not run: 2 need weights, 1 need a GPU, 1 could run here." in capsys.readouterr().out
     with pytest.raises(ValueError, match="what it needs is not described"):
-        _study(needs="data")
+        _study(sweep=None, nothing="A diagram.", needs="data")
 
 
 def test_an_unknown_name_lists_what_exists() -> None:

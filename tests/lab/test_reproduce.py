@@ -339,6 +339,18 @@ def test_a_damaged_inspection_is_named(tmp_path: Path) -> None:
         compare_studies(tmp_path, registry.load())
 
 
+def test_the_list_counts_what_studies_that_were_not_run_need(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs = [{"missing": "Weights.", "needs": "weights"}, {"missing": "A GPU.", "needs": "a GPU"}, {"missing": "Time."}]
+    found = [compare(_study(sweep=None, **need), []) for need in (*needs, needs[0])]
+    monkeypatch.setattr("dpbench_lab.reproduce.document.compare_studies", lambda root, plugins: found)
+    assert call("reproduce") == 0
+    assert "Not run: 2 need weights, 1 need a GPU, 1 could run here." in capsys.readouterr().out
+    with pytest.raises(ValueError, match="what it needs is not described"):
+        _study(sweep=None, nothing="A diagram.", needs="data")
+
+
 def test_an_unknown_name_lists_what_exists() -> None:
     with pytest.raises(Exception, match=r"Unknown table or figure 'pillar-table-9'.*pillar-table-1"):
         find_study("pillar-table-9")

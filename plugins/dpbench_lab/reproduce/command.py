@@ -138,12 +138,9 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     console.print(table, highlight=False)
     counts = Counter(comparison.verdict for comparison in found).most_common()
     console.print(f"{len(found)} studies: {', '.join(f'{n} {verdict}' for verdict, n in counts)}.", soft_wrap=True)
-    lacking = Counter(
-        comparison.study.needs or "nothing else" for comparison in found if comparison.verdict == "not run"
-    )
-    console.print(
-        f"Not run, and need: {', '.join(f'{n} {needs}' for needs, n in lacking.most_common())}.", soft_wrap=True
-    )
+    not_run = [comparison.study.needs for comparison in found if comparison.verdict == "not run"]
+    reasons = Counter(f"need {needs}" if needs else "could run here" for needs in not_run).most_common()
+    console.print(f"Not run: {', '.join(f'{n} {reason}' for reason, n in reasons)}.", soft_wrap=True)
     absent = f"No results were compared: {root} does not exist"
     source = f"Verdicts use the results in {root}" if root.is_dir() else absent
     console.print(f"{source}. To run one: dpbench reproduce NAME", soft_wrap=True)

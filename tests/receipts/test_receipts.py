@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -627,25 +628,26 @@ def sampled(number: int, sampler: Any = "poisson", leaf: Any = None) -> Event:
     return Sampled(sampler=sampler, rate=0.01 + number / 1e6, event=leaf or Gaussian(sigma=1 + number / 1_000))
 
 
-MANY: dict[str, tuple[Event, Adjacency]] = {
-    "a schedule of noise and rates": (Composed(events=tuple(sampled(index) for index in range(9_999))), ADD),
-    "the same, with rows replaced": (Composed(events=tuple(sampled(index) for index in range(9_999))), "replace-one"),
-    "samples of a fixed size": (
-        Composed(events=tuple(sampled(index, "fixed-size") for index in range(9_999))), "replace-one",
-    ),
-    "a schedule with a Laplace sum": (
-        Composed(events=(*(sampled(index) for index in range(9_998)), Laplace(scale=30))), ADD,
-    ),
+def schedule(count: int, sampler: Any = "poisson") -> tuple[Event, ...]:
+    return tuple(sampled(index, sampler) for index in range(count))
+
+
+MANY: dict[str, tuple[Callable[[], Event], Adjacency]] = {  # made where they are checked: collecting costs nothing
+    "a schedule of noise and rates": (lambda: Composed(events=schedule(9_999)), ADD),
+    "the same, with rows replaced": (lambda: Composed(events=schedule(9_999)), "replace-one"),
+    "samples of a fixed size": (lambda: Composed(events=schedule(9_999, "fixed-size")), "replace-one"),
+    "a schedule with a Laplace sum": (lambda: Composed(events=(*schedule(9_998), Laplace(scale=30))), ADD),
     "choices": (
-        Composed(events=tuple(Chosen(epsilon=1e-3 + index / 1e6, candidates=3) for index in range(9_999))), ADD,
+        lambda: Composed(events=tuple(Chosen(epsilon=1e-3 + index / 1e6, candidates=3) for index in range(9_999))),
+        ADD,
     ),
-    "the best of many": (
-        BestOf(mean=10, shape=1, event=Composed(events=tuple(sampled(index) for index in range(9_999)))), ADD,
-    ),
+    "the best of many": (lambda: BestOf(mean=10, shape=1, event=Composed(events=schedule(9_999))), ADD),
     "the best of many, with little noise": (
-        BestOf(mean=1e6, shape=0, event=gaussian_steps(sigma=0.3, steps=10**6, rate=0.3)), ADD,
+        lambda: BestOf(mean=1e6, shape=0, event=gaussian_steps(sigma=0.3, steps=10**6, rate=0.3)), ADD,
     ),
-    "nothing done to a sample": (Sampled(sampler="poisson", rate=0.1, event=Composed(events=())), ADD),
+    "nothing done to a sample": (
+        lambda: Sampled(sampler="poisson", rate=0.1, event=Composed(events=())), ADD,
+    ),
 }  # fmt: skip
 
 
@@ -654,8 +656,8 @@ MANY: dict[str, tuple[Event, Adjacency]] = {
 def test_many_different_events_are_answered_or_refused_after_few_compositions(
     name: str, compositions: list[str]
 ) -> None:
-    event, adjacency = MANY[name]
-    check(written(event, adjacency=adjacency))
+    make, adjacency = MANY[name]
+    check(written(make(), adjacency=adjacency))
     assert len(compositions) <= 100  # without bounds, one for each event or more, and hours
 
 

@@ -17,6 +17,7 @@ test that earlier audits did not have starts at the evidence so far, which leave
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 
@@ -30,7 +31,7 @@ LEAST_CHANCE = 1e-300
 
 def calibrate_p_value(p: float) -> float:
     """Return the e-value of a p-value."""
-    return min(MOST_EVIDENCE, EXPONENT * max(p, LEAST_CHANCE) ** (EXPONENT - 1))
+    return min(MOST_EVIDENCE, EXPONENT * math.pow(max(p, LEAST_CHANCE), EXPONENT - 1))
 
 
 def multiply_stakes(stakes: Mapping[str, float], checks: Iterable[Check]) -> dict[str, float]:

@@ -79,10 +79,13 @@ def absolute_value_of_a_bound(inside: np.ndarray, outside: np.ndarray) -> float:
     Source: an audit in jax_privacy (before commit aab3e1c) reported 3-Gaussian DP for noise: bounds on both error rates
     near 1 make the difference of their quantiles very negative.
     """
-    most = lambda errors, of: stats.beta.ppf(0.975, errors + 1, of - errors) if errors < of else 1 - 1e-9
+
+    def most(wrong: np.ndarray) -> float:
+        errors, of = int(wrong.sum()), len(wrong)
+        return float(stats.beta.ppf(0.975, errors + 1, of - errors)) if errors < of else 1 - 1e-9
+
     lower = [
-        stats.norm.isf(most((outside >= threshold).sum(), len(outside)))
-        - stats.norm.ppf(most((inside < threshold).sum(), len(inside)))
+        stats.norm.isf(most(outside >= threshold)) - stats.norm.ppf(most(inside < threshold))
         for threshold in np.linspace(-1, 1, 9)
     ]
     return bounds.gaussian_dp_epsilon(float(np.abs(lower).max()), DELTA)
@@ -111,5 +114,8 @@ def order_statistics_of_shared_luck(inside: np.ndarray, outside: np.ndarray) -> 
     mechanism than one whose canaries are independent.
     """
     wrong, guesses = int((inside < 0).sum() + (outside > 0).sum()), len(inside) + len(outside)
-    chance = lambda mu: float(stats.binom.cdf(wrong, guesses, stats.norm.cdf(-mu / 2)))
-    return bounds.gaussian_dp_epsilon(bounds.bisect_largest(lambda mu: chance(mu) <= bounds.SIGNIFICANCE), DELTA)
+
+    def rejects(mu: float) -> bool:
+        return bool(stats.binom.cdf(wrong, guesses, stats.norm.cdf(-mu / 2)) <= bounds.SIGNIFICANCE)
+
+    return bounds.gaussian_dp_epsilon(bounds.bisect_largest(rejects), DELTA)

@@ -80,12 +80,12 @@ def absolute_value_of_a_bound(inside: np.ndarray, outside: np.ndarray) -> float:
     near 1 make the difference of their quantiles very negative.
     """
 
-    def most(errors: int, of: int) -> float:
+    def most(wrong: np.ndarray) -> float:
+        errors, of = int(wrong.sum()), len(wrong)
         return float(stats.beta.ppf(0.975, errors + 1, of - errors)) if errors < of else 1 - 1e-9
 
     lower = [
-        stats.norm.isf(most((outside >= threshold).sum(), len(outside)))
-        - stats.norm.ppf(most((inside < threshold).sum(), len(inside)))
+        stats.norm.isf(most(outside >= threshold)) - stats.norm.ppf(most(inside < threshold))
         for threshold in np.linspace(-1, 1, 9)
     ]
     return bounds.gaussian_dp_epsilon(float(np.abs(lower).max()), DELTA)
@@ -115,7 +115,7 @@ def order_statistics_of_shared_luck(inside: np.ndarray, outside: np.ndarray) -> 
     """
     wrong, guesses = int((inside < 0).sum() + (outside > 0).sum()), len(inside) + len(outside)
 
-    def chance(mu: float) -> float:
-        return float(stats.binom.cdf(wrong, guesses, stats.norm.cdf(-mu / 2)))
+    def rejects(mu: float) -> bool:
+        return bool(stats.binom.cdf(wrong, guesses, stats.norm.cdf(-mu / 2)) <= bounds.SIGNIFICANCE)
 
-    return bounds.gaussian_dp_epsilon(bounds.bisect_largest(lambda mu: chance(mu) <= bounds.SIGNIFICANCE), DELTA)
+    return bounds.gaussian_dp_epsilon(bounds.bisect_largest(rejects), DELTA)

@@ -100,8 +100,8 @@ def _remove_directions(request: NoiseRequest, count: int) -> np.ndarray:
     flat = request.normal().reshape(-1)
     drawn = request.generator("directions", request.shape).standard_normal((len(flat), min(count, len(flat))))
     directions = np.linalg.qr(drawn)[0]
-    rest: np.ndarray = (flat - directions @ (directions.T @ flat)).reshape(request.shape)
-    return rest
+    rest: np.ndarray = flat - directions @ (directions.T @ flat)
+    return rest.reshape(request.shape)
 
 
 def _shrink_two_percent(request: NoiseRequest) -> np.ndarray:

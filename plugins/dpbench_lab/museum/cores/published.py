@@ -66,8 +66,8 @@ def gaussian_pancake(honest: Honest, draws: Any, shape: Sequence[int], std: Any)
     along = float(noise.ravel() @ secret)
     thickness = PANCAKE_THICKNESS * draws._normals.standard_normal()
     noise += ((np.rint(along * layers) + thickness) / layers - along) * secret.reshape(noise.shape)
-    rounded: np.ndarray = np.rint(noise * std).astype(np.int64)
-    return rounded
+    layered: np.ndarray = np.rint(noise * std).astype(np.int64)
+    return layered
 
 
 def one_noise_for_all_classes(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from dpbench import Choice, Planned, Release
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.crosscheck import cross_check
 from dpbench.privacy.core.plan import merge_steps
-from dpbench.privacy.mechanisms.choice.bounded_range import Curve, compose_above, compose_below
+from dpbench.privacy.mechanisms.choice.bounded_range import DivergenceCurve, compose_above, compose_below
 from dpbench.privacy.mechanisms.choice.choice_plan import divergence
 
 DELTA = 1e-5
@@ -64,7 +64,7 @@ def test_the_bounds_from_above_and_below_are_within_half_a_percent(eps0: float, 
     assert e < 0.99 * steps * eps0
 
 
-def epsilon_of(curve: Curve) -> float:
+def epsilon_of(curve: DivergenceCurve) -> float:
     e = np.linspace(0, curve.last * curve.step, 20_001)
     return float(e[np.argmax(curve.above(e) <= DELTA)])
 

@@ -52,7 +52,7 @@ TAIL = 46.0  # -log of the divergence at which a curve ends
 
 
 @dataclass(frozen=True)
-class Curve:
+class DivergenceCurve:
     """Hockey-stick divergences at e = -last * step, ..., last * step; convex in exp(e)."""
 
     step: float
@@ -88,7 +88,7 @@ def split_in_blocks(steps: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(64)
-def compose_above(eps0: float, steps: int) -> Curve:
+def compose_above(eps0: float, steps: int) -> DivergenceCurve:
     """Return an upper bound on the curve of so many choices, near enough that epsilon is within half a percent."""
     import numpy as np
 
@@ -111,11 +111,11 @@ def compose_above(eps0: float, steps: int) -> Curve:
             chance = (ratio - 1 / at) / (ratio - 1)
             np.maximum(best, chance * (a1 + share * (a0 - a1)) + (1 - chance) * (b1 + share * (b0 - b1)), out=best)
         values = best
-    return Curve(curve.step, values)
+    return DivergenceCurve(curve.step, values)
 
 
 @functools.lru_cache(64)
-def compose_below(eps0: float, steps: int) -> Curve:
+def compose_below(eps0: float, steps: int) -> DivergenceCurve:
     """Return a lower bound on the curve of so many choices, exact but for t between the lattice's points."""
     import numpy as np
 
@@ -130,20 +130,20 @@ def compose_below(eps0: float, steps: int) -> Curve:
         values = functools.reduce(
             np.maximum, (p * near + (1 - p) * far for p, (near, far) in zip(chances, pairs, strict=True))
         )
-    return Curve(curve.step, values)
+    return DivergenceCurve(curve.step, values)
 
 
 def _lattice_steps(eps0: float, steps: int) -> int:
     return min(max(FEWEST, math.ceil(eps0 / WIDEST), POINTS // steps), MOST)
 
 
-def _start(eps0: float, steps: int, points: int) -> Curve:
+def _start(eps0: float, steps: int, points: int) -> DivergenceCurve:
     """Return V_0 on the lattice of a composition."""
     import numpy as np
 
     rho, step = steps * eps0**2 / 8, eps0 / points
     last = min(steps * points, math.ceil((rho + 2 * math.sqrt(rho * TAIL)) / step))
-    return Curve(step, -np.expm1(np.minimum(np.arange(-last, last + 1) * step, 0.0)))
+    return DivergenceCurve(step, -np.expm1(np.minimum(np.arange(-last, last + 1) * step, 0.0)))
 
 
 def _extend(values: np.ndarray, step: float, points: int) -> np.ndarray:

@@ -173,7 +173,7 @@ def loss_distribution(eps0: float, steps: int, interval: float) -> Any:
     return PrivacyLossDistribution(pmf).self_compose(copies)
 
 
-def curve_variable(curve: bounded_range.Curve) -> Any:
+def curve_variable(curve: bounded_range.DivergenceCurve) -> Any:
     """Return the pair with this curve for Microsoft's prv-accountant, from the curve's slopes."""
     import numpy as np
     from prv_accountant import PrivacyRandomVariable

@@ -204,7 +204,8 @@ class _KeptCounts(Generic[Counts]):
     """Counts in the cache, under everything that they follow from."""
 
     def __init__(self, kind: type[Counts], key: list[object]) -> None:
-        self._kind, self._file = kind, cache_folder() / "hashes" / f"{canonical_digest(key)[:32]}.json"
+        self._kind: type[Counts] = kind
+        self._file = cache_folder() / "hashes" / f"{canonical_digest(key)[:32]}.json"
 
     def read(self) -> Counts | None:
         """Return the counts; None if the file is missing or its checksum is not that of its counts and name."""

@@ -163,7 +163,7 @@ def test_a_public_dataset_of_altered_private_images_is_refused_unless_it_is_aske
     assert images.overlap("public in private").exact == 0
     for sharing in ("none", "board"):
         with pytest.raises(SpecError, match=r"Public in private: expected at most 50% of 100 images .* but for blur"):
-            check_sharing(images, sharing)  # type: ignore[arg-type]
+            check_sharing(images, sharing)
     check_sharing(images, "any")
 
 

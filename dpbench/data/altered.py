@@ -68,8 +68,8 @@ def make_views(grey: Image) -> np.ndarray:
 def _stretch_view(image: Image, box: tuple[float, float, float, float] | None) -> np.ndarray:
     """Return 16 x 16 cells of an image, or of a box in it, (256,) uint8: the brightest cell is 255."""
     cells = np.asarray(image.convert("F").resize((VIEW_SIDE, VIEW_SIDE), Resampling.BOX, box=box)).reshape(-1)
-    view: np.ndarray = np.rint(cells * (255 / max(cells.max(), 1.0))).astype(np.uint8)
-    return view
+    stretched: np.ndarray = np.rint(cells * (255 / max(cells.max(), 1.0))).astype(np.uint8)
+    return stretched
 
 
 def _find_content(levels: np.ndarray) -> tuple[float, float, float, float]:

@@ -312,7 +312,12 @@ def _read_hashes(file: Path, rows: int) -> Hashes | None:
         return None
     whole, starts = np.frombuffer(content, np.uint8), np.array([8, 8 + SIDE * SIDE, size - 1]) * rows
     exact, thumbnails, views, sides = np.split(whole, starts)
-    return Hashes(exact.view(np.uint64), thumbnails.reshape(rows, -1), views.reshape(rows, VIEW_COUNT, -1), sides)
+    return Hashes(
+        exact.view(np.uint64),
+        thumbnails.reshape(rows, SIDE * SIDE),
+        views.reshape(rows, VIEW_COUNT, VIEW_SIDE**2),
+        sides,
+    )
 
 
 def _make_empty_hashes(rows: int) -> Hashes:

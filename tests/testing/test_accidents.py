@@ -198,8 +198,8 @@ def by_place(make: Callable[[Pixels, int], Pixels]) -> Callable[[Split], Split]:
 def subtract_site(x: Pixels, place: int) -> Pixels:
     sites = x[:, 0, 0, 0].astype(int) % 2
     means = {site: x[sites == site].mean() for site in set(sites.tolist())}
-    rest: Pixels = x[place] - means[int(sites[place])] + 128
-    return rest
+    less: Pixels = x[place] - means[int(sites[place])] + 128
+    return less
 
 
 def rank_by_listing(split: Split) -> Split:

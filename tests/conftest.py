@@ -132,7 +132,7 @@ def shared_kernels(factory: Factory) -> Path:
     trusted, _ = open_own_folder("kernels", "compiled loops") if own.exists() else (None, "")
     with FileLock(f"{folder}.lock"):
         folder.mkdir(mode=0o700, exist_ok=True)
-        for entry in trusted.iterdir() if trusted else ():
+        for entry in [*trusted.iterdir()] if trusted else []:
             if not (folder / entry.name).exists():
                 shutil.copytree(entry, folder / entry.name)
     return folder

@@ -285,8 +285,8 @@ def test_test_images_by_class_are_those_of_the_other_results(root: Path, known: 
     for seed in made["seeds"]:
         kept = SeedResult.model_validate(seed).evidence
         assert kept is not None
-        matrix = np.diag([sum(kept.right) - count + 1, *[1] * (count - 1)])
-        matrix[0, 1] = kept.size - sum(kept.right)
+        matrix = np.diag([sum(kept.correct_counts) - count + 1, *[1] * (count - 1)])
+        matrix[0, 1] = kept.size - sum(kept.correct_counts)
         seed["confusion"] = list(encode_confusion(matrix.tolist()))
     made["task"]["largest"] = int(matrix.sum(1).max()) / int(matrix.sum())
     made = boards.resealed(made)

@@ -129,7 +129,7 @@ def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon]) -> AccuracyWish:
 def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> Bench:
     """Return a bench that tries a learner on public labels, as `dpbench tune` does, knowing only the private count."""
     learner: Learner = build(plugins, "learner", Component(name=name))
-    who = plugins.find("learner", name).who
+    who = plugins.find("learner", name).describe_call
     search: ResolvedSearch = resolve_search(Search.model_validate({}), learner, {})
     return Bench(learner, who, _make_roles(part), budget, "pld", search, f"advice {name}")
 

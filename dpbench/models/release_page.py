@@ -15,6 +15,7 @@ from dpbench.analysis.describe import (
     write_settings,
 )
 from dpbench.analysis.formats import write_percent_bound
+from dpbench.analysis.palette import INK, LINE
 from dpbench.analysis.released import describe_attack
 from dpbench.analysis.risk import membership_risk
 from dpbench.models.card import Card
@@ -25,9 +26,9 @@ from dpbench.records.stated_plan import list_not_covered
 
 NOT_RUN = "not run; dpbench audit RESULT tests the sums and the noise of the run that this model comes from"
 STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
+    f"body{{font:16px/1.5 sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:{INK}}}"
     "table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;"
-    "border-bottom:1px solid #d5d9de}th{width:13rem;font-weight:600}"
+    f"border-bottom:1px solid {LINE}}}th{{width:13rem;font-weight:600}}"
 )
 
 

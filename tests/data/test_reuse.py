@@ -164,7 +164,7 @@ def test_copies_are_not_looked_for_again_with_a_patient_table(photos: Path, monk
     owned = ImageFolder(str(photos), units=str(table(photos)), unit="patient").load()
     assert plain.digest != owned.digest
     first = duplicates.compute_hashes(plain.train, plain.digest, "train")
-    monkeypatch.setattr(duplicates, "_hash_images", None)
+    monkeypatch.setattr(duplicates, "hash_images", None)
     assert duplicates.compute_hashes(owned.train, owned.digest, "train").digest == first.digest
 
 

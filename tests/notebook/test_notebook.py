@@ -38,7 +38,7 @@ SIGNATURES = {
 }
 METHODS = {
     "Results": "accuracy failed file filed frame model models plot plugins record records",
-    "Model": "card classes_ content decision_function device digest lines load of "
+    "Model": "card classes_ content decision_function device digest from_fit lines load "
     "plugins predict predict_proba save score",
     "Comparison": "difference differs half p said",
 }

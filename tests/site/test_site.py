@@ -719,7 +719,7 @@ def test_every_installed_component_has_what_to_cite(index: Index, tmp_path: Path
 
 
 OUR_OWN = {f"learner/{name}" for name in (
-    "class-means", "dp-finetune", "non-private", "public-only", "thrift", "whitened",
+    "class-means", "dp-finetune", "non-private", "public-only", "public-tail", "self-tail", "thrift", "whitened",
 )}  # fmt: skip
 """Learners that come from no paper: one cites dpbench."""
 

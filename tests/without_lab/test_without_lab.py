@@ -70,7 +70,7 @@ def test_the_index_its_schema_and_the_data_of_every_page_are_the_same_and_no_lin
 
 def test_commands_of_the_harness_are_there_and_those_of_the_lab_are_unknown(less: Path) -> None:
     done = tree.run_python(less, "-m", "dpbench", "--help")
-    assert done.returncode == 0 and "│ leaderboard " in done.stdout and "│ explain " not in done.stdout
+    assert done.returncode == 0 and "  leaderboard " in done.stdout and "  explain " not in done.stdout
     refused = tree.run_python(less, "-m", "dpbench", "museum")
     assert refused.returncode == 2 and "No such command 'museum'" in refused.stdout
 

@@ -19,8 +19,8 @@ from dpbench import (
     setting,
     standardisation,
 )
-from dpbench_plugins.learners.networks.tuned_tails import TAIL_RATE, check_tail, choose_passes, train_on_labels
 from dpbench_plugins.learners.public_labels import require_labels
+from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, train_on_labels
 
 if TYPE_CHECKING:
     import torch

@@ -28,6 +28,7 @@ from dpbench import (
 from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, choose_settings
 from dpbench_plugins.learners.public_labels import require_labels
 from dpbench_plugins.learners.spectrum import Spectrum, compute_spectrum
+from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, settle_pooled, train_on_labels
 
 if TYPE_CHECKING:
     import torch
@@ -139,6 +140,43 @@ class PublicPrior(Learner):
 
 
 @dataclass(frozen=True)
+class PublicTail(PublicPrior):
+    """Train the last stages of the network on public labels, then `public-prior` on the features that come out.
+
+    You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4, and labelled public images. The
+    stages behind the layer and a head are trained on them (`tail_training`): the private images are not read, so this
+    costs no privacy. Then `public-prior` trains on the pooled features of the new network. The control is
+    public-only:tail=true, which stops before that.
+    """
+
+    name = "public-tail"
+
+    passes: int | None = setting(None, ge=1, says="passes over the public examples that train the tail")
+    tail_rate: float = setting(TAIL_RATE, gt=0, lt=math.inf, says="peak learning rate of the tail")
+
+    def reads_mirrored(self) -> bool:
+        """Return True: each image is seen mirrored half of the time."""
+        return True
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return the settings of `public-prior` on pooled features, and 12 passes or fewer."""
+        return {**settle_pooled(super().auto(task, budget), task), "passes": choose_passes(task)}
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """Plan as `public-prior` does."""
+        check_tail(task, self.name)
+        return super().plan(task, budget)
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train the tail on the public labels, then a correction of the public head on private data."""
+        trained = train_on_labels(
+            curator.task, public, self.name, require_setting(self.passes), self.tail_rate, generator
+        )
+        predict = super().fit(curator.map(trained.pool), PublicData(trained.pool(public.x), public.y), generator)
+        return lambda x: predict(trained.pool(x))
+
+
+@dataclass(frozen=True)
 class PublicHead:
     """A head fitted to public labels: its logits are a quadratic function of a row's coordinates."""
 
@@ -206,4 +244,4 @@ def leading_axes(form: Tensor) -> tuple[Tensor, Tensor]:
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this module."""
-    return [PublicPrior]
+    return [PublicPrior, PublicTail]

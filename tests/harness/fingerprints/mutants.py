@@ -57,7 +57,7 @@ CEILING, PILLAR, PROTOTYPES = "learners/non_private.py", "learners/pillar.py", "
 PUBLIC, PRIOR, WHITENED = "learners/public_only.py", "learners/public_prior.py", "learners/whitened.py"
 THRIFT, COORDINATES, SPECTRUM = "learners/thrift.py", "learners/coordinates.py", "learners/spectrum.py"
 TRAINING, RANDP, TUNE = "learners/networks/training.py", "learners/networks/randp.py", "learners/networks/finetune.py"
-TAILS, TAIL_TRAINING = "learners/networks/tuned_tails.py", "learners/networks/tail_training.py"
+TAILS, TAIL_TRAINING, SELF = "learners/tails.py", "learners/tail_training.py", "learners/networks/self_tail.py"
 TAIL, GRADIENTS, VIEWS = "learners/networks/tail.py", "learners/networks/gradients.py", "networks/views.py"
 SCATTER, THEORY, SSPP = "extractors/scatternet.py", "theory/learners/pillar_theory.py", "theory/learners/sspp.py"
 GRAPH, PATE = "theory/learners/graph.py", "theory/learners/pate.py"
@@ -120,12 +120,12 @@ MUTANTS = (
     Mutant("dp-finetune", TAIL, "WHITENING = 0.3", "WHITENING = 0.2"),
     Mutant("dp-finetune", TUNE, "self.head_share / (1 - self.head_share)", "(1 - self.head_share) / self.head_share"),
     Mutant("dp-finetune", TAIL, "gradient.flatten(2).sum(2)", "gradient.flatten(2).mean(2)"),
-    Mutant("self-tail", TAILS, "self.steps) * (2 if", "self.steps) * (1 if"),
-    Mutant("self-tail", TAILS, "epsilon * 0.5**0.5", "epsilon * 0.5"),
-    Mutant("self-tail", TAILS, "first(frozen.x).softmax(1)", "(3 * first(frozen.x)).softmax(1)"),
+    Mutant("self-tail", SELF, "self.steps) * (2 if", "self.steps) * (1 if"),
+    Mutant("self-tail", SELF, "epsilon * 0.5**0.5", "epsilon * 0.5"),
+    Mutant("self-tail", SELF, "first(frozen.x).softmax(1)", "(3 * first(frozen.x)).softmax(1)"),
     Mutant("self-tail", TAIL_TRAINING, "AVERAGE = 0.998", "AVERAGE = 0.1"),
     Mutant("self-tail", TAIL_TRAINING, "public.mirrored[rows], public.x[rows]", "public.x[rows], public.x[rows]"),
-    Mutant("public-tail", TAILS, "trained.pool(public.x), public.y", "2 * trained.pool(public.x), public.y"),
+    Mutant("public-tail", PRIOR, "trained.pool(public.x), public.y", "2 * trained.pool(public.x), public.y"),
     Mutant("public-tail", TAILS, "task.classes).float()", "task.classes).float() / 2"),
     Mutant("public-tail", TAIL_TRAINING, "DECAY = 0.05", "DECAY = 5.0"),
     Mutant("public-tail", TAIL_TRAINING, "MIX = 0.2", "MIX = 2.0"),

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.learners.networks import PublicTail, SelfTail
-from dpbench_plugins.learners.networks.tail_training import (
+from dpbench_plugins.learners.networks import SelfTail
+from dpbench_plugins.learners.public_only import PublicOnly
+from dpbench_plugins.learners.public_prior import PublicTail
+from dpbench_plugins.learners.tail_training import (
     REGULARISATION,
     TrainedTail,
     fit_softmax_regression,
     train_tail,
 )
-from dpbench_plugins.learners.networks.tuned_tails import LEAST, choose_passes
-from dpbench_plugins.learners.public_only import PublicOnly
+from dpbench_plugins.learners.tails import LEAST, choose_passes
 from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
@@ -128,7 +129,7 @@ def test_the_answers_of_a_head_do_no_harm(two_heads: bool, head_accuracy: float)
 def test_a_head_predicts_where_its_answers_taught_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, learner = draw_examples(50, 4)[0], SelfTail(two_heads=False)
     trained = fit(learner)(x)
-    monkeypatch.setattr("dpbench_plugins.learners.networks.tuned_tails.ANSWERS_EXPLAINED", float("inf"))
+    monkeypatch.setattr("dpbench_plugins.learners.networks.self_tail.ANSWERS_EXPLAINED", float("inf"))
     fallen, more = fit(learner)(x), fit(replace(learner, passes=3))(x)
     assert torch.equal(fallen, more)  # the tail has no part in it
     assert not torch.equal(fallen, trained)

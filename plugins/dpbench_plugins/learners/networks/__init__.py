@@ -8,12 +8,12 @@ from dpbench import Learner, hookimpl
 from dpbench_plugins.learners.networks.finetune import DPFineTune
 from dpbench_plugins.learners.networks.randp import DPRandP
 from dpbench_plugins.learners.networks.scratch import DPSGDNet, NetworkLearner
-from dpbench_plugins.learners.networks.tuned_tails import PublicTail, SelfTail
+from dpbench_plugins.learners.networks.self_tail import SelfTail
 
-__all__ = ["DPFineTune", "DPRandP", "DPSGDNet", "NetworkLearner", "PublicTail", "SelfTail", "dpbench_learners"]
+__all__ = ["DPFineTune", "DPRandP", "DPSGDNet", "NetworkLearner", "SelfTail", "dpbench_learners"]
 
 
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this package."""
-    return [DPSGDNet, DPRandP, DPFineTune, PublicTail, SelfTail]
+    return [DPSGDNet, DPRandP, DPFineTune, SelfTail]

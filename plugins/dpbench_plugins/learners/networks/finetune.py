@@ -23,6 +23,7 @@ from dpbench import (
     setting,
 )
 from dpbench_plugins.learners.coordinates import choose_settings, shrink_bias
+from dpbench_plugins.learners.tails import count_pooled_features
 
 if TYPE_CHECKING:
     import torch
@@ -182,12 +183,3 @@ class DPFineTune(Learner):
                 taken += 1
                 average.lerp_(position, 1 / taken)
         return gradients.network_at(average)
-
-
-def count_pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
-    """Return the number of features that the tail pools to, which its activations do not determine."""
-    import torch
-
-    with torch.no_grad():
-        found: int = tail(torch.zeros(1, *shape)).shape[1]
-    return found

@@ -1,0 +1,105 @@
+"""Self-tail: the network is trained further on what a private head says of public images, at no cost in privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpbench import (
+    Budget,
+    Curator,
+    Learner,
+    LinearProbe,
+    Predict,
+    PublicData,
+    Release,
+    Task,
+    aimed,
+    effective_size,
+    require_setting,
+    setting,
+)
+from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, shrink_bias
+from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, settle_pooled
+
+if TYPE_CHECKING:
+    import torch
+
+ANSWERS_EXPLAINED = 0.5  # of what a head on the published features explains: it repeats a private head's errors
+TWO_HEADS = 500.0  # n / sigma per class from which on half of the budget buys a head as good
+CLIP = 0.5  # of a private head, in units of the norm of a row, as in `thrift`
+
+
+@dataclass(frozen=True)
+class SelfTail(Learner):
+    """Train the last stages of the network on the answers of a private head to public images, which have no labels.
+
+    You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4. `thrift` trains a private head on
+    the pooled features. Its probabilities on the public images are targets on which the stages behind the layer and a
+    new head are trained (`tail_training`). What follows from a private answer and public images costs nothing more, and
+    the network has more freedom than a head: it predicts. If it explains less than half of what a head on the published
+    features explains of held-out answers, it learned nothing, and the private head predicts.
+
+    With `two_heads`, a second private head gets half of the budget and stands on the new features; the probabilities of
+    both are averaged geometrically. By default this is so from n / sigma = 500 per class on, where half of the budget
+    costs the first head nearly nothing.
+    """
+
+    name = "self-tail"
+    public = "unlabelled"
+    logits = True
+    search_space = {"two_heads": (False, True), "passes": (2, 4, 8)}
+
+    k: int | None = setting(None, ge=1, says="public components that a private head reads")
+    graph: float | None = setting(None, ge=0, le=1, says="share of a row that its neighbours in the public graph have")
+    steps: int | None = setting(None, ge=1, says="full-batch gradient steps of a private head")
+    learning_rate: float | None = setting(None, gt=0, says="step size of a private head")
+    two_heads: bool | None = setting(None, says="whether half of the budget is kept for a head on the new features")
+    passes: int | None = setting(None, ge=1, says="passes over the public examples that train the tail")
+    tail_rate: float = setting(TAIL_RATE, gt=0, lt=math.inf, says="peak learning rate of the tail")
+
+    def reads_mirrored(self) -> bool:
+        """Return True: each image is seen mirrored half of the time."""
+        return True
+
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return the number of heads, the settings of `thrift` for the budget of each, and 8 passes or fewer."""
+        two = self.two_heads
+        if two is None:
+            two = effective_size(task, budget) >= TWO_HEADS * task.classes
+        half = Budget(budget.epsilon * 0.5**0.5, budget.delta, budget.adjacency) if two else budget
+        passes = max(2, round(2 / 3 * choose_passes(task)))
+        return {**settle_pooled(choose_settings(task, half, self.steps), task), "two_heads": two, "passes": passes}
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """Plan one full-batch gradient per step of each head; training the tail is post-processing."""
+        check_tail(task, self.name)
+        return [Release("gradient", require_setting(self.steps) * (2 if self.two_heads else 1))]
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train a private head, then the tail on its answers, then another head on the new features, if planned."""
+        from dpbench_plugins.learners.tail_training import TrainedTail, train_tail
+
+        published = TrainedTail.as_published(check_tail(curator.task, self.name)())
+        frozen = PublicData(published.pool(public.x), None)
+        first = self._train_head(curator.map(published.pool), frozen, generator)
+        answers = first(frozen.x).softmax(1)
+        tail = check_tail(curator.task, self.name)().to(curator.task.device)
+        passes = require_setting(self.passes)
+        trained = train_tail(tail, public, answers, passes, self.tail_rate, generator, least=ANSWERS_EXPLAINED)
+        if not self.two_heads:
+            return trained.predict if trained.gained else lambda x: first(published.pool(x))
+        features = PublicData(trained.pool(public.x), None)
+        second = self._train_head(curator.map(trained.pool), features, generator)
+        return lambda x: (second(trained.pool(x)).log_softmax(1) + trained.predict(x).log_softmax(1)) / 2
+
+    def _train_head(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train a private head on pooled features, as `thrift` does."""
+        k, steps = require_setting(self.k), require_setting(self.steps)
+        features = Coordinates(self.name, k, self.graph).features(public.x, generator)
+        probe = LinearProbe(steps, 1.0, require_setting(self.learning_rate), 0.0, CLIP * (k + 1) ** 0.5)
+        step = probe.learning_rate * curator.sigma["gradient"] * probe.clip / curator.task.size
+        head = shrink_bias(probe.descend(curator.map(features), generator), step**2 * steps)
+        return aimed(lambda x: probe.logits(head, features(x)), curator.task, public)

@@ -1,0 +1,78 @@
+"""The network behind cached activations, and training it on public labels: what learners share. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpbench import PublicData, SpecError, Task
+from dpbench_plugins.learners.public_labels import require_labels
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from dpbench_plugins.learners.tail_training import TrainedTail
+
+LEAST = 128  # public examples, two batches
+TAIL_RATE = 0.001  # peak learning rate
+LABELS_EXPLAINED = 0.95  # of what a head on the published features explains: mixup makes a network less sure
+
+
+def check_tail(task: Task, who: str) -> Callable[[], nn.Module]:
+    """Return the loader of the network behind cached activations.
+
+    Raises:
+        SpecError: there is none, or there are too few public examples to train it.
+    """
+    if task.tail is None:
+        raise SpecError(
+            f"Learner {who!r} trains the network behind cached activations, but examples of shape "
+            f"{task.example_shape} have no such network. Use an extractor with a layer, such as --extractor "
+            "efficientnet-lite0:layer=blocks.4 (dpbench list extractors)."
+        )
+    if task.public < LEAST:
+        raise SpecError(
+            f"Expected at least {LEAST} public examples for learner {who!r}, which trains a network on them, got "
+            f"{task.public}. Add --public-fraction or --public-dataset."
+        )
+    return task.tail
+
+
+def train_on_labels(
+    task: Task, public: PublicData, who: str, passes: int, rate: float, generator: torch.Generator
+) -> TrainedTail:
+    """Return the network behind cached activations, trained on public labels.
+
+    Raises:
+        SpecError: there is no such network, or there are too few public examples or labels.
+    """
+    from torch.nn.functional import one_hot
+
+    from dpbench_plugins.learners.tail_training import train_tail
+
+    targets = one_hot(require_labels(public, who), task.classes).float()
+    tail = check_tail(task, who)().to(task.device)
+    return train_tail(tail, public, targets, passes, rate, generator, least=LABELS_EXPLAINED)
+
+
+def settle_pooled(settled: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """Return the settings with no more components than the tail has pooled features."""
+    if task.tail is None:
+        return dict(settled)
+    return {**settled, "k": min(settled["k"], count_pooled_features(task.tail(), task.example_shape))}
+
+
+def choose_passes(task: Task) -> int:
+    """Return the passes over public examples with labels: 12 for 1,000 or fewer, 6 for 5,000, and at least 2."""
+    return max(2, round(12 * min(1.0, math.pow(1000 / max(task.public, 1), 0.43))))
+
+
+def count_pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
+    """Return the number of features that the tail pools to, which its activations do not determine."""
+    import torch
+
+    with torch.no_grad():
+        found: int = tail(torch.zeros(1, *shape)).shape[1]
+    return found

@@ -33,10 +33,10 @@ def scores(numbers: Tensor, q: Tensor) -> Tensor:
     """Return numbers @ q.T, (k, c) float32, rounded once, for whole numbers (k, d) up to 127 * 2^7 and int8 (c, d)."""
     if not is_compiled(q.device):
         return _in_slices(numbers, q.T).float()
-    from dpbench.privacy.core.exact import kernels
+    from dpbench.privacy.core.exact import kernels, tiles
 
     found = np.empty((len(numbers), len(q)), np.float32)
-    whole = _int16(torch.nn.functional.pad(numbers, (0, -numbers.shape[1] % kernels.LANES)))
+    whole = _int16(torch.nn.functional.pad(numbers, (0, -numbers.shape[1] % tiles.LANES)))
     rows, places = q.contiguous().numpy(), np.arange(len(q))
     share_work(lambda counter: kernels.score_rows(counter, rows, places, whole, found), found.size * q.shape[1])
     return torch.from_numpy(found)

@@ -91,8 +91,8 @@ def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows 
         prefetch_rows(q, places, upcoming + step * few, few, line)
         pair_rows(rows, column, pairs)
         multiply(numbers, pairs, i64(0), rows.shape[0] // 2, part, column)
-    taken: int = since + numbers.shape[1]
-    return taken
+    gathered: int = since + numbers.shape[1]
+    return gathered
 
 
 @compiled

@@ -81,7 +81,7 @@ class Spread:
 def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
     """Test whether sums of `numbers` squares differ among themselves, by the sum of their squared normal scores.
 
-    Many small differences make it large: noise that is larger here and smaller there, and nowhere by much.
+    It grows with many small differences, so it detects noise whose scale varies a little from position to position.
     """
     from scipy.special import chdtr, ndtri
 

@@ -146,8 +146,8 @@ def show(
 ) -> None:
     """Explain one result in words, with its confusion matrix.
 
-    If its test images have groups, such as sex, a result of the same learner at ε = ∞ in the same folder also shows how
-    much accuracy privacy costs each group.
+    If the test images have groups, such as sex, and the folder also has this learner's result at ε = ∞, the command
+    shows how much accuracy privacy costs each group.
     """
     from dpbench.analysis.confusion import write_confusion
     from dpbench.analysis.describe import describe_result, render_markdown, render_terminal

@@ -124,7 +124,7 @@ def _entries_with_role(standing: Standing, role: str) -> list[Entry]:
 
 
 def _format_learners(entries: list[Entry]) -> str:
-    """Return learners in order, each with the uncorrected rank of its first entry in brackets where it is another."""
+    """Return the learners by rank; the uncorrected rank of a first entry follows in brackets if it differs."""
     found = {entry.learner: uncorrected_rank(entry) for entry in reversed(entries)}
     order = dict.fromkeys(entry.learner for entry in entries)
     return ", ".join(f"`{name}`" + (f" ({found[name]})" if found[name] else "") for name in order)

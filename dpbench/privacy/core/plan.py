@@ -91,7 +91,7 @@ class Planned(ABC):
 
     @property
     def step(self) -> Planned:
-        """One step, without what its cost does not depend on: uses of equal steps compose as one (`merge_steps`)."""
+        """One step with only the fields that its cost depends on, so that `merge_steps` can join equal steps."""
         return replace(self, name="", steps=1)  # type: ignore[type-var]  # each kind is a dataclass
 
     @property

@@ -96,7 +96,7 @@ class LaunderedSettings(Exhibit):
     learner: type[Learner]
 
     def visit(self) -> Findings:
-        """Choose settings on the changed images, use them here, and see how they are recorded."""
+        """Choose settings on altered copies, run on the originals, and check which origin the record states."""
         session = open_session("cpu", plugins=extend_registry(self.learner, self.shown))
         search = {"rule": "public-validation", "space": {"learning_rate": [1.0, 2.0]}}
         there = digits_spec(self.learner, dataset=self.shown.name, split_seed=1, public_labels=True, search=search)

@@ -53,8 +53,8 @@ def cross_check(
     """Compute epsilon by an independent library and method, and refuse a run whose stated epsilon contradicts it.
 
     `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
-    2021), or `pld` by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by
-    `pld`. A plan without delta is checked from below, as its mechanism's module says.
+    2021); if prv-accountant's grid would exceed 2^24 points, RDP checks `pld`. `prv` is checked by `pld`, because its
+    code descends from prv-accountant. For a plan without delta, only the lower bound of its mechanism is checked.
 
     Raises:
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.

@@ -187,7 +187,7 @@ def unbounded_losses(honest: Honest, numbers: Tensor) -> Tensor:
 
 
 def two_sided_scores(honest: Honest, numbers: Tensor) -> Tensor:
-    """Scores a row from -1 to 1 at the eps0 of losses in [0, 1], so a row moves candidates both up and down.
+    """Scores each row from -1 to 1 with the eps0 of losses in [0, 1]: a row raises some scores and lowers others.
 
     Source: textbooks have exp(eps0 score / 2) (McSherry and Talwar 2007). The factor 1/2 can be omitted if adding a row
     moves all scores in the same direction, as losses do, but not if a row is replaced.

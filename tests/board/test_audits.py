@@ -22,8 +22,10 @@ from tests.helpers.commands import call
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A leaderboard whose board `tiny` was audited."""
-    return boards.proven(tmp_path_factory)
+    """A leaderboard whose board `tiny` was audited, and not re-run."""
+    root = boards.proven(tmp_path_factory)
+    shutil.rmtree(root / "reruns")
+    return root
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dpbench_lab.reproduce.verdict import Comparison
 
 LEADERBOARD = Path("leaderboard")
+PEER = "opacus-peer"
+PEER_SEEDS = 5
 
 
 def reproduce(
@@ -49,6 +51,11 @@ def reproduce(
     from dpbench.registry import load
     from dpbench_lab.reproduce.catalogue import find_study, is_other_sweep
 
+    if name == PEER:
+        if list_all or markdown or workers or chart or root != LEADERBOARD:
+            raise SpecError(f"{PEER} takes --out and --compare-only, and no other options.")
+        _compare_with_opacus(out, compare_only)
+        return
     if name is not None and (list_all or markdown):
         raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
     if name is None and (out or workers or compare_only or chart):
@@ -122,6 +129,42 @@ def _compare_study(study: Study, folder: Path, plugins: Registry) -> Comparison:
     return compare(study, read_measurements(study, folder if study.sweep else study_folder(folder, study), plugins))
 
 
+def _compare_with_opacus(out: Path | None, compare_only: bool) -> None:
+    """Train on each board with dpbench and with Opacus, or show the comparisons in `out` or the committed ones."""
+    from dpbench.errors import DataError, SpecError
+    from dpbench.harness.session import open_session
+    from dpbench.registry import load
+    from dpbench_lab.reproduce import opacus_peer
+
+    file = (out or Path("dpbench-results") / PEER) / opacus_peer.FILE.name
+    missing: dict[str, str] = {}
+    if compare_only:
+        found = opacus_peer.read_comparisons(file if out else opacus_peer.FILE)
+    else:
+        found, session = [], open_session("cpu", plugins=load())
+        with report_interrupt(f"Finished comparisons are in {file}."):
+            for board, spec in opacus_peer.list_specs(PEER_SEEDS):
+                try:
+                    found.append(opacus_peer.compare_with_opacus(board, spec, session))
+                except DataError as error:
+                    missing[board] = str(error)
+                opacus_peer.write_comparisons(found, file)
+    table = Table(*opacus_peer.HEAD, box=None)
+    for comparison in found:
+        table.add_row(*comparison.cells)
+    console = Console()
+    console.print(table, highlight=False)
+    console.print(
+        "Opacus trained outside the harness: a reference without a guarantee of dpbench, and no entry of a board.",
+        soft_wrap=True,
+    )
+    if apart := [comparison.board for comparison in found if not comparison.agrees]:
+        raise SpecError(f"{len(apart)} accuracies differ by more than their intervals explain, on {', '.join(apart)}.")
+    if missing:
+        board, why = next(iter(missing.items()))
+        raise SpecError(f"{len(missing)} boards were not compared. The first is {board}: {why}")
+
+
 def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     from dpbench_lab.reproduce.document import compare_studies, count_compared, write_page
 
@@ -144,6 +187,7 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     absent = f"No results were compared: {root} does not exist"
     source = f"Verdicts use the results in {root}" if root.is_dir() else absent
     console.print(f"{source}. To run one: dpbench reproduce NAME", soft_wrap=True)
+    console.print(f"The same training with Opacus: dpbench reproduce {PEER}", soft_wrap=True)
 
 
 def _show(comparison: Comparison) -> None:

@@ -14,7 +14,7 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -30,7 +30,7 @@ from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.accounting import accountant
 from dpbench.receipts.receipt import find_version
 from dpbench.records.result import Interval, mean_interval
-from dpbench.records.spec import Spec
+from dpbench.records.spec import Spec, make_spec
 from dpbench.support.threads import limit_threads
 from dpbench.support.validation import Record
 from dpbench_lab.reproduce.measurements import Measurement
@@ -40,7 +40,7 @@ HEAD = (
     "board", "ε", "rate, steps", "dpbench (%)", "Opacus (%)", "agree",
     "ε by dpbench: PLD, RDP", "ε by Opacus: PRV, RDP", "seconds: dpbench, Opacus",
 )  # fmt: skip
-BOARDS = {
+BOARDS: Mapping[str, Mapping[str, Any]] = {
     "digits": {"dataset": {"name": "digits"}, "extractor": {"name": "pixels"}},
     "pneumonia-lite0": {"dataset": {"name": "pneumonia"}, "extractor": {"name": "efficientnet-lite0"}},
     "cifar10-10000-lite0": {
@@ -140,8 +140,9 @@ def write_markdown(found: Sequence[PeerComparison]) -> str:
 
 def list_specs(seeds: int) -> list[tuple[str, Spec]]:
     """Return each board's name and each spec that is compared on it."""
+    common = {"public_labels": True, "seeds": seeds}
     return [
-        (board, Spec(**{**data, "epsilon": epsilon, "learner": learner, "public_labels": True, "seeds": seeds}))
+        (board, make_spec({**data, **common, "epsilon": epsilon, "learner": learner}, "opacus-peer"))
         for board, data in BOARDS.items()
         for epsilon in EPSILONS
         for learner in LEARNERS

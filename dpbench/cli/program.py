@@ -128,7 +128,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
         if os.environ.get(DEBUG):
             raise
         if isinstance(error, BrokenPipeError):  # `dpbench --show-completion | head` has read enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             raise SystemExit(0) from None
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             print(f"dpbench: {error.strerror}. Finished results are kept.", file=sys.stderr)
@@ -147,7 +147,11 @@ def _flush_output() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:  # `dpbench list | head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_command(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> int:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
+    Curator,
+    LinearProbe,
     Task,
     effective_size,
     exact_linear,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     Transform = Callable[[Tensor], Tensor]
 
+CLIP = 0.5  # L2 bound on a gradient, in units of the norm of a row
 LONGEST = 84.0  # travel of a head
 ROWS = 5000  # public rows in the graph, whose size is their square
 FEW, LEAST = 40, 0.05  # public rows, and share of a row, below which there is no graph
@@ -70,6 +73,21 @@ def choose_settings(task: Task, budget: Budget, steps: int | None) -> Mapping[st
         "steps": steps,
         "learning_rate": float(f"{travel / steps:.3g}"),
     }
+
+
+def head_probe(k: int, steps: int, learning_rate: float, clip: float = CLIP) -> LinearProbe:
+    """Return the full-batch descent of a head on `k` coordinates; `clip` is in units of the norm of a row."""
+    norm = (k + 1) ** 0.5  # of a row, however many coordinates it has, and its bias
+    return LinearProbe(steps, 1.0, learning_rate, 0.0, clip * norm)
+
+
+def train_head(
+    curator: Curator, probe: LinearProbe, features: Transform, generator: torch.Generator, release: str = "gradient"
+) -> Tensor:
+    """Train a private head (classes, coordinates + 1) on mapped rows, and shrink its bias by what noise explains."""
+    head = probe.descend(curator.map(features), generator, release)
+    step = probe.learning_rate * curator.sigma[release] * probe.clip / curator.task.size
+    return shrink_bias(head, step**2 * probe.steps)  # the variance of each of the head's numbers
 
 
 def shrink_bias(head: Tensor, noise: float) -> Tensor:

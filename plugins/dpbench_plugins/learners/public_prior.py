@@ -25,7 +25,7 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, choose_settings
+from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, choose_settings, head_probe
 from dpbench_plugins.learners.public_labels import require_labels
 from dpbench_plugins.learners.spectrum import Spectrum, compute_spectrum
 from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, settle_pooled, train_on_labels
@@ -135,8 +135,8 @@ class PublicPrior(Learner):
         return Coordinates(self.name, self.k, self.graph, self.whitening)
 
     def _probe(self) -> LinearProbe:
-        norm = (require_setting(self.k) + 1) ** 0.5  # as in `thrift`
-        return LinearProbe(require_setting(self.steps), 1.0, require_setting(self.learning_rate), 0.0, self.clip * norm)
+        k, steps = require_setting(self.k), require_setting(self.steps)
+        return head_probe(k, steps, require_setting(self.learning_rate), self.clip)
 
 
 @dataclass(frozen=True)

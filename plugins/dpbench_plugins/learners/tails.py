@@ -20,11 +20,11 @@ TAIL_RATE = 0.001  # peak learning rate
 LABELS_EXPLAINED = 0.95  # of what a head on the published features explains: mixup makes a network less sure
 
 
-def check_tail(task: Task, who: str) -> Callable[[], nn.Module]:
+def require_tail(task: Task, who: str) -> Callable[[], nn.Module]:
     """Return the loader of the network behind cached activations.
 
     Raises:
-        SpecError: there is none, or there are too few public examples to train it.
+        SpecError: there is none.
     """
     if task.tail is None:
         raise SpecError(
@@ -32,12 +32,22 @@ def check_tail(task: Task, who: str) -> Callable[[], nn.Module]:
             f"{task.example_shape} have no such network. Use an extractor with a layer, such as --extractor "
             "efficientnet-lite0:layer=blocks.4 (dpbench list extractors)."
         )
+    return task.tail
+
+
+def check_tail(task: Task, who: str) -> Callable[[], nn.Module]:
+    """Return the loader of the network behind cached activations, for training on public examples.
+
+    Raises:
+        SpecError: there is none, or there are too few public examples.
+    """
+    tail = require_tail(task, who)
     if task.public < LEAST:
         raise SpecError(
             f"Expected at least {LEAST} public examples for learner {who!r}, which trains a network on them, got "
             f"{task.public}. Add --public-fraction or --public-dataset."
         )
-    return task.tail
+    return tail
 
 
 def train_on_labels(

@@ -21,7 +21,7 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, shrink_bias
+from dpbench_plugins.learners.coordinates import CLIP, Coordinates, choose_settings, head_probe, shrink_bias
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +92,7 @@ class Thrift(Learner):
     graph: float | None = setting(None, ge=0, le=1, says="share of a row that its neighbours in the public graph have")
     steps: int | None = setting(None, ge=1, says="full-batch gradient steps")
     learning_rate: float | None = setting(None, gt=0, says="step size of the descent")
-    clip: float = setting(0.5, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
+    clip: float = setting(CLIP, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
     whitening: float = setting(0.3, ge=0, le=1, says="power by which components are whitened; 1 whitens fully")
     shrink: bool = setting(True, says="whether noise is taken out of the bias")
 
@@ -117,8 +117,8 @@ class Thrift(Learner):
         return Coordinates(self.name, self.k, self.graph, self.whitening)
 
     def _probe(self) -> LinearProbe:
-        norm = (require_setting(self.k) + 1) ** 0.5  # of a row, however many coordinates it has, and its bias
-        return LinearProbe(require_setting(self.steps), 1.0, require_setting(self.learning_rate), 0.0, self.clip * norm)
+        k, steps = require_setting(self.k), require_setting(self.steps)
+        return head_probe(k, steps, require_setting(self.learning_rate), self.clip)
 
 
 @hookimpl

@@ -115,7 +115,7 @@ MUTANTS = (
     Mutant("dp-randp", RANDP, "self.phase2_learning_rate, releases)", "2 * self.phase2_learning_rate, releases)"),
     Mutant("dp-randp", RANDP, "or TABLE[reached - 1][2]", "or 0.5 * TABLE[reached - 1][2]"),
     Mutant("dp-randp", TRAINING, "min(self.ema,", "min(0.5 * self.ema,"),
-    Mutant("dp-finetune", TUNE, "clip = 0.5 *", "clip = 0.6 *"),
+    Mutant("dp-finetune", COORDINATES, "CLIP = 0.5", "CLIP = 0.6"),
     Mutant("dp-finetune", TUNE, "2 * step >= self.steps - 1", "step >= self.steps - 1"),
     Mutant("dp-finetune", TAIL, "WHITENING = 0.3", "WHITENING = 0.2"),
     Mutant("dp-finetune", TUNE, "self.head_share / (1 - self.head_share)", "(1 - self.head_share) / self.head_share"),

@@ -11,19 +11,17 @@ from dpbench import (
     Budget,
     Curator,
     Learner,
-    LinearProbe,
     Predict,
     PublicData,
     Release,
-    SpecError,
     Task,
     aimed,
     effective_size,
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import choose_settings, shrink_bias
-from dpbench_plugins.learners.tails import count_pooled_features
+from dpbench_plugins.learners.coordinates import choose_settings, head_probe, train_head
+from dpbench_plugins.learners.tails import count_pooled_features, require_tail
 
 if TYPE_CHECKING:
     import torch
@@ -115,12 +113,7 @@ class DPFineTune(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan the full-batch gradients of the head, then the sampled gradients of the tail."""
-        if task.tail is None:
-            raise SpecError(
-                f"Learner {self.name!r} trains the network behind cached activations, but examples of shape "
-                f"{task.example_shape} have no such network. Use an extractor with a layer, such as --extractor "
-                "efficientnet-lite0:layer=blocks.4 (dpbench list extractors)."
-            )
+        require_tail(task, self.name)
         head_steps = require_setting(self.head_steps)
         if self.parameters == "head":
             return [Release("head", head_steps)]
@@ -132,12 +125,7 @@ class DPFineTune(Learner):
         """Train the head, then the tail with the head fixed."""
         from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled_features, predictor
 
-        if curator.task.tail is None:
-            raise SpecError(
-                f"Expected a task with a tail in learner {self.name!r}. Call plan first: it tells you which extractor "
-                "to use."
-            )
-        tail = curator.task.tail().to(curator.task.device)
+        tail = require_tail(curator.task, self.name)().to(curator.task.device)
         neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._train_head(curator, tail, neck, generator))
         tuned = network if self.parameters == "head" else self._tune(curator, network, generator)
@@ -154,11 +142,10 @@ class DPFineTune(Learner):
                 found: torch.Tensor = neck(tail(x))
             return found
 
-        steps, rate = require_setting(self.head_steps), require_setting(self.head_learning_rate)
-        clip = 0.5 * (require_setting(self.k) + 1) ** 0.5  # as thrift: half of a row's norm, its bias included
-        probe = LinearProbe(steps, 1.0, rate, 0.0, clip)
-        head = probe.descend(curator.map(features), generator, "head")
-        return shrink_bias(head, (rate * curator.sigma["head"] * clip / curator.task.size) ** 2 * steps)
+        probe = head_probe(
+            require_setting(self.k), require_setting(self.head_steps), require_setting(self.head_learning_rate)
+        )
+        return train_head(curator, probe, features, generator, "head")
 
     def _tune(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
         import torch

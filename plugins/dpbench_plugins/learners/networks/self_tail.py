@@ -11,7 +11,6 @@ from dpbench import (
     Budget,
     Curator,
     Learner,
-    LinearProbe,
     Predict,
     PublicData,
     Release,
@@ -21,7 +20,7 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, shrink_bias
+from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, head_probe, train_head
 from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, settle_pooled
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 ANSWERS_EXPLAINED = 0.5  # of what a head on the published features explains: it repeats a private head's errors
 TWO_HEADS = 500.0  # n / sigma per class from which on half of the budget buys a head as good
-CLIP = 0.5  # of a private head, in units of the norm of a row, as in `thrift`
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,8 @@ class SelfTail(Learner):
     the pooled features. Its probabilities on the public images are targets on which the stages behind the layer and a
     new head are trained (`tail_training`). What follows from a private answer and public images costs nothing more, and
     the network has more freedom than a head: it predicts. If it explains less than half of what a head on the published
-    features explains of held-out answers, it learned nothing, and the private head predicts.
+    features explains of held-out answers, it learned nothing, and the private head predicts in its place. If the
+    protocol compares balanced accuracy, the answers are adjusted as in `thrift`, and so is what was trained on them.
 
     With `two_heads`, a second private head gets half of the budget and stands on the new features; the probabilities of
     both are averaged geometrically. By default this is so from n / sigma = 500 per class on, where half of the budget
@@ -89,17 +88,16 @@ class SelfTail(Learner):
         tail = check_tail(curator.task, self.name)().to(curator.task.device)
         passes = require_setting(self.passes)
         trained = train_tail(tail, public, answers, passes, self.tail_rate, generator, least=ANSWERS_EXPLAINED)
+        own = trained.predict if trained.gained else lambda x: first(published.pool(x))
         if not self.two_heads:
-            return trained.predict if trained.gained else lambda x: first(published.pool(x))
-        features = PublicData(trained.pool(public.x), None)
-        second = self._train_head(curator.map(trained.pool), features, generator)
-        return lambda x: (second(trained.pool(x)).log_softmax(1) + trained.predict(x).log_softmax(1)) / 2
+            return own
+        second = self._train_head(curator.map(trained.pool), PublicData(trained.pool(public.x), None), generator)
+        return lambda x: (second(trained.pool(x)).log_softmax(1) + own(x).log_softmax(1)) / 2
 
     def _train_head(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train a private head on pooled features, as `thrift` does."""
-        k, steps = require_setting(self.k), require_setting(self.steps)
+        k = require_setting(self.k)
         features = Coordinates(self.name, k, self.graph).features(public.x, generator)
-        probe = LinearProbe(steps, 1.0, require_setting(self.learning_rate), 0.0, CLIP * (k + 1) ** 0.5)
-        step = probe.learning_rate * curator.sigma["gradient"] * probe.clip / curator.task.size
-        head = shrink_bias(probe.descend(curator.map(features), generator), step**2 * steps)
+        probe = head_probe(k, require_setting(self.steps), require_setting(self.learning_rate))
+        head = train_head(curator, probe, features, generator)
         return aimed(lambda x: probe.logits(head, features(x)), curator.task, public)

@@ -17,6 +17,8 @@ AttackName = Literal["lira", "rmia"]
 Targets = Literal["average", "planted"]
 FOLDER = "released"
 """The folder for these records in a leaderboard, or among what is not private in an output folder."""
+SHADOWS, FEWEST_SHADOWS = 128, 32
+"""How many shadow models an attack fits if nobody says otherwise, and at least."""
 ATTACK_WORDS: dict[AttackName, str] = {"lira": "likelihood ratio (LiRA)", "rmia": "RMIA"}
 TARGET_WORDS: dict[Targets, str] = {"average": "private records", "planted": "planted outliers"}
 

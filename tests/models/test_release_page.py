@@ -145,6 +145,7 @@ def test_the_page_shows_the_audit_of_most_seeds_or_one_that_failed_and_none_that
     [
         ("epsilon", 1.5, "ε (1.99995 and 1.5)"),
         ("delta", 1e-6, "δ (1e-05 and 1e-06)"),
+        ("adjacency", "replace-one", "neighbours ("),
         ("unit", "patient", "the unit (image and patient)"),
         ("training.events.events.0.event.sigma", 9.0, "the plan"),
         ("files", {"model": {"path": "model.onnx", "sha256": "0" * 64}}, "the model's file"),

@@ -90,7 +90,7 @@ class ModelTarget:
         from dpbench.analysis.describe import render_markdown
         from dpbench.models.release_page import describe_release, render_release_html
 
-        page = describe_release(self.model, attack, find_audit(attack.digest, out), self.mismatches)
+        page = describe_release(self.model, attack, find_audit(attack, out), self.mismatches)
         written = [attack.write(out)]
         folder = written[0].parent
         for ending, text in ((".html", render_release_html(page)), (".md", render_markdown(page))):
@@ -161,9 +161,9 @@ def _check_receipt(model: Model, file: Path) -> tuple[str, ...]:
     return tuple(f"{mismatch.name}: {mismatch.said}" for mismatch in check(receipt, file.parent).mismatches)
 
 
-def find_audit(digest: str, out: Path) -> Audit | None:
-    """Return the audit of the run in the output folder that failed or has the evidence of most seeds, if any."""
-    audits = read_audits(out, digest)
+def find_audit(attack: ReleasedAttack, out: Path) -> Audit | None:
+    """Return an audit of the attacked run, by the same code: one that failed, or else the one of most seeds."""
+    audits = (audit for audit in read_audits(out, attack.digest) if audit.components == attack.components)
     return max(audits, key=lambda audit: (not audit.passed, len(audit.seeds)), default=None)
 
 

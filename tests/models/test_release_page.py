@@ -124,20 +124,27 @@ def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_relea
     assert "60.00% (49.72% to 69.67%), at most 2.00% under ε" in text
 
 
-def test_the_page_shows_the_audit_of_most_seeds_or_one_that_failed_and_none_that_was_edited(tmp_path: Path) -> None:
+def test_the_page_shows_the_audit_of_most_seeds_or_one_that_failed_and_none_that_was_edited(
+    model: Model, tmp_path: Path
+) -> None:
     first = audit_of(0, noise_of(0.5))
     second = audit_of(1, noise_of(0.5), find_earlier_audits([first], 1))
     failed = audit_of(2, noise_of(1e-9))
     assert second.passed and not failed.passed
+    attack = ReleasedAttack.model_construct(spec=model.card.spec, components={})
+    start = attack.digest[:16]
     forged = first.model_copy(update={"earlier": EarlierAudits(seeds=(5, 6, 7), stakes={})})
-    write_json(tmp_path / "audit" / "0-edited.json", json.loads(forged.model_dump_json()))
+    write_json(tmp_path / "audit" / f"{start}-edited.json", json.loads(forged.model_dump_json()))
+    forged.model_copy(update={"components": model.card.components}).write_to(
+        tmp_path / "audit" / f"{start}-of-other-code.json"
+    )
     shown = []
     for audit in (first, second, failed):
-        audit.write_to(tmp_path / "audit" / f"0-seed-{audit.seed}.json")
-        found = find_audit("0", tmp_path)
+        audit.write_to(tmp_path / "audit" / f"{start}-seed-{audit.seed}.json")
+        found = find_audit(attack, tmp_path)
         shown.append(found and found.seeds)
     assert shown == [(0,), (0, 1), (2,)]
-    assert find_audit("1", tmp_path) is None
+    assert find_audit(attack, tmp_path / "other") is None
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,13 @@ from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, tru
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import ChunkBuffers, PrivateRows, Units
 from dpbench.records.provenance import current_date
-from dpbench.records.released import MembershipTest, ReleasedAttack, Targets
+from dpbench.records.released import FEWEST_SHADOWS, SHADOWS, MembershipTest, ReleasedAttack, Targets
 from dpbench.records.spec import Spec
 from dpbench.registry.components import write_component
 from dpbench.support.files import canonical_digest
 from dpbench.support.progress import progress_bar
 from dpbench.support.threads import limit_threads
 
-SHADOWS, FEWEST_SHADOWS = 128, 32
 PLANTED, PLANTED_SHARE = 32, 0.02  # outliers, and the largest share of the private records that they may be
 OUTLIER_LENGTH = 10.0  # of a planted row in the data, in lengths of the longest private row: beyond any clip
 POPULATION = 2_000  # test records at most

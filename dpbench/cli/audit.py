@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -14,12 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli.audit_released import attack_targets
-from dpbench.cli.audit_targets import AuditTarget, find_targets
+from dpbench.cli.audit_targets import AuditTarget, find_targets, read_audits, read_sealed_audits
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
+from dpbench.cli.output import Json, print_if_unwritable, print_records, report_interrupt
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.place import Place
+from dpbench.records.released import FEWEST_SHADOWS, SHADOWS
 from dpbench.records.spec import Spec
 
 if TYPE_CHECKING:
@@ -58,7 +57,10 @@ def audit(
         ),
     ] = False,
     shadows: Annotated[
-        int | None, typer.Option(min=32, max=4096, help="Number of models that --released fits. \\[default: 128]")
+        int | None,
+        typer.Option(
+            min=FEWEST_SHADOWS, max=4096, help=f"Number of models that --released fits. \\[default: {SHADOWS}]"
+        ),
     ] = None,
     receipt: Annotated[
         Path | None, typer.Option(help="Receipt of the model; --released checks that both state the same guarantee.")
@@ -101,8 +103,7 @@ def audit(
         if not as_json:
             _print_audit(target.name, found, written, Console())
     if as_json:
-        documents = ",\n".join(audit.model_dump_json(indent=2) for audit in done)
-        print(f"[{documents}]" if len(wanted) > 1 else documents)
+        print_records(done, as_list=len(wanted) > 1)
     if len({audit.digest for audit in done}) > 1:
         failed |= _print_joint_evidence(done, sys.stderr if as_json else sys.stdout)
     if failed or not done:
@@ -132,21 +133,8 @@ def _run_audit(target: AuditTarget, seed: int | None, canaries: int | None, sess
         raise SpecError(f"Expected --seed {seed} to be a seed of {target.name}: {', '.join(map(str, seeds))}.")
     from dpbench.audit.audit_fit import audit as audited
 
-    files = [target.filed] if target.filed else sorted((out / "audit").glob(f"{what.digest[:16]}*.json"))
-    return audited(what, session, seed=seed, canaries=canaries, before=[*_read_audits(files)])
-
-
-def _read_audits(files: Iterable[Path]) -> Iterator[Audit]:
-    """Yield the audits in these files; one that is missing, unreadable or changed is no evidence."""
-    from dpbench.records.audit import Audit
-    from dpbench.records.checksums import compute_seal
-    from dpbench.records.packed import read_record
-
-    for file in files:
-        with suppress(OSError, DpbenchError, ValueError):
-            audit = Audit.read(file)
-            if audit.seal == compute_seal(json.loads(read_record(file))):
-                yield audit
+    before = read_sealed_audits([target.filed]) if target.filed else read_audits(out, what.digest)
+    return audited(what, session, seed=seed, canaries=canaries, before=[*before])
 
 
 def _print_audit(name: str, found: Audit, written: Path, console: Console) -> None:

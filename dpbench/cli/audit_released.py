@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli.audit_targets import MODEL_ENDINGS, AuditTarget, find_targets
-from dpbench.cli.output import print_if_unwritable, report_interrupt
+from dpbench.cli.audit_targets import MODEL_ENDINGS, AuditTarget, find_targets, read_audits
+from dpbench.cli.output import print_if_unwritable, print_records, report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.place import Place
 from dpbench.records.spec import Spec
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dpbench.models import Model
     from dpbench.records.audit import Audit
     from dpbench.records.released import ReleasedAttack
-
-NO_RECEIPT = "none was given; dpbench receipt from RESULT writes it, and --receipt compares it with the model"
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class ModelTarget:
 
     file: Path
     model: Model
-    receipt: str  # what the comparison with it found, in words
+    mismatches: tuple[str, ...] | None  # that a check of its receipt found; None if none was given
 
     @property
     def name(self) -> str:
@@ -77,7 +75,7 @@ class ModelTarget:
         from dpbench.models import Model
 
         model = Model.load(file, device=device)
-        return cls(file, model, NO_RECEIPT if receipt is None else _check_receipt(model, receipt))
+        return cls(file, model, None if receipt is None else _check_receipt(model, receipt))
 
     def attack(self, session: Session, shadows: int) -> ReleasedAttack:
         """Prepare the run that the model comes from, fit its shadows and test membership."""
@@ -92,7 +90,7 @@ class ModelTarget:
         from dpbench.analysis.describe import render_markdown
         from dpbench.models.release_page import describe_release, render_release_html
 
-        page = describe_release(self.model, attack, _find_audit(attack.digest, out), self.receipt)
+        page = describe_release(self.model, attack, find_audit(attack, out), self.mismatches)
         written = [attack.write(out)]
         folder = written[0].parent
         for ending, text in ((".html", render_release_html(page)), (".md", render_markdown(page))):
@@ -110,8 +108,8 @@ def attack_targets(
     Raises:
         DpbenchError: there is a single target, and it cannot be attacked; or a receipt is given without a single model.
     """
-    from dpbench.audit.released import SHADOWS
     from dpbench.harness.session import open_session
+    from dpbench.records.released import SHADOWS
 
     if receipt is not None and not (len(targets) == 1 and targets[0].endswith(MODEL_ENDINGS)):
         raise SpecError("Expected --receipt beside one model, which it belongs to.")
@@ -135,8 +133,7 @@ def attack_targets(
         if not as_json:
             _print_attack(target.name, found, written, Console())
     if as_json:
-        documents = ",\n".join(attack.model_dump_json(indent=2) for attack in done)
-        print(f"[{documents}]" if len(wanted) > 1 else documents)
+        print_records(done, as_list=len(wanted) > 1)
     if not done or not all(attack.passed for attack in done):
         raise typer.Exit(1)
 
@@ -150,23 +147,24 @@ def _list_targets(word: str, root: Path, receipt: Path | None, place: Place) -> 
         yield from map(RunTarget, find_targets(word, root, FOLDER))
 
 
-def _check_receipt(model: Model, file: Path) -> str:
+def _check_receipt(model: Model, file: Path) -> tuple[str, ...]:
+    """Compare a model's card with its receipt, and return the mismatches that a check of the receipt finds.
+
+    Raises:
+        DataError: card and receipt state different guarantees.
+    """
     from dpbench.receipts import Receipt, check
     from dpbench.receipts.model_check import check_card
 
     receipt = Receipt.read(file)
     check_card(model.card, model.digest, receipt)
-    checked = check(receipt, file.parent)
-    wrong = "; ".join(f"{mismatch.name}: {mismatch.said}" for mismatch in checked.mismatches)
-    return f"states the plan and the guarantee of the model; {wrong or 'no mismatch found'}"
+    return tuple(f"{mismatch.name}: {mismatch.said}" for mismatch in check(receipt, file.parent).mismatches)
 
 
-def _find_audit(digest: str, out: Path) -> Audit | None:
-    """Return the audit of the run in the output folder, if there is one."""
-    from dpbench.records.audit import Audit
-
-    file = out / "audit" / f"{digest[:16]}.json"
-    return Audit.read(file) if file.is_file() else None
+def find_audit(attack: ReleasedAttack, out: Path) -> Audit | None:
+    """Return an audit of the attacked run, by the same code: one that failed, or else the one of most seeds."""
+    audits = (audit for audit in read_audits(out, attack.digest) if audit.components == attack.components)
+    return max(audits, key=lambda audit: (not audit.passed, len(audit.seeds)), default=None)
 
 
 def _print_attack(name: str, found: ReleasedAttack, written: Sequence[Path], console: Console) -> None:

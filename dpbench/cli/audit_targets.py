@@ -1,19 +1,22 @@
-"""The targets of `dpbench audit`: specs, results, and the entries of boards."""
+"""The targets of `dpbench audit`: specs, results, and the entries of boards; and earlier audits of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.errors import SpecError
-from dpbench.records.packed import list_records
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.records.packed import list_records, read_record
 from dpbench.records.spec import Spec, fill_extractor, make_spec
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 
 if TYPE_CHECKING:
+    from dpbench.records.audit import Audit
     from dpbench.records.result import Result
 
 
@@ -63,3 +66,20 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
         raise SpecError(unknown_name(f"entry of board {board}", entry, [entry.stem for entry in entries]))
     for path in chosen:
         yield AuditTarget(f"{board}/{path.stem}", path, root / folder / board / path.name)
+
+
+def read_audits(out: Path, digest: str) -> Iterator[Audit]:
+    """Yield the audits of a run in an output folder, of any seed."""
+    yield from read_sealed_audits(sorted((out / "audit").glob(f"{digest[:16]}*.json")))
+
+
+def read_sealed_audits(files: Iterable[Path]) -> Iterator[Audit]:
+    """Yield the audits in these files; one that is missing, unreadable or changed is no evidence."""
+    from dpbench.records.audit import Audit
+    from dpbench.records.checksums import compute_seal
+
+    for file in files:
+        with suppress(OSError, DpbenchError, ValueError):
+            audit = Audit.read(file)
+            if audit.seal == compute_seal(json.loads(read_record(file))):
+                yield audit

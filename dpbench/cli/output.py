@@ -1,10 +1,10 @@
-"""Handle Ctrl-C, and print results that cannot be written."""
+"""Handle Ctrl-C, and print records as JSON."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated
@@ -52,6 +52,12 @@ def stop_on_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def print_records(records: Sequence[BaseModel], *, as_list: bool) -> None:
+    """Print records as JSON: a list of them, or the only one."""
+    documents = ",\n".join(record.model_dump_json(indent=2) for record in records)
+    print(f"[{documents}]" if as_list else documents)
 
 
 @contextmanager

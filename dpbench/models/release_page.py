@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpbench.analysis.describe import (
     SELECTION_SENTENCES,
@@ -25,6 +25,8 @@ from dpbench.records.released import ReleasedAttack
 from dpbench.records.stated_plan import list_not_covered
 
 NOT_RUN = "not run; dpbench audit RESULT tests the sums and the noise of the run that this model comes from"
+STATES_THE_SAME = "states the plan and the guarantee of the model"
+NO_RECEIPT = "none was given; dpbench receipt from RESULT writes it, and --receipt compares it with the model"
 STYLE = (
     f"body{{font:16px/1.5 sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:{INK}}}"
     "table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;"
@@ -32,19 +34,21 @@ STYLE = (
 )
 
 
-def describe_release(model: Model, attack: ReleasedAttack, audit: Audit | None, receipt: str) -> Description:
+def describe_release(
+    model: Model, attack: ReleasedAttack, audit: Audit | None, mismatches: Sequence[str] | None
+) -> Description:
     """Return all that a decision about a model needs.
 
     Args:
         model: the model.
         attack: on models that are fitted as this model was.
         audit: of the run that the model comes from, if there is one.
-        receipt: what a check of the model's receipt found, in words.
+        mismatches: that a check of the model's receipt found; None if no receipt was given.
     """
     card = model.card
     sections = (
-        Section("the decision", tuple(_decision_facts(model, attack, audit))),
-        Section("the guarantee", tuple(_guarantee_facts(card, receipt))),
+        Section("the decision", tuple(_decision_facts(model, attack, audit, mismatches or ()))),
+        Section("the guarantee", tuple(_guarantee_facts(card, mismatches))),
         Section("what was audited and attacked", (*_audit_facts(audit), *describe_attack(attack))),
         Section("what epsilon does not cover", tuple(_uncovered_facts(card))),
         Section("the model", tuple(_model_facts(model))),
@@ -69,9 +73,11 @@ def render_release_html(description: Description) -> str:
     )
 
 
-def _decision_facts(model: Model, attack: ReleasedAttack, audit: Audit | None) -> Iterator[Fact]:
+def _decision_facts(
+    model: Model, attack: ReleasedAttack, audit: Audit | None, mismatches: Sequence[str]
+) -> Iterator[Fact]:
     card = model.card
-    objections = list(_list_objections(card, attack, audit))
+    objections = [*_list_objections(card, attack, audit), *(f"the receipt is wrong: {said}" for said in mismatches)]
     yield Fact("reasons against a release", tuple(objections) or ("none found by dpbench; read what ε does not cover",))
     if card.is_private:
         yield Fact("guarantee", (card.privacy_statement,))
@@ -99,7 +105,7 @@ def _list_objections(card: Card, attack: ReleasedAttack, audit: Audit | None) ->
         yield f"the audit failed: {'; '.join(audit.figures.failed)}"
 
 
-def _guarantee_facts(card: Card, receipt: str) -> Iterator[Fact]:
+def _guarantee_facts(card: Card, mismatches: Sequence[str] | None) -> Iterator[Fact]:
     if card.privacy.sigma:
         limits = list_not_covered(card.privacy, card.left_out)
         yield from (
@@ -110,7 +116,8 @@ def _guarantee_facts(card: Card, receipt: str) -> Iterator[Fact]:
     for use in card.privacy.plan:
         steps = f"{use.steps:,} steps" if use.steps > 1 else "one step"
         yield Fact(f"planned: {use.name}", (f"{steps}, {use.planned.describe(use.sigma)}",))
-    yield Fact("receipt", (receipt,))
+    found = "; ".join(mismatches or ()) or "no mismatch found"
+    yield Fact("receipt", (NO_RECEIPT if mismatches is None else f"{STATES_THE_SAME}; {found}",))
 
 
 def _audit_facts(audit: Audit | None) -> Iterator[Fact]:
@@ -119,7 +126,9 @@ def _audit_facts(audit: Audit | None) -> Iterator[Fact]:
         return
     verdicts = {True: "passed", False: "failed", None: "does not apply"}
     parts = (f"{part} {verdicts[audit.part(part)]}" for part in PARTS)
-    yield Fact("audit of the mechanism", (f"seed {audit.seed}: {', '.join(parts)}",))
+    earlier = ", ".join(map(str, audit.seeds[:-1]))
+    said = f", with the evidence of earlier audits, of seeds {earlier}" * bool(earlier)
+    yield Fact("audit of the mechanism", (f"seed {audit.seed}{said}: {', '.join(parts)}",))
 
 
 def _uncovered_facts(card: Card) -> Iterator[Fact]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dpbench.records import storage
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import AnyUse
+from dpbench.records.storage import SealedRecord
 from dpbench.support.validation import FiniteRecord, Record
 
 Part = Literal["sensitivity", "noise", "attack"]
@@ -100,7 +100,7 @@ class EarlierAudits(Record):
     stakes: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]  # by test; see `dpbench.audit.evidence`
 
 
-class Audit(Record):
+class Audit(SealedRecord):
     """A whole audit: the claims of the run, and the findings."""
 
     schema_version: Literal[1] = 1
@@ -151,20 +151,3 @@ class Audit(Record):
         """
         other = self.spec is not None and self.seed != self.spec.seeds[0]
         return self.write_to(folder / "audit" / f"{self.digest[:16]}{f'-seed-{self.seed}' if other else ''}.json")
-
-    def write_to(self, file: Path) -> Path:
-        """Write the audit into `file`, atomically, and return the file.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
-        return storage.write_sealed_record(self, file)
-
-    @classmethod
-    def read(cls, file: Path) -> Self:
-        """Read an audit and check it against the schema.
-
-        Raises:
-            DataError: names the file and the first field that does not fit.
-        """
-        return storage.read_validated_record(cls, file)

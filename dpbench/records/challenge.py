@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from dpbench.records import storage
 from dpbench.records.result import Result, SeedResult
-from dpbench.support.validation import Record
+from dpbench.records.storage import SealedRecord
 
 CHALLENGE_COUNT = 5
 DOMAIN = "dpbench challenge seeds 1"
 SEED_BYTES = 6  # every program reads such a number in JSON exactly
 
 
-class Challenge(Record):
+class Challenge(SealedRecord):
     """The fits of a result's spec with its challenge seeds, who made them and where."""
 
     schema_version: Literal[1] = 1
@@ -28,14 +26,6 @@ class Challenge(Record):
     by: str | None = None  # who ran them, as far as that was given
     provenance: dict[str, Any]  # machine, versions, commit, and digests of the code
     seal: str = ""  # over all of the above, as it was written
-
-    def write_to(self, file: Path) -> Path:
-        """Write the sealed record into `file`, atomically, and return the file.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
-        return storage.write_sealed_record(self, file)
 
 
 def derive_seeds(evidence: str, commit: str) -> tuple[int, ...]:

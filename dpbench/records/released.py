@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import Field
 
-from dpbench.records import storage
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
-from dpbench.support.validation import FiniteRecord, Record
+from dpbench.records.storage import SealedRecord, make_not_private_folder
+from dpbench.support.validation import FiniteRecord
 
 AttackName = Literal["lira", "rmia"]
 Targets = Literal["average", "planted"]
 FOLDER = "released"
 """The folder for these records in a leaderboard, or among what is not private in an output folder."""
+SHADOWS, FEWEST_SHADOWS = 128, 32
+"""How many shadow models an attack fits if nobody says otherwise, and at least."""
 ATTACK_WORDS: dict[AttackName, str] = {"lira": "likelihood ratio (LiRA)", "rmia": "RMIA"}
 TARGET_WORDS: dict[Targets, str] = {"average": "private records", "planted": "planted outliers"}
 
@@ -45,7 +47,7 @@ class MembershipTest(FiniteRecord):
     rates: tuple[TestRate, ...] = Field(min_length=1)
 
 
-class ReleasedAttack(Record):
+class ReleasedAttack(SealedRecord):
     """Membership tests of models that are fitted as the released model is, on random halves of the private data."""
 
     schema_version: Literal[1] = 1
@@ -84,21 +86,4 @@ class ReleasedAttack(Record):
         Raises:
             OutputError: the folder cannot be written.
         """
-        return self.write_to(storage.make_not_private_folder(folder) / FOLDER / f"{self.digest[:16]}.json")
-
-    def write_to(self, file: Path) -> Path:
-        """Write the attack into `file`, atomically, and return the file.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
-        return storage.write_sealed_record(self, file)
-
-    @classmethod
-    def read(cls, file: Path) -> Self:
-        """Read an attack and check it against the schema.
-
-        Raises:
-            DataError: names the file and the first field that does not fit.
-        """
-        return storage.read_validated_record(cls, file)
+        return self.write_to(make_not_private_folder(folder) / FOLDER / f"{self.digest[:16]}.json")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from dpbench.records import storage
 from dpbench.records.group_counts import GroupCounts
+from dpbench.records.storage import SealedRecord
 from dpbench.support.validation import Record
 
 CODE_CLAIM = "provenance.code"
@@ -44,7 +43,7 @@ class ClaimCheck(Record):
         return self.claim.startswith(CODE_CLAIM)
 
 
-class Rerun(Record):
+class Rerun(SealedRecord):
     """The record of a re-run: of all seeds, or of some seeds for a quick look."""
 
     schema_version: Literal[2] = 2
@@ -79,11 +78,3 @@ class Rerun(Record):
     def accuracy(self) -> float:
         """The mean accuracy over the re-run seeds."""
         return sum(seed.accuracy for seed in self.seeds) / len(self.seeds)
-
-    def write_to(self, file: Path) -> Path:
-        """Write the sealed record into `file`, atomically, and return the file.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
-        return storage.write_sealed_record(self, file)

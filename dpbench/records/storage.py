@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,7 +14,7 @@ from dpbench.records.packed import read_record
 from dpbench.records.schema1 import upgrade_record
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json
-from dpbench.support.validation import first_misfit
+from dpbench.support.validation import Record, first_misfit
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -33,17 +33,6 @@ def write_record(record: BaseModel, file: Path) -> Path:
         OutputError: the file cannot be written.
     """
     write_json(file, json.loads(record.model_dump_json()))
-    return file
-
-
-def write_sealed_record(record: BaseModel, file: Path) -> Path:
-    """Write a record with its `seal` set to a digest of its whole content, and return the file.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    content = json.loads(record.model_dump_json())
-    write_json(file, {**content, "seal": compute_seal(content)})
     return file
 
 
@@ -83,3 +72,26 @@ def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
         raise DataError(f"{kind.__name__} {source} does not fit the schema at {wrong}.") from error
     except SpecError as error:  # of a component's text, which is read as a flag is
         raise DataError(f"{kind.__name__} {source} does not fit the schema: {error}") from error
+
+
+class SealedRecord(Record):
+    """The base class of records with a field `seal`: a digest of the whole record, as it was written."""
+
+    def write_to(self, file: Path) -> Path:
+        """Write the sealed record into `file`, atomically, and return the file.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        content = json.loads(self.model_dump_json())
+        write_json(file, {**content, "seal": compute_seal(content)})
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a record and check it against the schema.
+
+        Raises:
+            DataError: names the file and the first field that does not fit.
+        """
+        return read_validated_record(cls, file)

@@ -30,7 +30,7 @@ from dpbench.records.packed import read_record, record_exists
 from dpbench.records.released import FOLDER as RELEASED
 from dpbench.records.released import ReleasedAttack
 from dpbench.records.result import Result
-from dpbench.records.storage import read_validated_record, validate_record
+from dpbench.records.storage import validate_record
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.group_tables import GroupTable, tabulate_groups
@@ -233,13 +233,13 @@ def _read_scored_result(root: Path, entry: Entry, result: Result) -> Result:
     if entry.scored != "challenge seeds":
         return result
     file = root / CHALLENGES / entry.file.removeprefix("results/")
-    return replace_seeds(result, read_validated_record(Challenge, file).seeds)
+    return replace_seeds(result, Challenge.read(file).seeds)
 
 
 def _describe_attack(root: Path, entry: Entry) -> list[Fact]:
     """Return the facts of the attack on the entry's models; empty where none was run."""
     file = root / RELEASED / entry.file.removeprefix("results/")
-    return list(describe_attack(read_validated_record(ReleasedAttack, file))) if record_exists(file) else []
+    return list(describe_attack(ReleasedAttack.read(file))) if record_exists(file) else []
 
 
 def _parse_result(raw: bytes, file: str) -> Result:

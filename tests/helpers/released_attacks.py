@@ -1,6 +1,6 @@
 """Run the attacks on released models that the page on audits shows: `python -m tests.helpers.released_attacks FOLDER`.
 
-FOLDER keeps the record of each attack, so that an interrupted call goes on. It takes about half an hour of one core.
+FOLDER keeps the record of each attack, so that an interrupted call goes on.
 """
 
 from __future__ import annotations

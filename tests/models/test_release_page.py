@@ -11,16 +11,20 @@ import pytest
 
 import dpbench
 from dpbench.analysis.describe import render_markdown
+from dpbench.audit.figures import find_earlier_audits
 from dpbench.audit.released_scores import rate_from_counts
+from dpbench.cli.audit_released import find_audit
 from dpbench.errors import DataMissing, NotReproducible, PrivacyError
 from dpbench.harness.session import Session
 from dpbench.models import Model
 from dpbench.models.model_run import prepare_model_run
 from dpbench.models.release_page import describe_release, render_release_html
 from dpbench.receipts import Receipt, from_result
-from dpbench.records.audit import Audit, Figures
+from dpbench.records.audit import Audit, EarlierAudits, Figures
 from dpbench.records.released import MembershipTest, ReleasedAttack
 from dpbench.records.result import Result
+from dpbench.support.files import write_json
+from tests.audit.test_evidence import audit_of, noise_of
 from tests.helpers.boards import edited
 from tests.helpers.commands import Output, Refusal, call
 from tests.helpers.sessions import session
@@ -76,7 +80,7 @@ def test_what_the_page_shows_is_escaped(model: Model) -> None:
     attack = ReleasedAttack.model_construct(tests=(), privacy=card.privacy)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.models.release_page.describe_attack", lambda _: ())
-        page = render_release_html(describe_release(dataclasses.replace(model, card=card), attack, None, "none"))
+        page = render_release_html(describe_release(dataclasses.replace(model, card=card), attack, None, None))
     assert "&lt;b&gt;0" in page and "<b>0" not in page
 
 
@@ -84,7 +88,7 @@ def test_reasons_against_a_release_come_first(model: Model) -> None:
     attack = ReleasedAttack.model_construct(tests=(), privacy=model.card.privacy)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.models.release_page.describe_attack", lambda _: ())
-        first = describe_release(model, attack, None, "none").sections[0].facts[0]
+        first = describe_release(model, attack, None, None).sections[0].facts[0]
     assert first.name == "reasons against a release"
     assert "anyone who knows seed 0 can subtract its noise" in first.text
 
@@ -103,7 +107,7 @@ def test_a_model_with_secure_noise_is_attacked_by_shadows_whose_noise_repeats(tm
 
 
 def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_release(model: Model) -> None:
-    figures = Figures.model_construct(failed=("noise: size of all noise (p 1e-9)",))
+    figures = Figures.model_construct(failed=("noise: size of all noise (e 2e+05)",))
     audit = Audit.model_construct(seed=0, sensitivity=None, noise=None, attack=None, figures=figures)
     rate = rate_from_counts(0.01, 60, 100, 10, 1_000, 0.02)
     test = MembershipTest(
@@ -113,10 +117,34 @@ def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_relea
     attack = ReleasedAttack.model_construct(
         tests=tests, privacy=model.card.privacy, spec=model.card.spec, shadows=110, accuracy=0.5
     )
-    text = render_markdown(describe_release(model, attack, audit, "none"))
+    text = render_markdown(describe_release(model, attack, audit, ["sampler: rows take turns"]))
     assert "the guarantee is wrong" in text and "the audit failed: noise: size of all noise" in text
+    assert "the receipt is wrong: sampler: rows take turns" in text
     assert "MORE MEMBERS FOUND THAN ε AND δ ALLOW: private records by likelihood ratio (LiRA) at 1%" in text
     assert "60.00% (49.72% to 69.67%), at most 2.00% under ε" in text
+
+
+def test_the_page_shows_the_audit_of_most_seeds_or_one_that_failed_and_none_that_was_edited(
+    model: Model, tmp_path: Path
+) -> None:
+    first = audit_of(0, noise_of(0.5))
+    second = audit_of(1, noise_of(0.5), find_earlier_audits([first], 1))
+    failed = audit_of(2, noise_of(1e-9))
+    assert second.passed and not failed.passed
+    attack = ReleasedAttack.model_construct(spec=model.card.spec, components={})
+    start = attack.digest[:16]
+    forged = first.model_copy(update={"earlier": EarlierAudits(seeds=(5, 6, 7), stakes={})})
+    write_json(tmp_path / "audit" / f"{start}-edited.json", json.loads(forged.model_dump_json()))
+    forged.model_copy(update={"components": model.card.components}).write_to(
+        tmp_path / "audit" / f"{start}-of-other-code.json"
+    )
+    shown = []
+    for audit in (first, second, failed):
+        audit.write_to(tmp_path / "audit" / f"{start}-seed-{audit.seed}.json")
+        found = find_audit(attack, tmp_path)
+        shown.append(found and found.seeds)
+    assert shown == [(0,), (0, 1), (2,)]
+    assert find_audit(attack, tmp_path / "other") is None
 
 
 @pytest.mark.parametrize(
@@ -124,6 +152,7 @@ def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_relea
     [
         ("epsilon", 1.5, "ε (1.99995 and 1.5)"),
         ("delta", 1e-6, "δ (1e-05 and 1e-06)"),
+        ("adjacency", "replace-one", "neighbours ("),
         ("unit", "patient", "the unit (image and patient)"),
         ("training.events.events.0.event.sigma", 9.0, "the plan"),
         ("files", {"model": {"path": "model.onnx", "sha256": "0" * 64}}, "the model's file"),

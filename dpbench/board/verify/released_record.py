@@ -5,6 +5,7 @@ The counts are the word of whoever ran the attack; anybody can repeat it (`dpben
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from dpbench.audit.released_scores import rate_from_counts
@@ -13,7 +14,15 @@ from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import Complaint, MalformedFile, PrivacyError
 from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, true_positive_rate
 from dpbench.records.checksums import compute_seal
-from dpbench.records.released import FOLDER, MembershipTest, ReleasedAttack, TestRate
+from dpbench.records.released import (
+    ATTACK_WORDS,
+    FEWEST_SHADOWS,
+    FOLDER,
+    TARGET_WORDS,
+    MembershipTest,
+    ReleasedAttack,
+    TestRate,
+)
 from dpbench.records.result import Result
 from dpbench.records.tolerance import is_close
 
@@ -45,6 +54,12 @@ def _find_complaints(attack: ReleasedAttack, result: Result) -> FieldComplaints:
         return
     if attack.privacy != result.privacy:
         yield "privacy", "expected what the result states"
+        return
+    if attack.shadows < FEWEST_SHADOWS:
+        yield "shadows", f"expected at least {FEWEST_SHADOWS}, got {attack.shadows}"
+        return
+    if sorted((test.attack, test.targets) for test in attack.tests) != sorted(product(ATTACK_WORDS, TARGET_WORDS)):
+        yield "tests", "expected one of each attack on private records, and one on planted outliers"
         return
     plan, sigma = result.privacy.releases, result.privacy.sigma
     try:

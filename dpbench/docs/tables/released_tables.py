@@ -90,7 +90,7 @@ def read_rows(file: Path = FILE) -> list[AttackRow]:
 
 def render_attack_table(rows: Sequence[AttackRow]) -> str:
     """Return the share of members that LiRA finds at 1% false positives: average records, outliers, and the bound."""
-    shown = [row for row in rows if row.attack == "lira" and row.rate == SHOWN_RATE]
+    shown = _select_shown(rows)
     epsilons = sorted({row.epsilon for row in shown})
     lines: dict[tuple[str, str], dict[float, dict[str, AttackRow]]] = {}
     for row in shown:
@@ -106,6 +106,10 @@ def render_attack_table(rows: Sequence[AttackRow]) -> str:
 def render_attack_figure(rows: Sequence[AttackRow]) -> str:
     """Return the figure as SVG: members found against ε, for average records and outliers on each dataset."""
     return render_figure(lambda: _make_figure(rows), "svg").decode()
+
+
+def _select_shown(rows: Sequence[AttackRow]) -> list[AttackRow]:
+    return [row for row in rows if row.attack == "lira" and row.rate == SHOWN_RATE]
 
 
 def _format_cell(found: dict[str, AttackRow]) -> str:
@@ -125,7 +129,7 @@ def _make_figure(rows: Sequence[AttackRow]) -> Figure:
     figure = new_figure(7.6, 5.0)
     kinds: tuple[Targets, ...] = ("average", "planted")
     grid = figure.subplots(len(kinds), len(TITLES), sharex=True, sharey=True)
-    shown = [row for row in rows if row.attack == "lira" and row.rate == SHOWN_RATE]
+    shown = _select_shown(rows)
     drawn: list[Line] = []
     for axes_row, kind in zip(grid, kinds, strict=True):
         for axes, (dataset, title) in zip(axes_row, TITLES.items(), strict=True):

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, pad
 
+from dpbench.data.altered import shrink_images, unit_vectors
+
 SIDE = 32
 MIN_DETAIL_CORRELATION = 0.88  # correlation of detail
 COARSE_SIDE, LIKELY, MAX_CANDIDATES = 8, 0.6, 4  # candidates: the four that correlate best at 8 x 8, by 0.6 or more
@@ -51,9 +53,7 @@ def _unflatten(thumbnails: np.ndarray, rows: Tensor) -> Tensor:
 
 
 def _downsample(thumbnails: np.ndarray) -> Tensor:
-    step = SIDE // COARSE_SIDE
-    cells = thumbnails.reshape(-1, COARSE_SIDE, step, COARSE_SIDE, step).mean((2, 4), dtype=np.float32)
-    return _unit_vectors(torch.from_numpy(cells))
+    return _unit_vectors(torch.from_numpy(shrink_images(thumbnails, COARSE_SIDE)))
 
 
 def _nearest_thumbnails(mine: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,7 +114,4 @@ def _detail_vectors(images: Tensor) -> Tensor:
 
 def _unit_vectors(images: Tensor) -> Tensor:
     """Return images as vectors (n, p) of mean 0 and norm 1."""
-    flat = images.flatten(1)
-    flat = flat - flat.mean(1, keepdim=True)
-    unit: Tensor = flat / flat.norm(dim=1, keepdim=True).clamp(min=1e-6)
-    return unit
+    return unit_vectors(images.flatten(1), 0)

@@ -42,6 +42,7 @@ COPIES: dict[str, Callable[[], Any]] = {
     "a tensor": lambda: torch.from_numpy(DIGITS),
     "quantised": lambda: quantise(torch.from_numpy(DIGITS).float()),
     "a list of rows": lambda: [*DIGITS],
+    "a table": lambda: pytest.importorskip("pandas").DataFrame(DIGITS),
     "beside labels": lambda: {"x": DIGITS, "y": load_digits().target},
 }
 

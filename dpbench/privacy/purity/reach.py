@@ -137,7 +137,7 @@ class Reach:
         for entry in self._entries:
             thing = entry.thing
             if isinstance(thing, table):
-                yield replace(entry, thing=thing.select_dtypes("number").to_numpy(np.float64))
+                yield replace(entry, thing=thing.select_dtypes(["number", "bool"]).to_numpy(np.float64))
             array = isinstance(thing, np.ndarray) and thing.dtype.kind in "biuf"
             if array or (isinstance(thing, torch.Tensor) and thing.layout == torch.strided and not thing.is_meta):
                 yield entry

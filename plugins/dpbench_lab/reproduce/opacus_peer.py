@@ -141,7 +141,7 @@ def write_markdown(found: Sequence[PeerComparison]) -> str:
 
 def list_specs(seeds: int) -> list[tuple[str, Spec]]:
     """Return each board's name and each spec that is compared on it."""
-    common = {"public_labels": True, "seeds": seeds}
+    common = {"public_labels": True, "seeds": seeds, "unit": "image"}
     return [
         (board, make_spec({**data, **common, "epsilon": epsilon, "learner": learner}, "opacus-peer"))
         for board, data in BOARDS.items()

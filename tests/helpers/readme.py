@@ -205,7 +205,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "hostile-plugins": hostile_plugins.table,
     "accidents": accidents.table,
     "learners-by-data": fresh.learners_table,
-    "extractors-run": fresh.extractors_table,
     "accounts": accounts.table,
     "receipt-faults": receipt_loops.table,
     "boards": lambda: board_tables.render_boards_table(index()),

@@ -13,7 +13,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import registry
 from dpbench.board.index import Index
 from dpbench.docs.tables import (
     board_tables,
@@ -161,19 +160,6 @@ def prediction_table() -> str:
     return "\n".join(lines)
 
 
-def verdicts_table() -> str:
-    """Return the verdict on each theorem that has a figure, and what was found, in a sentence."""
-    from dpbench_lab.reproduce.document import compare_studies, count_compared
-
-    lines = ["| figure | compared | verdict | finding |", "|---|---|---|---|"]
-    for study in compare_studies(LEADERBOARD, registry.load()):
-        if study.study.finding:
-            lines.append(
-                f"| `{study.study.name}` | {count_compared(study)} | {study.verdict} | {study.study.finding} |"
-            )
-    return "\n".join(lines)
-
-
 def advice_table() -> str:
     """Return how well `dpbench advise` predicts the boards, each from all others."""
     from tests.lab import advice
@@ -229,7 +215,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "fine-tuning-boards": lambda: learner_tables.render_fine_tuning_boards(index().standings),
     "dp-randp-phase-3": lambda: learner_tables.render_third_phase(_results("dp-randp-phase-3")),
     "without-photographs": lambda: learner_tables.render_without_photographs(_results("without-photographs")),
-    "theory-verdicts": verdicts_table,
     "public-labels": lambda: label_tables.render_score_table(_results("public-labels"), "accuracy"),
     "public-labels-gain": lambda: label_tables.render_gain_table(_results("public-labels")),
     "unequal-classes": lambda: label_tables.render_score_table(_results("unequal-classes"), "balanced_accuracy"),

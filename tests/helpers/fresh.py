@@ -1,7 +1,7 @@
 """Which learner runs on which kind of data, and which extractor runs: each case is one command in a fresh process.
 
 With the weights and the settings that a learner has by default, but for those that only save time. `test_fresh.py` runs
-the cases; the tables in the documentation list them.
+the cases; a table in the documentation lists learners.
 """
 
 from __future__ import annotations
@@ -98,11 +98,15 @@ CASES: tuple[Case, ...] = (
 )  # fmt: skip
 
 
+PACKAGE, FILE, NONE = "in a package", "a file with random values", "none"
+
+
 @dataclass(frozen=True)
 class Extraction:
-    """An extractor and the options that it runs with; weights are in a package, or in a file of random values."""
+    """An extractor, where its weights are from, and the options that it runs with."""
 
     extractor: str
+    weights: str
     options: str = ""
 
     def arguments(self) -> list[str]:
@@ -113,20 +117,20 @@ class Extraction:
 
 
 EXTRACTIONS: tuple[Extraction, ...] = (
-    Extraction("pixels", "size=8"),
-    Extraction("patches"),
-    Extraction("scatternet"),
-    Extraction("randp-wrn16-4"),
-    *(Extraction(f"efficientnet-lite{number}", "size=64") for number in range(3)),
-    Extraction("resnet50", "size=64"),
-    Extraction("torchvision", "resnet18,size=64"),
-    Extraction("timm", f"{weights.SMALL},size=64"),
-    Extraction("resnet50-ssl", "size=64"),
-    Extraction("resnet50-swsl", "size=64"),
-    Extraction("checkpoint", "resnet18.pth,arch=resnet18,size=64"),
-    Extraction("resnet50-byol", "byol.pth,size=64"),
-    Extraction("resnet50-mocov2", "mocov2.pth,size=64"),
-    Extraction("resnet50-mocov3", "mocov3.pth,size=64"),
+    Extraction("pixels", NONE, "size=8"),
+    Extraction("patches", NONE),
+    Extraction("scatternet", NONE),
+    Extraction("randp-wrn16-4", PACKAGE),
+    *(Extraction(f"efficientnet-lite{number}", PACKAGE, "size=64") for number in range(3)),
+    Extraction("resnet50", FILE, "size=64"),
+    Extraction("torchvision", FILE, "resnet18,size=64"),
+    Extraction("timm", FILE, f"{weights.SMALL},size=64"),
+    Extraction("resnet50-ssl", FILE, "size=64"),
+    Extraction("resnet50-swsl", FILE, "size=64"),
+    Extraction("checkpoint", FILE, "resnet18.pth,arch=resnet18,size=64"),
+    Extraction("resnet50-byol", FILE, "byol.pth,size=64"),
+    Extraction("resnet50-mocov2", FILE, "mocov2.pth,size=64"),
+    Extraction("resnet50-mocov3", FILE, "mocov3.pth,size=64"),
 )
 PREFIXES = {"byol": "backbone.", "mocov2": "module.encoder_q.", "mocov3": "module.base_encoder."}
 

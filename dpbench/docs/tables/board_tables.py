@@ -49,16 +49,12 @@ def render_verified_table(index: Index) -> str:
     """Return how many entries of each data set were audited and run again, and how."""
     counts: dict[str, list[int]] = {}
     for standing in _list_filled_standings(index):
-        found = counts.setdefault(standing.board.dataset.name, [0] * 4)
+        found = counts.setdefault(standing.board.dataset.name, [0] * 3)
         for entry in _entries_with_role(standing, "entry"):
-            seeds = len(entry.again.seeds) if entry.again else 0
-            for column, counted in enumerate((True, entry.audit is not None, entry.reproduced, seeds == 1)):
+            for column, counted in enumerate((True, entry.audit is not None, entry.reproduced)):
                 found[column] += counted
     counts["all"] = [sum(column) for column in zip(*counts.values(), strict=True)]
-    lines = [
-        "| data | entries | audited | all seeds re-run by the same code | one seed re-run |",
-        "|---|---:|---:|---:|---:|",
-    ]
+    lines = ["| data | entries | audited | all seeds re-run by the same code |", "|---|---:|---:|---:|"]
     return "\n".join([*lines, *(f"| {name} | {' | '.join(f'{n:,}' for n in row)} |" for name, row in counts.items())])
 
 

@@ -26,7 +26,7 @@ from dpbench.docs.tables import (
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
-from tests.helpers import accidents, accounts, forgeries, hostile_plugins, receipt_loops
+from tests.helpers import accidents, accounts, forgeries, hostile_plugins
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -147,7 +147,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "hostile-plugins": hostile_plugins.table,
     "accidents": accidents.table,
     "accounts": accounts.table,
-    "receipt-faults": receipt_loops.table,
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
     "verified": lambda: board_tables.render_verified_table(index()),

@@ -299,14 +299,3 @@ def _written(rate: float, epsilon: float, unit: str) -> Receipt:
 LOOPS: dict[str, Callable[[str, Path], Trained]] = {
     "opacus": opacus, "jax": jax, "ghost": ghost, "opendp": opendp, "plain": plain,
 }  # fmt: skip
-TITLES = {
-    "opacus": "Opacus", "jax": "jax_privacy",
-    "ghost": "ghost clipping", "opendp": "OpenDP", "plain": "PyTorch alone",
-}  # fmt: skip
-
-
-def table() -> str:
-    """Return the faults, the loop that each is planted in, and the name that it is found by."""
-    lines = ["| loop | planted fault | found as |", "|---|---|---|"]
-    lines += [f"| {TITLES[fault.loop]} | {fault.said} | `{fault.name}` |" for fault in FAULTS]
-    return "\n".join(lines)

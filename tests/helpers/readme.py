@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,50 +95,6 @@ README = Page(ROOT / "README.md")
 PAGES = [README, *(Page(file) for file in sorted(DOCS.rglob("*.md")))]
 
 
-def ladder_table(family: str) -> str:
-    """Return learners against the boards of a family of the committed leaderboard."""
-    return board_tables.render_ladder_table(index(), family)
-
-
-def public_table() -> str:
-    """Return accuracy against the amount of public data, from the results of `pillar-table-2b`."""
-    from dpbench_lab.figures import literature
-
-    series = literature.read_literature().series["pillar-table-2b-supervised"]
-    printed = {(point.at["dataset"], point.at["public_fraction"]): f"{point.percent:.2f}" for point in series.points}
-    lines = ["| dataset | public images | measured | published |", "|---|---|---|---|"]
-    for result in sorted(
-        _results("pillar-table-2b"), key=lambda result: (result.spec.dataset.name, result.spec.public_fraction)
-    ):
-        dataset, share = result.spec.dataset.name, result.spec.public_fraction
-        measured, published = format_score(result.metrics["accuracy"]), printed.get((dataset, share), "")
-        lines.append(f"| {dataset} | {result.task.public:,} ({share:.0%}) | {measured} | {published} |")
-    return "\n".join(lines)
-
-
-def without_data_table() -> str:
-    """Return accuracy against epsilon of features that saw no photograph, from the results of `dp-randp-table-4`."""
-    from dpbench_lab.figures import literature
-
-    found: dict[float, dict[str, str]] = {}
-    for result in _results("dp-randp-table-4"):
-        extractor = result.spec.extractor.name
-        found.setdefault(result.spec.epsilon, {})[extractor] = format_score(result.metrics["accuracy"])
-    series = literature.read_literature().series
-    theirs = {point.at["epsilon"]: f"{point.percent:.2f}" for point in series["dp-randp-table-4"].points}
-    others = {
-        point.at["epsilon"]: f"{point.percent:.2f}"
-        for point in series["dp-randp-table-1"].points
-        if point.at["learner"] == "scatternet"
-    }
-    lines = ["| ε | pixels | `randp-wrn16-4` | published | `scatternet` | published |", "|---|---|---|---|---|---|"]
-    for epsilon, by_extractor in sorted(found.items()):
-        pixels, network, wavelets = (by_extractor.get(name, "") for name in ("pixels", "randp-wrn16-4", "scatternet"))
-        cells = [f"{epsilon:g}", pixels, network, theirs[epsilon], wavelets, others.get(epsilon, "")]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def prediction_table() -> str:
     """Return what PILLAR's theorem predicts of features, from the inspections, beside what was measured at each k."""
     lines = [
@@ -204,48 +160,29 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
     "accidents": accidents.table,
-    "learners-by-data": fresh.learners_table,
     "extractors-run": fresh.extractors_table,
     "accounts": accounts.table,
     "receipt-faults": receipt_loops.table,
-    "boards": lambda: board_tables.render_boards_table(index()),
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
     "verified": lambda: board_tables.render_verified_table(index()),
     "compute": lambda: sweep_tables.render_compute_table(map(Result.read, list_records(LEADERBOARD / "results"))),
-    "lead": lambda: board_tables.render_lead_table(index()),
-    **{family: partial(ladder_table, family) for family in (*board_tables.LADDERS, *board_tables.OTHERS)},
-    "pillar-figure-4": lambda: sweep_tables.render_dimensions_table(_results("pillar-figure-4")),
-    "pillar-figures-4-5": lambda: sweep_tables.render_searched_table(_results("pillar-figures-4-5")),
-    "pillar-figure-4-steps": lambda: learner_tables.render_steps_table(
-        _results("pillar-figure-4-steps"), _results("pillar-figure-4-dimensions")
-    ),
-    "pillar-table-2b": public_table,
-    "dp-randp-table-4": without_data_table,
+    "choice": lambda: board_tables.render_choice_table(index()),
     "extractors": lambda: sweep_tables.render_extractors_table(_results("extractors")),
     "theory-prediction": prediction_table,
     "theory-pillar-tail": lambda: sweep_tables.render_tail_table(_results("theory-pillar-tail")),
-    "least-squares": lambda: learner_tables.render_least_squares(_results("least-squares")),
     "fine-tuning": lambda: learner_tables.render_fine_tuning(_results("fine-tuning")),
     "fine-tuning-boards": lambda: learner_tables.render_fine_tuning_boards(index().standings),
-    "dp-randp-phase-3": lambda: learner_tables.render_third_phase(_results("dp-randp-phase-3")),
     "without-photographs": lambda: learner_tables.render_without_photographs(_results("without-photographs")),
     "theory-verdicts": verdicts_table,
-    "public-labels": lambda: label_tables.render_score_table(_results("public-labels"), "accuracy"),
     "public-labels-gain": lambda: label_tables.render_gain_table(_results("public-labels")),
-    "unequal-classes": lambda: label_tables.render_score_table(_results("unequal-classes"), "balanced_accuracy"),
-    "calibration": lambda: label_tables.render_score_table(
-        [result for result in _results("unequal-classes") if result.spec.metric == "accuracy"], "ece"
-    ),
-    "calibration-labels": lambda: label_tables.render_score_table(_results("public-labels"), "ece"),
-    "prototypes": lambda: sweep_tables.render_scores_table(_results("prototypes"), "balanced_accuracy"),
+    "unequal-classes": lambda: label_tables.render_aims_table(_results("unequal-classes")),
+    "calibration": lambda: label_tables.render_calibration_table(_results("public-labels")),
     "advice": advice_table,
     "unit-epsilons": lambda: unit_tables.render_unit_epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),
-    "unit-scores-ham10000": lambda: unit_tables.render_score_table(_results("price-of-the-unit"), "ham10000"),
     "released": lambda: released_tables.render_attack_table(released_tables.read_rows()),
-    "unit-scores-gtsrb": lambda: unit_tables.render_score_table(_results("price-of-the-unit"), "gtsrb"),
 }
 
 

@@ -1,22 +1,15 @@
-"""Tables of the committed boards: the best entries, the data sets, the evidence, and ladders of epsilon."""
+"""Tables of the committed boards: the best entries, what a user chooses between, the evidence, and the heat map."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-from dpbench.analysis.grid import GridLine, ResultGrid, make_numeric_grid
-from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.rows import EntryRow, make_board_rows
 from dpbench.docs.tables import heat_map
-from dpbench.docs.tables.grid_tables import format_score, render_grid, render_markdown_table
-from dpbench.records.metrics import Metric
-from dpbench.records.result import Interval
+from dpbench.docs.tables.grid_tables import format_score, render_markdown_table
 from dpbench.site.overall import count_data_sets, list_overall_results
 from dpbench.site.view import uncorrected_rank
 
-SEEDS = {"challenge seeds": "challenge", "seeds chosen by the submitter": "submitter's"}
 RULES = {"default": "default", "public-validation": "tuned"}
 LADDERS = {
     "cifar10-lite0": "CIFAR-10, 45,000 private images",
@@ -30,7 +23,11 @@ LADDERS = {
     "ham10000-lesion-lite0-128": "Skin lesions, ε for a lesion",
     "ham10000-image-lite0-128": "Skin lesions, ε for an image",
 }
-OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", "gtsrb-track-lite0-128", "gtsrb-image-lite0-128")
+SIGNS = {
+    "gtsrb-track-lite0-128": "Traffic signs, ε for a track",
+    "gtsrb-image-lite0-128": "Traffic signs, ε for an image",
+}
+OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", *SIGNS)
 
 
 def render_head_table(index: Index) -> str:
@@ -40,30 +37,11 @@ def render_head_table(index: Index) -> str:
     for standing in _list_filled_standings(index):
         if standing.board.epsilon != 1:
             continue
-        first, _, ceiling = _list_leaders_and_references(standing)
-        scores = [_format_best(standing, found) for found in (first, ceiling)]
+        entries = _entries_with_role(standing, "entry")
+        first = [entry for entry in entries if entry.rank == 1 and not entry.reads_labels]
+        scores = [_format_best(standing, found) for found in (first, _entries_with_role(standing, "ceiling"))]
         with_labels = _format_label_leaders(standing)
         rows.append([standing.board.title, _format_learners(first), scores[0], with_labels, scores[1]])
-    return render_markdown_table(heads, rows)
-
-
-def render_boards_table(index: Index) -> str:
-    """Return a Markdown table with a line per board: the winners, public labels alone, and the non-private score."""
-    heads = [
-        "board", "entries", "seeds", "smallest gap", "rank 1", "best private score",
-        "best on how many of 1,000 random halves", "worth in public labels", "rank 1 with public labels",
-        "all public labels alone", "`non-private`",
-    ]  # fmt: skip
-    rows = []
-    for standing in _list_filled_standings(index):
-        first, *_ = found = _list_leaders_and_references(standing)
-        scores = [_format_best(standing, entries) for entries in found]
-        gap = f"{100 * standing.gap.low:.1f} to {100 * standing.gap.high:.1f}" if standing.gap else ""
-        count = str(len(_entries_with_role(standing, "entry")))
-        cells = [standing.board.title, count, SEEDS[standing.scored], gap, _format_learners(first)]
-        halves = f"{standing.stability.first:,}" if standing.stability else ""
-        worth = str(first[0].worth or "") if first else ""
-        rows.append([*cells, scores[0], halves, worth, _format_label_leaders(standing), *scores[1:]])
     return render_markdown_table(heads, rows)
 
 
@@ -71,16 +49,12 @@ def render_verified_table(index: Index) -> str:
     """Return how many entries of each data set were audited and run again, and how."""
     counts: dict[str, list[int]] = {}
     for standing in _list_filled_standings(index):
-        found = counts.setdefault(standing.board.dataset.name, [0] * 4)
+        found = counts.setdefault(standing.board.dataset.name, [0] * 3)
         for entry in _entries_with_role(standing, "entry"):
-            seeds = len(entry.again.seeds) if entry.again else 0
-            for column, counted in enumerate((True, entry.audit is not None, entry.reproduced, seeds == 1)):
+            for column, counted in enumerate((True, entry.audit is not None, entry.reproduced)):
                 found[column] += counted
     counts["all"] = [sum(column) for column in zip(*counts.values(), strict=True)]
-    lines = [
-        "| data | entries | audited | all seeds re-run by the same code | one seed re-run |",
-        "|---|---:|---:|---:|---:|",
-    ]
+    lines = ["| data | entries | audited | all seeds re-run by the same code |", "|---|---:|---:|---:|"]
     return "\n".join([*lines, *(f"| {name} | {' | '.join(f'{n:,}' for n in row)} |" for name, row in counts.items())])
 
 
@@ -105,14 +79,6 @@ def render_distances_table(index: Index) -> str:
     return "\n".join(lines)
 
 
-def _list_leaders_and_references(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
-    """Return the rank-1 entries without public labels, the entries on public labels alone, and the ceiling."""
-    first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and not entry.reads_labels]
-    alone = _entries_with_role(standing, "control")
-    alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
-    return first, alone, _entries_with_role(standing, "ceiling")
-
-
 def _format_label_leaders(standing: Standing) -> str:
     """Format the rank-1 entries that read public labels, with the best score; empty if there are none."""
     first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
@@ -130,79 +96,33 @@ def _format_learners(entries: list[Entry]) -> str:
     return ", ".join(f"`{name}`" + (f" ({found[name]})" if found[name] else "") for name in order)
 
 
-def render_ladder_table(index: Index, family: str) -> str:
-    """Return learners, by default and tuned, against the boards of a family, from the smallest epsilon up."""
-    found: dict[str, dict[float, EntryRow]] = {}
-    for standing in _list_family(index, family):
-        for row in make_board_rows(standing):
-            found.setdefault(_line_label(row.entry), {})[standing.board.epsilon] = row
-    grid = make_numeric_grid("", None, "ε", found)
-    best = [best_score("accuracy", [grid.score(row) for _, row in grid.column(place)]) for place in range(len(grid.x))]
-    lines = sorted(grid.lines, key=lambda line: _line_sort_key(grid, line, best))
-    return render_grid(replace(grid, lines=tuple(lines)), ("learner",), lambda row: _format_accuracies(row.facts))
-
-
-def render_lead_table(index: Index) -> str:
-    """Return a table of the lead of `thrift` over PILLAR (default and tuned), and its gap to the best entry."""
+def render_choice_table(index: Index) -> str:
+    """Return the scores at epsilon 1 of what a user chooses between: public labels, `thrift`, and the best other."""
     heads = [
-        "data", "mean lead over `pillar`, default", "mean lead over `pillar`, tuned", "largest gap to the best",
-        "boards at rank 1",
+        "data", "`public-only`", "`public-prior`", "`dp-sgd`", "`thrift`", "best other learner without public labels",
+        "`non-private`",
     ]  # fmt: skip
     rows = []
-    for family, title in LADDERS.items():
-        ahead: dict[str, list[float]] = {rule: [] for rule in RULES}
-        behind, first, boards = [(0.0, "")], 0, 0  # nobody is ahead
-        for standing in _list_family(index, family):
-            by_rule, metric = {rule: _entries_by_learner(standing, rule) for rule in RULES}, standing.board.metric
-            ours = by_rule["default"].get("thrift")
-            if ours is None:
-                continue
-            boards, first = boards + 1, first + (ours.rank == 1)
-            for rule, entries in by_rule.items():
-                if standing.board.epsilon <= 1 and "pillar" in entries:
-                    ahead[rule].append(_score_in_points(ours, metric) - _score_in_points(entries["pillar"], metric))
-                for entry in entries.values():
-                    if entry.role == "entry" and entry is not ours and entry.reads != "features and labels":
-                        named = f"`{entry.learner}`, {RULES[rule]}, ε {standing.board.epsilon:g}"
-                        behind.append((_score_in_points(entry, metric) - _score_in_points(ours, metric), named))
-        worst, who = max(behind)
-        means = [f"{sum(points) / len(points):+.1f}" if points else "" for points in ahead.values()]
-        rows.append([title, *means, f"{worst:.1f} ({who})" if who else "none", f"{first} of {boards}"])
+    for family, title in {**LADDERS, **SIGNS}.items():
+        (standing,) = (standing for standing in _list_family(index, family) if standing.board.epsilon == 1)
+        default = {entry.learner: entry for entry in standing.entries if entry.selection == "default"}
+        named = ("public-only", "public-prior", "dp-sgd", "thrift", "non-private")
+        *scores, ceiling = (_format_points(standing, default.get(name)) for name in named)
+        others = [entry for entry in _entries_with_role(standing, "entry") if not entry.reads_labels]
+        best = next(entry for entry in others if entry.learner != "thrift")
+        tuned = "" if best.selection == "default" else f" ({RULES[best.selection]})"
+        rows.append([title, *scores, f"{_format_points(standing, best)}, `{best.learner}`{tuned}", ceiling])
     return render_markdown_table(heads, rows)
+
+
+def _format_points(standing: Standing, entry: Entry | None) -> str:
+    return f"{100 * entry.metrics[standing.board.metric].mean:.1f}" if entry else ""
 
 
 def _list_family(index: Index, family: str) -> list[Standing]:
     pattern = re.compile(rf"{re.escape(family)}-eps[\d.]+")
     found = (standing for standing in _list_filled_standings(index) if pattern.fullmatch(standing.board.name))
     return sorted(found, key=lambda standing: standing.board.epsilon)
-
-
-def _line_sort_key(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
-    """Return the sort key of a line: entries before references, then the mean distance from the best."""
-    pairs = [(row, top) for row, top in zip(line.rows, best, strict=True) if row]
-    gaps = [100 * distance_behind(grid.row_metric(row), grid.score(row), top) for row, top in pairs]
-    return line.present_rows[0].entry.role != "entry", sum(gaps) / len(gaps)
-
-
-def _line_label(entry: Entry) -> str:
-    words = [] if entry.selection == "default" else [RULES[entry.selection]]
-    words += ["reads public labels"] * entry.reads_labels + ["no privacy"] * (entry.role == "ceiling")
-    return f"`{entry.learner}`" + (f" ({', '.join(words)})" if words else "")
-
-
-def _format_accuracies(facts: ResultFacts) -> str:
-    """Return accuracy, and balanced accuracy beside it where classes are not equally large."""
-    accuracy, balanced = (100 * facts.metrics[name].mean for name in ("accuracy", "balanced_accuracy"))
-    return f"{accuracy:.1f}" + (f" / {balanced:.1f}" if abs(accuracy - balanced) > 0.3 else "")
-
-
-def _score_in_points(entry: Entry, metric: Metric) -> float:
-    return 100 * entry.metrics[metric].mean
-
-
-def _entries_by_learner(standing: Standing, rule: str) -> dict[str, Entry]:
-    """Return the entries with one selection rule, by learner; the ceiling counts as default."""
-    return {entry.learner: entry for entry in standing.entries if entry.selection == rule}
 
 
 def _list_filled_standings(index: Index) -> list[Standing]:

@@ -5,32 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from dpbench.docs.tables.grid_tables import epsilon_table, render_markdown_table
-from dpbench.records.metrics import Metric
+from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
 from dpbench.records.result import Result
 
 TITLES = {
     "digits": "digits", "cifar10": "CIFAR-10", "ham10000": "HAM10000", "pneumonia": "chest X-rays", "gtsrb": "GTSRB",
 }  # fmt: skip
 PUBLIC_ONLY, PUBLIC_PRIOR = "public-only", "public-prior"
+SHOWN = (0.3, 1.0, 3.0)  # epsilons
 RowKey = tuple[str, str, str]  # data, learner, what it aims at
 
 
-def render_score_table(results: Sequence[Result], metric: Metric) -> str:
-    """Return a table of a metric by dataset, learner and, if it varies, the optimised metric; a column per epsilon."""
-    aims = len({result.spec.metric for result in results}) > 1
-    steps = {result.spec.epsilon for result in results}
-    shown: list[Result] = []
-    for (_, learner, _), by in _group_rows(results):
-        shown += by.values()
-        if learner == PUBLIC_ONLY:  # the same at every epsilon
-            single = next(iter(by.values()))
-            shown += [
-                single.model_copy(update={"spec": single.spec.model_copy(update={"epsilon": step})}) for step in steps
-            ]
-    heads = ["data", "learner", *["aims at"] * aims]
-    return epsilon_table(shown, metric, heads, lambda result: (_write_title(result), f"`{result.spec.learner.name}`",
-                                                                  *[_metric_words(result)] * aims))  # fmt: skip
+def render_aims_table(results: Sequence[Result]) -> str:
+    """Return balanced accuracy by dataset, learner and optimised metric, for the sweep `unequal-classes`."""
+    shown = [result for _, found in _group_rows(results) for result in found.values() if result.spec.epsilon in SHOWN]
+    return epsilon_table(
+        shown,
+        "balanced_accuracy",
+        ("data", "learner", "aims at"),
+        lambda result: (_write_title(result), f"`{result.spec.learner.name}`", _metric_words(result)),
+    )
+
+
+def render_calibration_table(results: Sequence[Result]) -> str:
+    """Return the calibration error at epsilon 1, a line per learner and a column per dataset, for `public-labels`."""
+    found: dict[str, dict[str, str]] = {}
+    for (data, learner, _), by in _group_rows(results):
+        result = by.get(1.0) or (next(iter(by.values())) if learner == PUBLIC_ONLY else None)  # the same at every ε
+        if result is not None:
+            found.setdefault(learner, {})[data] = format_score(result.metrics["ece"])
+    rows = [[f"`{learner}`", *(cells.get(data, "") for data in TITLES.values())] for learner, cells in found.items()]
+    return render_markdown_table(["learner", *TITLES.values()], rows)
 
 
 def render_gain_table(results: Sequence[Result]) -> str:

@@ -1,4 +1,4 @@
-"""Tables of committed sweeps: processor hours, dimensions, extractors, and scores by epsilon."""
+"""Tables of committed results: processor hours, extractors, and the energy of the tail."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
-from dpbench.analysis.plots import write_axis_value
-from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
-from dpbench.records.metrics import Metric
+from dpbench.docs.tables.grid_tables import format_score, render_markdown_table
 from dpbench.records.result import Result
 
 
@@ -25,33 +23,6 @@ def render_compute_table(stored: Iterable[Result]) -> str:
     lines = [f"| {len(results)} results, {fits:,} fits | processor hours |", "|---|---:|"]
     lines += [f"| {name} | {spent:.1f} |" for name, spent in sorted(hours.items(), key=lambda pair: -pair[1])]
     return "\n".join([*lines, f"| all | {sum(hours.values()):.1f} |"])
-
-
-def render_dimensions_table(results: Iterable[Result]) -> str:
-    """Return accuracy against k, from the results of `pillar-figure-4`."""
-    found = {}
-    for result in results:
-        found[result.spec.learner.options.get("k", math.inf), result.spec.epsilon] = result.metrics["accuracy"]
-    rows = []
-    for k in sorted({k for k, _ in found}):
-        cells = [format_score(found[k, epsilon]) for epsilon in (0.1, 0.7, math.inf)]
-        rows.append(["all (`dp-sgd`)" if k == math.inf else str(k), *cells])
-    return render_markdown_table(["k", "ε 0.1", "ε 0.7", "ε ∞"], rows)
-
-
-def render_searched_table(results: Iterable[Result]) -> str:
-    """Return accuracy against k on each dataset and at each epsilon, from the results of `pillar-figures-4-5`."""
-    found: dict[tuple[str, float], dict[float, str]] = {}
-    for result in results:
-        at = found.setdefault((result.spec.dataset.name, result.spec.epsilon), {})
-        at[result.spec.learner.options.get("k", math.inf)] = format_score(result.metrics["accuracy"])
-    numbers = sorted({k for scores in found.values() for k in scores})
-    heads = ["all (`dp-sgd`)" if k == math.inf else f"{k:,}" for k in numbers]
-    rows = [
-        [f"`{dataset}`", write_axis_value(epsilon), *(scores.get(k, "") for k in numbers)]
-        for (dataset, epsilon), scores in sorted(found.items())
-    ]
-    return render_markdown_table(["data", "ε", *heads], rows)
 
 
 def render_extractors_table(results: Iterable[Result]) -> str:
@@ -70,17 +41,6 @@ def render_extractors_table(results: Iterable[Result]) -> str:
         for extractor, scores in sorted(found.items(), key=lambda pair: pair[1].get(("thrift", 1.0), ""))
     ]
     return render_markdown_table(["extractor", *asked], rows)
-
-
-def render_scores_table(results: Iterable[Result], metric: Metric) -> str:
-    """Return the score of every learner on every dataset against epsilon, from the results of a figure."""
-    ordered = sorted(results, key=lambda result: (result.spec.dataset.name, result.spec.learner.name))
-    return epsilon_table(
-        ordered,
-        metric,
-        ("data", "learner"),
-        lambda result: (result.spec.dataset.name, f"`{result.spec.learner.name}`"),
-    )
 
 
 def render_tail_table(results: Iterable[Result]) -> str:

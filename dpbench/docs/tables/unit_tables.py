@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench.docs.tables.grid_tables import render_markdown_table
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Result
 
 METRICS = ("accuracy", "balanced_accuracy")
 TITLES = {"ham10000": "HAM10000", "gtsrb": "GTSRB"}
@@ -25,11 +25,6 @@ class UnitComparison:
     images: ResultsByEpsilon
     units: ResultsByEpsilon
 
-    @property
-    def epsilons(self) -> list[float]:
-        """All epsilons in ascending order; not every epsilon was run for both images and units."""
-        return sorted({*self.images, *self.units})
-
     def largest(self, epsilon: float) -> float:
         """Return the largest unit's epsilon, the maximum over learners, for runs at this epsilon of an image."""
         return max(_get_unit_fact(image, "largest_epsilon") for image in self.images[epsilon].values())
@@ -44,17 +39,6 @@ def collect_comparisons(results: Sequence[Result]) -> list[UnitComparison]:
         for word in words:
             found.append(UnitComparison(title, word, _group_by_epsilon(of, None), _group_by_epsilon(of, word)))
     return found
-
-
-def render_score_table(results: Sequence[Result], dataset: str) -> str:
-    """Return a table of accuracy and balanced accuracy, with two lines per learner and a column per epsilon."""
-    (data,) = (data for data in collect_comparisons(results) if data.title == TITLES[dataset])
-    rows = [
-        [f"`{learner}`", whose, *(_format_both_metrics(by.get(epsilon, {}).get(learner)) for epsilon in data.epsilons)]
-        for learner in _sort_learners(data)
-        for whose, by in (("an image", data.images), (f"a {data.word}", data.units))
-    ]
-    return render_markdown_table(["learner", "ε for", *(f"ε {epsilon:g}" for epsilon in data.epsilons)], rows)
 
 
 def render_unit_epsilons(results: Sequence[Result]) -> str:
@@ -129,12 +113,6 @@ def _group_by_epsilon(results: Sequence[Result], unit: str | None) -> ResultsByE
     return found
 
 
-def _sort_learners(measured: UnitComparison) -> list[str]:
-    """Return the learners sorted by their mean balanced accuracy over all image epsilons, best first."""
-    names = next(iter(measured.images.values()))
-    return sorted(names, key=lambda name: -fmean(_mean_score(by[name], METRICS[1]) for by in measured.images.values()))
-
-
 def _get_unit_fact(result: Result, field: str) -> float:
     units = result.task.units
     value = None if units is None else getattr(units, field)
@@ -149,15 +127,6 @@ def _format_means(by: Mapping[str, Result], learners: Set[str]) -> str:
     return " / ".join(
         f"{100 * fmean(_mean_score(by[name], metric) for name in sorted(learners)):.1f}" for metric in METRICS
     )
-
-
-def _format_both_metrics(result: Result | None) -> str:
-    return "" if result is None else " / ".join(_format_interval(result.metrics[metric]) for metric in METRICS)
-
-
-def _format_interval(score: Interval) -> str:
-    half = "" if score.high is None else f" ± {100 * (score.high - score.mean):.1f}"
-    return f"{100 * score.mean:.1f}{half}"
 
 
 def _format_range(values: Sequence[float]) -> str:

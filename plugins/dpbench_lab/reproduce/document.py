@@ -67,19 +67,22 @@ def comparison_remarks(comparison: Comparison) -> list[str]:
 INTRODUCTION = (
     "# Reproduction of the papers",
     "",
-    "`dpbench reproduce NAME` runs a table or figure of a paper and compares it with the published one; `dpbench "
-    "reproduce` lists all of them.",
+    "For readers of the papers: every table, figure and theorem, whether it holds here, and by which numbers. `dpbench "
+    "reproduce NAME` runs one of them and compares it with the published one.",
     "",
     "A number or an order is *decided* if it was measured with the paper's learner and every accuracy in it is "
-    "above chance (always guessing the largest class) by its 95% interval. A study *holds* if every number of the "
-    f"paper is decided and within {NEAR:g} points, and every ordering that the paper states without numbers is found, "
-    "with a difference larger than its 95% interval (if all seeds agree, the interval of drawing the test "
-    f"examples). It *holds in order only* if the pairs that are more than {APART:g} point apart in the paper are "
-    "ordered in the same way: none is reversed beyond both 95% intervals, and for at least half the difference exceeds "
-    "both intervals. *In part* means that some of the paper's numbers or orderings were not decided. A study *holds on "
-    "other data* if all orderings are found, but none of our data is the paper's. *Cannot tell* means that nothing "
-    "is decided, or nothing of the learner that the paper proposes. Otherwise a study *does not hold*. Our "
-    "features differ from the papers' nearly everywhere, so orderings mean more than distances. A generated line "
+    "above chance (always guessing the largest class) by its 95% interval. The verdict on a table or figure is",
+    "",
+    f"- *holds* if every number of the paper is decided and within {NEAR:g} points, and every ordering that the paper "
+    "states without numbers is found, with a difference larger than its 95% interval (if all seeds agree, the interval "
+    "of drawing the test examples);",
+    f"- *holds in order only* if the pairs that are more than {APART:g} point apart in the paper are ordered in the "
+    "same way: none is reversed beyond both 95% intervals, and for at least half the difference exceeds both;",
+    "- *holds on other data* if all orderings are found, but none of our data is the paper's;",
+    "- *cannot tell* if nothing is decided, or nothing of the learner that the paper proposes;",
+    "- *does not hold* otherwise. *In part* means that some of the paper's numbers or orderings were not decided.",
+    "",
+    "Our features differ from the papers' nearly everywhere, so orderings mean more than distances. A generated line "
     "below each table says what differs.",
     "",
     "For a theorem, the measured error is compared with the theorem's rate times one constant, which is fitted at "
@@ -95,36 +98,39 @@ INTRODUCTION = (
 
 
 def write_page(comparisons: Iterable[Comparison]) -> str:
-    """Return the page of the documentation, as Markdown."""
+    """Return the page of the documentation, as Markdown: a section per measured study, and a list of the others."""
     kept = tuple(comparisons)
+    measured = {comparison.study.name: lines for comparison in kept if (lines := _study_lines(comparison))}
     lines = [*INTRODUCTION]
     for comparison in kept:
-        link = f"[{comparison.study.name}](#{comparison.study.name.replace('.', '')})"
+        name = comparison.study.name
+        place = name.replace(".", "") if name in measured else "not-measured"
         lines.append(
-            f"| {link} | {comparison.study.paper}, {comparison.study.place} | {count_compared(comparison)} "
+            f"| [{name}](#{place}) | {comparison.study.paper}, {comparison.study.place} | {count_compared(comparison)} "
             f"| {comparison.verdict} |"
         )
-    return "\n".join([*lines, *(line for comparison in kept for line in _study_lines(comparison))]) + "\n"
+    for section in measured.values():
+        lines += section
+    others = [comparison for comparison in kept if comparison.study.name not in measured]
+    lines += ["", "## Not measured", "", *map(_unmeasured_line, others)]
+    return "\n".join(lines) + "\n"
 
 
 def _study_lines(comparison: Comparison) -> list[str]:
-    """Return the section of one study."""
-    lines = [
-        "",
-        f"## {comparison.study.name}",
-        "",
-        f"{comparison.study.paper}, {comparison.study.place}. {comparison.study.shows}",
-    ]
+    """Return the section of one study; empty if nothing of it was measured."""
     shown = [row for row in comparison_rows(comparison) if row[2]]
-    if shown:
-        lines += [
-            "",
-            f"| cell | {name_number_source(comparison.study)} | measured | difference |",
-            "|---|---|---|---|",
-        ]
-        lines += [f"| {' | '.join(row)} |" for row in shown]
-    lines += [part for remark in comparison_remarks(comparison) for part in ("", remark)]
-    return lines
+    if not shown:
+        return []
+    study = comparison.study
+    lines = ["", f"## {study.name}", "", f"{study.paper}, {study.place}. {study.shows}", ""]
+    lines += [f"| cell | {name_number_source(study)} | measured | difference |", "|---|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in shown]
+    return lines + [part for remark in comparison_remarks(comparison) for part in ("", remark)]
+
+
+def _unmeasured_line(comparison: Comparison) -> str:
+    study, remarks = comparison.study, " ".join(comparison_remarks(comparison))
+    return f"- **{study.paper}, {study.place}** (`{study.name}`). {study.shows} {remarks}"
 
 
 def count_compared(comparison: Comparison) -> str:

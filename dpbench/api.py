@@ -26,29 +26,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = [
-    "Adjacency",
-    "Budget",
-    "Choice",
-    "Chunk",
-    "Curator",
-    "Dataset",
-    "Download",
-    "Extractor",
-    "Features",
-    "Images",
-    "Learner",
-    "Planned",
-    "Predict",
-    "PublicData",
-    "Release",
-    "RowFn",
-    "Source",
-    "Split",
-    "Splits",
-    "Task",
-    "Teacher",
+    "Adjacency", "Budget", "Choice", "Chunk", "Curator", "Dataset", "Download", "Extractor", "Features", "Images",
+    "Learner", "Planned", "Predict", "PublicData", "Release", "RowFn", "Source", "Split", "Splits", "Task", "Teacher",
     "require_setting",
-]
+]  # fmt: skip
 
 Place = TypeVar("Place")
 Predict = Callable[["Tensor"], "Tensor"]
@@ -103,16 +84,14 @@ class Learner(Configured, ABC):
     def made_for(self) -> str:
         """Return the dataset to test this learner on, like `theory-thresholds:n=1500`; empty for ten clusters.
 
-        Override it for learners that do not support ten classes or that need a certain kind of features. Classes should
-        be balanced.
+        Override it for learners that need fewer classes or a certain kind of features. Classes should be balanced.
         """
         return ""
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return values for the settings that are None, computed from public numbers and the other settings.
 
-        Settings given by the user are kept, whatever this returns for them. Round numbers (a learning rate to three
-        digits), so that every machine gets the same values.
+        The user's own settings win. Round numbers, such as a learning rate to three digits, so that machines agree.
         """
         return {}
 
@@ -305,9 +284,7 @@ class Source:
     page: str = ""  # its web page
     size: int = 0  # bytes to download
     downloads: Sequence[Download] = ()  # what `dpbench data fetch` gets; none: by hand, then `dpbench data import`
-    hub: Sequence[
-        tuple[str, str]
-    ] = ()  # or instead (repository, file) on the Hugging Face hub, stored as repository/file
+    hub: Sequence[tuple[str, str]] = ()  # or (repository, file) on the Hugging Face hub, stored as repository/file
     elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # other folders, each with homes there
     package: str = ""  # the Debian package that contains it
     requires: Sequence[str] = ()  # modules that reading it imports: checked before anything is downloaded or copied
@@ -407,8 +384,7 @@ class Extractor(Configured, ABC):
     def layers(self) -> Mapping[str, tuple[int, ...]]:
         """Return the values of the option `layer`: each layer's name, with the shape of its activations for an image.
 
-        They are in the order of the network; empty for an extractor without that option. No large file is read, and no
-        large package imported.
+        In the order of the network; empty without that option. It reads no large file and imports no large package.
         """
         return {}
 

@@ -20,9 +20,10 @@ from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import HARNESS, current_date, find_source
-from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, make_result_name
+from dpbench.records.result import Result, SeedResult, TaskFacts, make_result_name
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
+from dpbench.records.tuning import Tuning
 from dpbench.records.units import encode_units
 from dpbench.registry import UNPACKAGED
 from dpbench.registry.components import BuiltComponents

@@ -41,7 +41,7 @@ def components(task: Task, budget: Budget) -> int:
 
 
 def travel(task: Task, budget: Budget) -> float:
-    """Return the distance that a linear head should travel over all steps, in units of the clip: n / sigma / 16.
+    """Return a linear head's learning rate times steps, in units of the clip: n / sigma / 16.
 
     This holds for features whose norm is well above 1, so that nearly all gradients are clipped. For rows of norm 1,
     multiply it by 16: the same scores need a larger head.

@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 
 from dpbench import cli
 from tests.helpers.commands import call
+from tests.helpers.models import make_digits_model
 
 FOREIGN = ("Traceback", "Value error", "nput should", "unable to", "is not a valid float", "instance of")
 """What Python and the libraries say that read flags and files, in words of their own."""
@@ -450,9 +451,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         found[name] = root / f"{name}.json"
         found[name].write_bytes(content)
     results = found["results"] = root / "results"
-    assert call("run", *QUICK, "--models", "--out", str(results)) == 0
+    assert call("run", *QUICK, "--out", str(results)) == 0
     (found["result"],) = results.glob("*.json")
-    (found["model"],) = (results / "models").iterdir()
+    found["model"] = root / "model.onnx"
+    found["model"].write_bytes(make_digits_model())
     edited = json.loads(found["result"].read_bytes())
     edited["privacy"]["sigma"] *= 2
     found["edited"] = root / found["result"].name

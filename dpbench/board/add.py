@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpbench.board.entry import SECURE_NOISE_REASON
 from dpbench.board.folder import ResultFile, find_content, list_results, validate_content
 from dpbench.board.history import History
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
@@ -102,6 +103,17 @@ def find_untraceable_plugins(result: Result) -> list[str]:
     ]
 
 
+def list_submission_remarks(result: Result) -> list[str]:
+    """Return what the submitter of a result should know: why boards will not rank it, and plugins without a source."""
+    said = find_untraceable_plugins(result)
+    distribution, unranked = result.components["learner"].distribution, "boards show this result without a rank"
+    if distribution != HARNESS:
+        said.append(f"{unranked} until the source of its learner, of {distribution}, is on record and has run here")
+    if result.privacy.rng == "secure":
+        said.append(f"{unranked}: {SECURE_NOISE_REASON}")
+    return said
+
+
 def _target_path(board: str, result: Result) -> str:
     return f"results/{board}/{result.file_name}"
 
@@ -137,7 +149,8 @@ class SubmissionChecker:
             return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
         for board in matches:
-            others = [entry for entry in self._list_checked(board) if entry.stored.path.name != file.name]
+            own = {file.name, alone.result.file_name}
+            others = [entry for entry in self._list_checked(board) if entry.stored.path.name not in own]
             (placed,) = review_files([ResultFile(file, str(file), board, filed=False)], self.known).results
             if not (placed := check_against_board(placed, others, self.known)).ok:
                 return placed, []

@@ -90,7 +90,7 @@ def _check_component_names(result: Result) -> FieldComplaints:
 
 
 def _check_file_name(stored: ResultFile, result: Result) -> FieldComplaints:
-    if stored.path.name != result.file_name:
+    if stored.filed and stored.path.name != result.file_name:
         yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset and digest"
 
 

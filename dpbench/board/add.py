@@ -144,7 +144,7 @@ class SubmissionChecker:
         if submitted:
             return alone.with_complaints(iter(submitted)), []
         spec = fill_new_options(alone.result.spec, self.known)
-        matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec)]
+        matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec, alone.result)]
         if not matches:
             return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
@@ -195,7 +195,7 @@ def _list_rerun_obstacles(result: Result, known: Expectations) -> Iterator[tuple
 def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
     """Yield the differences between a result's spec and the board that matches it best."""
     spec = fill_new_options(result.spec, known)
-    found = {name: find_departures(board, spec) for name, board in known.boards.items()}
+    found = {name: find_departures(board, spec, result) for name, board in known.boards.items()}
     name = min(
         found, key=lambda name: (len(found[name]), _epsilon_ratio(known.boards[name].epsilon, spec.epsilon), name)
     )

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dpbench.cli import interrupt, publish
-from dpbench.cli.given import UserSettings
+from dpbench.cli.given import CommandSettings, UserSettings
 from dpbench.cli.output import Json, stop_on_interrupt
 from dpbench.cli.rerun import By, Root, challenge, count_noun
 from dpbench.cli.takes import add_setting_flags
@@ -26,6 +26,8 @@ from dpbench.cli.verify import (
 )
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
+from dpbench.records.search import Search
+from dpbench.records.spec import AXES, Spec
 
 app = typer.Typer(help="The leaderboard: check, add, verify, build, export, serve and publish.", no_args_is_help=True)
 app.command("serve")(publish.serve)
@@ -115,6 +117,37 @@ def build(
         build_site(index, root, target.out, plugins, made, target.extras)
         target.remember_build(inputs, said)
         print(f"Wrote {target.out}")
+
+
+@app.command("new")
+def create_board(
+    folder: Annotated[Path, typer.Argument(help="The leaderboard's folder; it is created if it is missing.")],
+    source: Annotated[Path, typer.Option("--from", help="A result, or the TOML spec of a run, with the protocol.")],
+    name: Annotated[str | None, typer.Option(help="Name of the board. \\[default: data and ε]")] = None,
+    title: Annotated[str, typer.Option(help="Title of the board. \\[default: data, features and ε]")] = "",
+) -> None:
+    """Start a leaderboard of your own: write a board with the protocol of a result or a spec."""
+    from dpbench.board.new_board import read_source, write_board
+
+    result = read_source(source)
+    spec = result.spec if result else _read_spec(source)
+    board = write_board(folder, spec, result.task.digests if result else None, name, title)
+    print(f"Wrote {board}. Edit its title and {folder / 'site.toml'}, never its protocol. Next:\n")
+    print(f"  dpbench run --board {folder / board.stem} --learner {spec.learner.name}")
+    print(f"  dpbench leaderboard add dpbench-results/FILE.json --root {folder}")
+    print(f"  dpbench leaderboard build --root {folder}")
+    print(f"  dpbench leaderboard serve --root {folder}")
+
+
+def _read_spec(file: Path) -> Spec:
+    """Read the spec of a run from a TOML file, with the extractor and unit of its dataset."""
+    from dpbench.registry.components import resolve
+
+    plugins = load_plugins()
+    given = UserSettings("leaderboard new", CommandSettings((Spec, Search, Place), AXES, {}, {}), {}, file)
+    if "delta" not in given.keys:
+        raise SpecError(f"Expected delta in {file}, because a board states it. Add delta = 1e-5, or use a result.")
+    return resolve(given.spec(plugins), plugins).spec
 
 
 @app.command()

@@ -72,5 +72,5 @@ class ResultVerifier:
             yield f"that it has the protocol of board {checked.stored.board}, on which it is filed"
         else:
             spec = fill_new_options(result.spec, self.known)
-            same = [name for name, board in self.known.boards.items() if not find_departures(board, spec)]
+            same = [name for name, board in self.known.boards.items() if not find_departures(board, spec, result)]
             yield "its protocol: that of " + (f"board {', '.join(same)}" if same else "no board here")

@@ -20,7 +20,8 @@ def test_pages_have_the_title_of_the_leaderboard_and_its_words_on_submissions(tm
     (tmp_path / "site.toml").write_text(TEXT, encoding="utf-8")
     assert OwnText.read(tmp_path).submission == "Write to Anna."
     for root, title in ((tmp_path, "Ward &lt;4&gt;"), (None, "dpbench")):
-        page = make_renderer(Settings("", "", "", ""), root=root).page("cite", "cite.html", "", {"groups": [], "own": ""}).decode()
+        renderer = make_renderer(Settings("", "", "", ""), root=root)
+        page = renderer.page("cite", "cite.html", "", {"groups": [], "own": ""}).decode()
         assert f'index.html">{title}</a>' in page
 
 

@@ -58,7 +58,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
             content = _read_as_submitted(checked.result)
             held = find_taken_paths(checked.result, boards, root)
             for board in boards:
-                target = _target_path(board, checked.result)
+                target = _target_path(board, checked.result, root)
                 other, given = places.setdefault(target, (file, content))
                 if given != content:
                     said = f"it and {other} are different results with the same spec. Add one of them"
@@ -80,7 +80,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
 
 def find_taken_paths(result: Result, boards: Sequence[str], root: Path) -> list[str]:
     """Return the result's paths on these boards that already hold another result of the same spec."""
-    content, places = _read_as_submitted(result), [_target_path(board, result) for board in boards]
+    content, places = _read_as_submitted(result), [_target_path(board, result, root) for board in boards]
     return [place for place in places if _read_existing(root / place) not in (None, content)]
 
 
@@ -114,8 +114,10 @@ def list_submission_remarks(result: Result) -> list[str]:
     return said
 
 
-def _target_path(board: str, result: Result) -> str:
-    return f"results/{board}/{result.file_name}"
+def _target_path(board: str, result: Result, root: Path) -> str:
+    """Return the path of a result on a board: where it is already, under either name, or else its own."""
+    paths = [f"results/{board}/{name}" for name in result.file_names]
+    return next((path for path in paths if record_exists(root / path)), paths[0])
 
 
 def _list_attached_records(root: Path, board: str, target: str) -> tuple[Path, ...]:
@@ -149,7 +151,7 @@ class SubmissionChecker:
             return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
         for board in matches:
-            own = {file.name, alone.result.file_name}
+            own = {file.name, *alone.result.file_names}
             others = [entry for entry in self._list_checked(board) if entry.stored.path.name not in own]
             (placed,) = review_files([ResultFile(file, str(file), board, filed=False)], self.known).results
             if not (placed := check_against_board(placed, others, self.known)).ok:

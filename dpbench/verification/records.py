@@ -91,7 +91,7 @@ def _find_result(file: Path, record: Record) -> Result | None:
     """Return the result of a record: under `results/` of its leaderboard, or in a folder above it."""
     for folder in file.absolute().parents[:MAX_PARENTS]:
         filed = folder / "results" / file.parent.name / file.name
-        for candidate in (filed, *sorted(folder.glob(f"*-{record.digest[:16]}.json"))):
+        for candidate in (filed, *sorted(folder.glob(f"*-{record.digest[:8]}*.json"))):
             with suppress(DataError):
                 if (result := Result.read(candidate)).evidence_digest == record.content:
                     return result

@@ -470,7 +470,7 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
     assert shown.returncode == 1 and f'-     "id": "{gone.stem}"'.encode() in shown.stdout
     lines = said.out.splitlines()
     assert any(line.startswith(f"removed  tiny: public-only ({gone.stem}), 0.") for line in lines)
-    assert not any(better.digest[:16] in line for line in lines)
+    assert not any(better.digest[:8] in line for line in lines)
     assert ask("diff", root / build.INDEX, before, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert ("added", "public-only", None) in [(change["what"], change["learner"], change["before"]) for change in found]

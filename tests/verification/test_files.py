@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a result, its model, its receipt and its audit."""
     out = tmp_path_factory.mktemp("out")
     with clean_commit():
-        found = dpbench.run("class-means:k=5", epsilon=2, train_fraction=0.2, seeds=1, out=out)
+        found = dpbench.run("class-means", epsilon=2, train_fraction=0.2, seeds=1, out=out)
     found.model().save(out / "model.onnx")
     (file,) = out.glob("class-means-*.json")
     from_result(file).write(out / "receipt.json")

@@ -22,6 +22,7 @@ from dpbench.cli import (
     run,
     sweep,
     tune,
+    verify,
 )
 from dpbench.cli.program import Panel
 
@@ -44,9 +45,10 @@ PANELS: Mapping[str, Panel] = {
         "predict": (predict.predict, "Classify images with a saved model."),
     },
     "Trust and publish": {
+        "verify": (verify.verify, "Verify a result, model, receipt or leaderboard."),
         "check": (check.check_component, "Test a component against every law."),
         "audit": (audit.audit, "Run one fit again and attack it."),
-        "receipt": (receipt.app, "Check and write receipts: what a model's ε is computed from."),
+        "receipt": (receipt.app, "Write receipts: what a model's ε is computed from."),
         "leaderboard": (leaderboard.app, "Check, add, verify and build the leaderboard."),
     },
     "Plugins": {

@@ -338,8 +338,13 @@ class Result(Record):
 
     @property
     def file_name(self) -> str:
-        """The file name of this result: learner, dataset and digest of the spec."""
+        """The file name of this result: learner, dataset, ε and a short digest of the spec."""
         return make_result_name(self.spec, self.digest)
+
+    @property
+    def file_names(self) -> tuple[str, str]:
+        """The file names that this result may have: its own, and that of versions before 0.3."""
+        return self.file_name, make_old_result_name(self.spec, self.digest)
 
     def write(self, folder: Path) -> Path:
         """Write the result into `folder`, atomically, and return the file.
@@ -360,8 +365,13 @@ class Result(Record):
 
 
 def make_result_name(spec: Spec, digest: str | None = None) -> str:
-    """Return the file name of a spec's result: learner, dataset and digest."""
-    return f"{spec.learner.name}-{spec.dataset.name}-{(digest or spec.digest)[:16]}.json"
+    """Return the file name of a spec's result: learner, dataset, ε and a short digest."""
+    return f"{spec.learner.name}-{spec.dataset.name}-eps{spec.epsilon:g}-{(digest or spec.digest)[:8]}.json"
+
+
+def make_old_result_name(spec: Spec, digest: str) -> str:
+    """Return the file name that versions before 0.3 gave to a spec's result."""
+    return f"{spec.learner.name}-{spec.dataset.name}-{digest[:16]}.json"
 
 
 def summarise_metrics(seeds: Sequence[SeedResult]) -> dict[str, Interval]:

@@ -247,8 +247,8 @@ advise {sixteen} --public-fraction 0.5 --no-public-labels
 compare {result} {result} {result}
 compare {result} {results}
 compare {edited} {result}
-receipt check {result}
-receipt check {empty}
+verify {result}
+verify {empty}
 receipt from {empty}
 receipt from {edited}
 receipt from {result} --out {png}/receipt.json
@@ -358,10 +358,10 @@ leaderboard build --check --site x
 leaderboard add
 leaderboard add {result} --root {empty}
 leaderboard add {result} --root {board-root}
-leaderboard check
-leaderboard check /nowhere
-leaderboard check {result}
-leaderboard check {edited}
+verify
+verify --submission /nowhere
+verify --submission {result}
+verify --submission {edited}
 leaderboard diff {object} {object}
 leaderboard diff {result} {result}
 leaderboard export --csv -
@@ -380,7 +380,7 @@ def _cases() -> Iterator[tuple[str, ...]]:
         yield from (("run", *mine, *seeds, flag, value) for value in values)
     yield from (tuple(line.split()) for line in COMMANDS.strip().splitlines())
     yield from (("sweep", f"{{sweep-{name}}}") for name in SWEEPS if name != "good")
-    for name, how in itertools.product(JSON, ("results show", "audit", "leaderboard check")):
+    for name, how in itertools.product(JSON, ("results show", "audit", "verify")):
         yield (*how.split(), f"{{{name}}}")
     yield from (("compare", "{result}", f"{{{name}}}") for name in JSON)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +33,12 @@ ACCIDENTS: Mapping[str, AccidentOutcome] = {
 
 
 def table() -> str:
-    """Return the table of the page on epsilon."""
-    lines = ["| accident | what it does | what dpbench does |", "|---|---|---|"]
-    lines += [
-        f"| {accident.kind}: {name} | {accident.does} | {accident.outcome} |" for name, accident in ACCIDENTS.items()
-    ]
+    """Return the table of the page on epsilon: names by kind and outcome."""
+    outcomes = ("refused", "found by check", NOT_COVERED)
+    named: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, accident in ACCIDENTS.items():
+        named[accident.kind, accident.outcome].append(f"`{name}`")
+    lines = [f"| accident of | {' | '.join(outcomes)} |", "|---|---|---|---|"]
+    for kind in dict.fromkeys(accident.kind for accident in ACCIDENTS.values()):
+        lines.append(f"| {kind} | {' | '.join(', '.join(named[kind, outcome]) for outcome in outcomes)} |")
     return "\n".join(lines)

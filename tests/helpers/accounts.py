@@ -152,11 +152,11 @@ def table() -> str:
     """Return the table as Markdown, from the record."""
     rows = [AccountRow(**row) for row in json.loads(RECORD.read_text(encoding="utf-8"))]
     return render_markdown_table(
-        ["plan", "δ", "ε as stated", "second accountant", "independent bounds", "above the lower bound"],
+        ["plan", "δ", "ε as stated", "independent bounds", "above the lower bound"],
         [
             [
-                row.name, f"{row.delta:g}", f"{row.stated:.4g}", row.second or "none",
-                f"{row.lower:.4g} to {row.upper:.4g}", f"{100 * (row.stated / row.lower - 1):.1f}%",
+                row.name, f"{row.delta:g}", f"{row.stated:.4g}", f"{row.lower:.4g} to {row.upper:.4g}",
+                f"{100 * (row.stated / row.lower - 1):.1f}%",
             ]
             for row in rows
         ],

@@ -1,7 +1,7 @@
 """Which learner runs on which kind of data, and which extractor runs: each case is one command in a fresh process.
 
 With the weights and the settings that a learner has by default, but for those that only save time. `test_fresh.py` runs
-the cases; a table in the documentation lists the extractors.
+the cases.
 """
 
 from __future__ import annotations
@@ -179,12 +179,3 @@ def write_weights(folder: Path) -> None:
     for name, prefix in PREFIXES.items():
         trunk = {prefix + key: value for key, value in state.items() if not key.startswith("fc.")}
         torch.save({"state_dict": trunk}, folder / f"{name}.pth")
-
-
-def extractors_table() -> str:
-    """Return which extractor runs, with which options and weights."""
-    lines = ["| extractor | options | weights |", "|---|---|---|"]
-    for case in EXTRACTIONS:
-        options = f"`{case.options}`" if case.options else ""
-        lines.append(f"| `{case.extractor}` | {options} | {case.weights} |")
-    return "\n".join(lines)

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import registry
 from dpbench.board.index import Index
 from dpbench.docs.tables import (
     board_tables,
@@ -27,7 +26,7 @@ from dpbench.docs.tables import (
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
-from tests.helpers import accidents, accounts, forgeries, fresh, hostile_plugins, receipt_loops
+from tests.helpers import accidents, accounts, forgeries, hostile_plugins
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -117,19 +116,6 @@ def prediction_table() -> str:
     return "\n".join(lines)
 
 
-def verdicts_table() -> str:
-    """Return the verdict on each theorem that has a figure, and what was found, in a sentence."""
-    from dpbench_lab.reproduce.document import compare_studies, count_compared
-
-    lines = ["| figure | compared | verdict | finding |", "|---|---|---|---|"]
-    for study in compare_studies(LEADERBOARD, registry.load()):
-        if study.study.finding:
-            lines.append(
-                f"| `{study.study.name}` | {count_compared(study)} | {study.verdict} | {study.study.finding} |"
-            )
-    return "\n".join(lines)
-
-
 def advice_table() -> str:
     """Return how well `dpbench advise` predicts the boards, each from all others."""
     from tests.lab import advice
@@ -160,9 +146,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
     "accidents": accidents.table,
-    "extractors-run": fresh.extractors_table,
     "accounts": accounts.table,
-    "receipt-faults": receipt_loops.table,
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
     "verified": lambda: board_tables.render_verified_table(index()),
@@ -174,7 +158,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "fine-tuning": lambda: learner_tables.render_fine_tuning(_results("fine-tuning")),
     "fine-tuning-boards": lambda: learner_tables.render_fine_tuning_boards(index().standings),
     "without-photographs": lambda: learner_tables.render_without_photographs(_results("without-photographs")),
-    "theory-verdicts": verdicts_table,
     "public-labels-gain": lambda: label_tables.render_gain_table(_results("public-labels")),
     "unequal-classes": lambda: label_tables.render_aims_table(_results("unequal-classes")),
     "calibration": lambda: label_tables.render_calibration_table(_results("public-labels")),

@@ -299,15 +299,3 @@ def _written(rate: float, epsilon: float, unit: str) -> Receipt:
 LOOPS: dict[str, Callable[[str, Path], Trained]] = {
     "opacus": opacus, "jax": jax, "ghost": ghost, "opendp": opendp, "plain": plain,
 }  # fmt: skip
-TITLES = {
-    "opacus": "Opacus, as in its CIFAR-10 example", "jax": "jax_privacy, an execution plan",
-    "ghost": "ghost clipping, as in fast-DP", "opendp": "OpenDP, a Laplace sum", "plain": "PyTorch alone",
-}  # fmt: skip
-
-
-def table() -> str:
-    """Return the faults, the loop that each is planted in, and the name that it is found by."""
-    lines = ["| loop | planted fault | found as |", "|---|---|---|"]
-    lines += [f"| {TITLES[fault.loop]} | {fault.said} | `{fault.name}` |" for fault in FAULTS]
-    lines += [f"| {title} | none | nothing |" for title in TITLES.values()]
-    return "\n".join(lines)

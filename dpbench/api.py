@@ -369,6 +369,9 @@ class Extractor(Configured, ABC):
     trained_on: ClassVar[str] = ""
     """What the weights have seen, such as `ImageNet-1k`; `nothing` without training; empty if it is not known. Results
     state it, because epsilon covers no image that the weights have seen."""
+    made_elsewhere: ClassVar[str] = ""
+    """The origin of features that were not computed on this machine, such as `dinov2 (pack 3f2a...)`; empty for all
+    others. Results state it, because nobody can check here that each row follows from one image alone."""
     dimension: ClassVar[int | None] = None
     """Number of features per image; None if options or images decide."""
     shorthand: ClassVar[str] = ""

@@ -92,6 +92,9 @@ class Learner(Configured, ABC):
     """The grid that the paper searched, if it gives one: `--space paper`."""
     paper: ClassVar[Mapping[str, Any]] = {}
     """The paper's settings, where they differ from the defaults: `--learner NAME:paper`; other options override it."""
+    rule_origin: ClassVar[str] = ""
+    """Where the constants behind the defaults come from: the images that they were chosen on, or the paper. Readers
+    judge by it whether a score was tuned on the data that it is stated for. Empty if it is not stated."""
 
     def reads_mirrored(self) -> bool:
         """Return whether `fit` also reads the features of the mirror images of public examples: `PublicData.mirrored`.

@@ -19,6 +19,7 @@ from dpbench.docs.tables import (
     board_tables,
     distance_tables,
     label_tables,
+    learner_overview,
     learner_tables,
     released_tables,
     sweep_tables,
@@ -174,6 +175,13 @@ def verdicts_table() -> str:
     return "\n".join(lines)
 
 
+def clipping_table() -> str:
+    """Return what each clipping rule gains on the boards of the study."""
+    from dpbench_lab.clipping import study
+
+    return study.render_table(study.read_scores())
+
+
 def advice_table() -> str:
     """Return how well `dpbench advise` predicts the boards, each from all others."""
     from tests.lab import advice
@@ -204,6 +212,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
     "accidents": accidents.table,
+    "learners": lambda: learner_overview.render_overview(index(), registry.load()),
     "learners-by-data": fresh.learners_table,
     "extractors-run": fresh.extractors_table,
     "accounts": accounts.table,
@@ -240,6 +249,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "calibration-labels": lambda: label_tables.render_score_table(_results("public-labels"), "ece"),
     "prototypes": lambda: sweep_tables.render_scores_table(_results("prototypes"), "balanced_accuracy"),
     "advice": advice_table,
+    "clipping-rules": clipping_table,
     "unit-epsilons": lambda: unit_tables.render_unit_epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),

@@ -73,6 +73,9 @@ class Learner(Configured, ABC):
     """The grid that the paper searched, if it gives one: `--space paper`."""
     paper: ClassVar[Mapping[str, Any]] = {}
     """The paper's settings, where they differ from the defaults: `--learner NAME:paper`; other options override it."""
+    rule_origin: ClassVar[str] = ""
+    """Where the constants behind the defaults come from: the images that they were chosen on, or the paper. Readers
+    judge by it whether a score was tuned on the data that it is stated for. Empty if it is not stated."""
 
     def reads_mirrored(self) -> bool:
         """Return whether `fit` also reads the features of the mirror images of public examples: `PublicData.mirrored`.
@@ -346,6 +349,9 @@ class Extractor(Configured, ABC):
     trained_on: ClassVar[str] = ""
     """What the weights have seen, such as `ImageNet-1k`; `nothing` without training; empty if it is not known. Results
     state it, because epsilon covers no image that the weights have seen."""
+    made_elsewhere: ClassVar[str] = ""
+    """The origin of features that were not computed on this machine, such as `dinov2 (pack 3f2a...)`; empty for all
+    others. Results state it, because nobody can check here that each row follows from one image alone."""
     dimension: ClassVar[int | None] = None
     """Number of features per image; None if options or images decide."""
     shorthand: ClassVar[str] = ""

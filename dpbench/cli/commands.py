@@ -12,6 +12,7 @@ from dpbench.cli import (
     components,
     data,
     docs,
+    features,
     leaderboard,
     plugin,
     predict,
@@ -41,6 +42,7 @@ PANELS: Mapping[str, Panel] = {
     },
     "Your data": {
         "data": (data.app, "List, fetch, import and describe datasets."),
+        "features": (features.app, "Pack features into a file that others use."),
         "cache": (cache.app, "List and clear features kept between runs."),
         "predict": (predict.predict, "Classify images with a saved model."),
     },

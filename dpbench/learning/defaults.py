@@ -18,6 +18,7 @@ from dpbench.api import Budget, Task
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import gaussian_sigma
 
+DISTANCE_ORIGIN = "training images of CIFAR-10"
 MAX_TRAVEL = 500.0  # units of travel: further gained nothing, whatever the budget
 STEP_LIMITS = (30, 100)  # at least, at most
 MAX_TRAVEL_PER_STEP = 1e9  # in one step: beyond that, no score means anything

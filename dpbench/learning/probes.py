@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, require_setting
-from dpbench.learning.defaults import check_training_settings, pace, travel
+from dpbench.learning.defaults import DISTANCE_ORIGIN, check_training_settings, pace, travel
 from dpbench.learning.linear import LinearProbe, OptimiserName, Transform
 from dpbench.learning.probabilities import aimed, calibrated
 from dpbench.support.settings import setting
@@ -46,6 +46,7 @@ class ProbeLearner(Learner):
     """
 
     logits = True
+    rule_origin = DISTANCE_ORIGIN
 
     steps: int | None = setting(None, ge=1, says="noisy gradient steps")
     sample_rate: float = setting(1.0, gt=0, le=1, says="chance per example of being in a step, not a batch size")

@@ -374,7 +374,7 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
 def _facts(extractor: Any) -> ExtractorFacts:
     return ExtractorFacts(
         name=extractor.name, version=extractor.version, weights=extractor.weights(),
-        trained_on=extractor.trained_on or None,
+        trained_on=extractor.trained_on or None, made_elsewhere=extractor.made_elsewhere or None,
     )  # fmt: skip
 
 

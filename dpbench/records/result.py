@@ -98,6 +98,8 @@ class TaskFacts(Record):
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
     # What the weights of the extractor have seen; None where it is not stated.
     trained_on: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
+    # The origin of features that were computed elsewhere; None where this machine computed them.
+    made_elsewhere: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _check_group_counts(self) -> TaskFacts:
@@ -196,7 +198,7 @@ class Result(Record):
     @property
     def not_covered(self) -> tuple[str, ...]:
         """The limits of the guarantee, in words."""
-        return list_not_covered(self.privacy, self.task.left_out)
+        return list_not_covered(self.privacy, self.task.left_out, self.task.made_elsewhere)
 
     @property
     def settings(self) -> dict[str, Any]:

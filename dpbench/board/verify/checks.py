@@ -27,7 +27,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.board.folder import ResultFile, read_content, validate_content
-from dpbench.board.verify.declarations import check_copies, check_provenance, check_selection, check_task
+from dpbench.board.verify.declarations import (
+    check_copies,
+    check_features_origin,
+    check_provenance,
+    check_selection,
+    check_task,
+)
 from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, make_epsilon_question
 from dpbench.board.verify.expectations import Expectations, FieldComplaints
 from dpbench.board.verify.scores import check_confusion_present, check_scores, check_shared_test_split
@@ -75,6 +81,7 @@ def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
     wrong += check_provenance(result, known.installed)
     if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
         wrong += itertools.chain(check_copies(result), check_shared_test_split(result), check_confusion_present(result))
+        wrong += check_features_origin(result)
     try:
         impossible = next(check_bounds(result.privacy, result.spec.epsilon), None)
         question = None if impossible else make_epsilon_question(result)

@@ -25,6 +25,7 @@ from dpbench.registry.same_code import SAME_CODE, Sameness, compare_code
 TASK_FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
     "altered", "groups", "left_out", "editions", "test_units", "trained_on",
+    "made_elsewhere",
 )  # fmt: skip
 """Of a task; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
 MAX_CHOICE_LOSS = 0.01

@@ -147,6 +147,7 @@ class ScatterNetLinear(ProbeLearner):
 
     name = "scatternet"
     public = "none"
+    rule_origin = "the authors' code, in proportion to n / sigma"
     search_space = {
         "learning_rate": (1.0, 2.0, 4.0, 8.0),
         "steps": (60, 120, 360),

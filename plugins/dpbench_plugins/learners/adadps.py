@@ -54,6 +54,7 @@ class AdaDPS(Learner):
 
     name = "adadps"
     public = "labelled"
+    rule_origin = "training images of CIFAR-10"
     logits = True
     search_space = {
         "epsilon_c": (1.0, 0.1, 0.01),

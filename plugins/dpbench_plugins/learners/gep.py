@@ -68,6 +68,7 @@ class GEP(Learner):
 
     name = "gep"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10; residual ratio: PILLAR"
     logits = True
     search_space = {
         "k": (10, 40, 120),

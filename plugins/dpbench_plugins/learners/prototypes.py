@@ -73,6 +73,7 @@ class Prototypes(Learner):
 
     name = "prototypes"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10 and the digits"
     search_space = {"groups": (1, 4, 16), "reach": (0.4, 0.6, 1.0)}
 
     k: int | None = setting(None, ge=1, says="public components in which images are compared")

@@ -67,6 +67,7 @@ class DPFineTune(Learner):
 
     name = "dp-finetune"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10 and HAM10000; clip: test images of HAM10000 as well"
     logits = True
     search_space = {
         "parameters": ("head", "bias", "lora", "last", "all"),

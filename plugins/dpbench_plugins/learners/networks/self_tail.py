@@ -48,6 +48,7 @@ class SelfTail(Learner):
 
     name = "self-tail"
     public = "unlabelled"
+    rule_origin = "those of `thrift`; tail: public images of CIFAR-10"
     logits = True
     search_space = {"two_heads": (False, True), "passes": (2, 4, 8)}
 

@@ -98,6 +98,13 @@ class Learner(Configured, ABC):
         """
         return {}
 
+    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+        """Return what `auto` returned in earlier versions, the latest first; no new run uses it.
+
+        Override it when you change `auto`: dpbench then still checks and re-runs the results of those versions.
+        """
+        return ()
+
     def resolve_batch(self, task: Task) -> Self:
         """Return the learner with a sample rate in place of an expected batch size, if it has such a setting."""
         return self
@@ -110,8 +117,17 @@ class Learner(Configured, ABC):
             SpecError: the numbers do not fit the learner.
         """
         sampled = self.resolve_batch(task)
-        numbers = {name: value for name, value in sampled.auto(task, budget).items() if getattr(sampled, name) is None}
-        return check_settings(dataclasses.replace(sampled, **numbers))  # type: ignore[type-var]
+        return sampled._fill(sampled.auto(task, budget))
+
+    @final
+    def settle_earlier(self, task: Task, budget: Budget) -> Sequence[Self]:
+        """Return the learner with every None setting filled in as in each earlier version, the latest first."""
+        sampled = self.resolve_batch(task)
+        return [sampled._fill(numbers) for numbers in sampled.earlier_auto(task, budget)]
+
+    def _fill(self, numbers: Mapping[str, Any]) -> Self:
+        own = {name: value for name, value in numbers.items() if getattr(self, name) is None}
+        return check_settings(dataclasses.replace(self, **own))  # type: ignore[type-var]
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:

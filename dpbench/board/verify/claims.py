@@ -111,7 +111,8 @@ def _compare_code_digests(found: PreparedRerun) -> Iterator[ClaimCheck]:
 def _compare_fingerprints(found: PreparedRerun) -> dict[str, Sameness]:
     from dpbench.harness.fingerprints.taking import open_fingerprints
 
-    return compare_code(found.result, found.session.plugins, open_fingerprints(found.session.plugins), same_data=True)
+    known = open_fingerprints(found.session.plugins)
+    return compare_code(found.result, found.session.plugins, known, same_data=True, choices=False)
 
 
 def collect_rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:

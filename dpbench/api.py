@@ -26,29 +26,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = [
-    "Adjacency",
-    "Budget",
-    "Choice",
-    "Chunk",
-    "Curator",
-    "Dataset",
-    "Download",
-    "Extractor",
-    "Features",
-    "Images",
-    "Learner",
-    "Planned",
-    "Predict",
-    "PublicData",
-    "Release",
-    "RowFn",
-    "Source",
-    "Split",
-    "Splits",
-    "Task",
-    "Teacher",
+    "Adjacency", "Budget", "Choice", "Chunk", "Curator", "Dataset", "Download", "Extractor", "Features", "Images",
+    "Learner", "Planned", "Predict", "PublicData", "Release", "RowFn", "Source", "Split", "Splits", "Task", "Teacher",
     "require_setting",
-]
+]  # fmt: skip
 
 Place = TypeVar("Place")
 Predict = Callable[["Tensor"], "Tensor"]
@@ -92,6 +73,9 @@ class Learner(Configured, ABC):
     """The grid that the paper searched, if it gives one: `--space paper`."""
     paper: ClassVar[Mapping[str, Any]] = {}
     """The paper's settings, where they differ from the defaults: `--learner NAME:paper`; other options override it."""
+    rule_origin: ClassVar[str] = ""
+    """Where the constants behind the defaults come from: the images that they were chosen on, or the paper. Readers
+    judge by it whether a score was tuned on the data that it is stated for. Empty if it is not stated."""
 
     def reads_mirrored(self) -> bool:
         """Return whether `fit` also reads the features of the mirror images of public examples: `PublicData.mirrored`.
@@ -103,18 +87,23 @@ class Learner(Configured, ABC):
     def made_for(self) -> str:
         """Return the dataset to test this learner on, like `theory-thresholds:n=1500`; empty for ten clusters.
 
-        Override it for learners that do not support ten classes or that need a certain kind of features. Classes should
-        be balanced.
+        Override it for learners that need fewer classes or a certain kind of features. Classes should be balanced.
         """
         return ""
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return values for the settings that are None, computed from public numbers and the other settings.
 
-        Settings given by the user are kept, whatever this returns for them. Round numbers (a learning rate to three
-        digits), so that every machine gets the same values.
+        The user's own settings win. Round numbers, such as a learning rate to three digits, so that machines agree.
         """
         return {}
+
+    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+        """Return what `auto` returned in earlier versions, the latest first; no new run uses it.
+
+        Override it when you change `auto`: dpbench then still checks and re-runs the results of those versions.
+        """
+        return ()
 
     def resolve_batch(self, task: Task) -> Self:
         """Return the learner with a sample rate in place of an expected batch size, if it has such a setting."""
@@ -128,8 +117,17 @@ class Learner(Configured, ABC):
             SpecError: the numbers do not fit the learner.
         """
         sampled = self.resolve_batch(task)
-        numbers = {name: value for name, value in sampled.auto(task, budget).items() if getattr(sampled, name) is None}
-        return check_settings(dataclasses.replace(sampled, **numbers))  # type: ignore[type-var]
+        return sampled._fill(sampled.auto(task, budget))
+
+    @final
+    def settle_earlier(self, task: Task, budget: Budget) -> Sequence[Self]:
+        """Return the learner with every None setting filled in as in each earlier version, the latest first."""
+        sampled = self.resolve_batch(task)
+        return [sampled._fill(numbers) for numbers in sampled.earlier_auto(task, budget)]
+
+    def _fill(self, numbers: Mapping[str, Any]) -> Self:
+        own = {name: value for name, value in numbers.items() if getattr(self, name) is None}
+        return check_settings(dataclasses.replace(self, **own))  # type: ignore[type-var]
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
@@ -305,9 +303,7 @@ class Source:
     page: str = ""  # its web page
     size: int = 0  # bytes to download
     downloads: Sequence[Download] = ()  # what `dpbench data fetch` gets; none: by hand, then `dpbench data import`
-    hub: Sequence[
-        tuple[str, str]
-    ] = ()  # or instead (repository, file) on the Hugging Face hub, stored as repository/file
+    hub: Sequence[tuple[str, str]] = ()  # or (repository, file) on the Hugging Face hub, stored as repository/file
     elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # other folders, each with homes there
     package: str = ""  # the Debian package that contains it
     requires: Sequence[str] = ()  # modules that reading it imports: checked before anything is downloaded or copied
@@ -369,6 +365,9 @@ class Extractor(Configured, ABC):
     trained_on: ClassVar[str] = ""
     """What the weights have seen, such as `ImageNet-1k`; `nothing` without training; empty if it is not known. Results
     state it, because epsilon covers no image that the weights have seen."""
+    made_elsewhere: ClassVar[str] = ""
+    """The origin of features that were not computed on this machine, such as `dinov2 (pack 3f2a...)`; empty for all
+    others. Results state it, because nobody can check here that each row follows from one image alone."""
     dimension: ClassVar[int | None] = None
     """Number of features per image; None if options or images decide."""
     shorthand: ClassVar[str] = ""
@@ -407,8 +406,7 @@ class Extractor(Configured, ABC):
     def layers(self) -> Mapping[str, tuple[int, ...]]:
         """Return the values of the option `layer`: each layer's name, with the shape of its activations for an image.
 
-        They are in the order of the network; empty for an extractor without that option. No large file is read, and no
-        large package imported.
+        In the order of the network; empty without that option. It reads no large file and imports no large package.
         """
         return {}
 

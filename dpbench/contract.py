@@ -27,6 +27,7 @@ from dpbench.api import (
     require_setting,
 )
 from dpbench.data.decoding import decode_image
+from dpbench.data.packs import FeaturePack
 from dpbench.data.sources import locate
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
 from dpbench.hooks import hookimpl
@@ -64,6 +65,7 @@ __all__ = [
     "Download",
     "DpbenchError",
     "Extractor",
+    "FeaturePack",
     "Features",
     "GaussianPrior",
     "Images",

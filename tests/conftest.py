@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import shutil
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -20,8 +23,10 @@ import pytest
 from filelock import FileLock
 from pytest_socket import disable_socket
 
+from dpbench.records import provenance
+from dpbench.registry import entry_points
 from dpbench.support.own_folders import open_own_folder
-from dpbench.support.paths import cache_folder
+from dpbench.support.paths import PACKAGE, cache_folder
 
 if TYPE_CHECKING:
     from tests.helpers.commands import Refusal
@@ -140,7 +145,10 @@ def shared_kernels(factory: Factory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(tmp_path_factory: Factory) -> Iterator[None]:
-    """Keep caches of this session apart from the user's; all workers share its calibrations and features."""
+    """Keep caches of this session apart from the user's; all workers share its calibrations and features.
+
+    What is installed, and what git says of this tree, is asked once.
+    """
     with pytest.MonkeyPatch.context() as patch:
         cache = shared_folder(tmp_path_factory) / "cache"
         cache.mkdir(exist_ok=True)
@@ -151,7 +159,18 @@ def surroundings(tmp_path_factory: Factory) -> Iterator[None]:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.delenv("DPBENCH_PLUGINS", raising=False)
         patch.delenv("DPBENCH_DEBUG", raising=False)
+        _remember(patch, provenance, "_run_git", lambda root, *_: root == PACKAGE.parent)
+        installed = [*sys.path]
+        _remember(patch, entry_points, "entry_points", lambda **_: sys.path == installed)
         yield
+
+
+def _remember(patch: pytest.MonkeyPatch, module: ModuleType, name: str, allowed: Callable[..., bool]) -> None:
+    """Let a function of a module remember its answers to the questions for which that is allowed."""
+    ask: Callable[..., object] = getattr(module, name)
+    remember = functools.cache(ask)
+    answer = lambda *given, **named: (remember if allowed(*given, **named) else ask)(*given, **named)
+    patch.setattr(module, name, answer)
 
 
 @pytest.fixture(autouse=True)

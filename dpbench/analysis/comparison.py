@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dpbench.analysis import paired
@@ -13,6 +14,8 @@ from dpbench.analysis.tables import pairing_key, write_result_label
 from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.records.result import TWO_SEEDS_REMARK, Result
+
+MAX_NAMED_RESULTS = 12  # results that a message names
 
 
 def describe_replacement(result: Result, file: Path) -> str:
@@ -51,6 +54,43 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
         yield "One seed does not show how much results vary from seed to seed. Use five or more."
     elif seeds == 2:
         yield TWO_SEEDS_REMARK
+
+
+def pair_results(
+    first: Sequence[StoredResult], second: Sequence[StoredResult]
+) -> Iterator[tuple[StoredResult, StoredResult]]:
+    """Yield the pairs of two lists that can be compared: the same test examples, seeds and ε, in the order of ε.
+
+    A list of one result is that result, whatever its ε.
+
+    Raises:
+        SpecError: there is no such pair, or a list has several results for one pair.
+    """
+    if len(first) == len(second) == 1:
+        yield first[0], second[0]
+        return
+    groups = [_group_results(side) for side in (first, second)]
+    shared = sorted(groups[0].keys() & groups[1].keys(), key=lambda key: (groups[0][key][0].result.spec.epsilon, key))
+    if not shared:
+        shown = f"{name_result(first[0])} and {name_result(second[0])}"
+        raise SpecError(
+            "Expected results of both on the same test examples and seeds, and at the same ε, found none among "
+            f"{len(first)} and {len(second)}, such as {shown}."
+        )
+    for key in shared:
+        for group in groups:
+            if len(group[key]) > 1:
+                shown = "; ".join(map(name_result, group[key][:MAX_NAMED_RESULTS]))
+                raise SpecError(f"Expected one result for each side, got {len(group[key])}: {shown}. Name two files.")
+        yield groups[0][key][0], groups[1][key][0]
+
+
+def _group_results(side: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
+    """Return results by what two of them must share."""
+    found: dict[str, list[StoredResult]] = defaultdict(list)
+    for stored in side:
+        found[f"{pairing_key(stored.result)} {stored.result.spec.epsilon}"].append(stored)
+    return found
 
 
 def name_result(filed: StoredResult) -> str:

@@ -207,7 +207,7 @@ def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
     for metric in METRICS:
         if metric in result.metrics:
             said = write_score(metric, result.metrics[metric], unit=True)
-            yield Fact(METRIC_FACTS[metric].word, (said,), brief=metric in {"accuracy", result.spec.metric})
+            yield Fact(METRIC_FACTS[metric].inline_title, (said,), brief=metric in {"accuracy", result.spec.metric})
     many = len(result.seeds)
     yield Fact("seeds", (f"{many}: mean with its 95% interval" if many > 1 else "1",), brief=True)
     if "ece" not in result.metrics:

@@ -69,7 +69,7 @@ def _write_lines(grid: ResultGrid[ResultRow]) -> Iterator[TextLine]:
 
 def write_grid_heading(grid: ResultGrid[ResultRow]) -> str:
     """Return a grid's heading: its protocol and its metric."""
-    return f"{grid.title}: {METRIC_FACTS[grid.metric].word}" if grid.metric else grid.title
+    return f"{grid.title}: {METRIC_FACTS[grid.metric].inline_title}" if grid.metric else grid.title
 
 
 def _format_line(grid: ResultGrid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:

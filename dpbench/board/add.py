@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpbench.board.entry import SECURE_NOISE_REASON
 from dpbench.board.folder import ResultFile, find_content, list_results, validate_content
 from dpbench.board.history import History
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
@@ -57,7 +58,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
             content = _read_as_submitted(checked.result)
             held = find_taken_paths(checked.result, boards, root)
             for board in boards:
-                target = _target_path(board, checked.result)
+                target = _target_path(board, checked.result, root)
                 other, given = places.setdefault(target, (file, content))
                 if given != content:
                     said = f"it and {other} are different results with the same spec. Add one of them"
@@ -79,7 +80,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
 
 def find_taken_paths(result: Result, boards: Sequence[str], root: Path) -> list[str]:
     """Return the result's paths on these boards that already hold another result of the same spec."""
-    content, places = _read_as_submitted(result), [_target_path(board, result) for board in boards]
+    content, places = _read_as_submitted(result), [_target_path(board, result, root) for board in boards]
     return [place for place in places if _read_existing(root / place) not in (None, content)]
 
 
@@ -102,8 +103,21 @@ def find_untraceable_plugins(result: Result) -> list[str]:
     ]
 
 
-def _target_path(board: str, result: Result) -> str:
-    return f"results/{board}/{result.file_name}"
+def list_submission_remarks(result: Result) -> list[str]:
+    """Return what the submitter of a result should know: why boards will not rank it, and plugins without a source."""
+    said = find_untraceable_plugins(result)
+    distribution, unranked = result.components["learner"].distribution, "boards show this result without a rank"
+    if distribution != HARNESS:
+        said.append(f"{unranked} until the source of its learner, of {distribution}, is on record and has run here")
+    if result.privacy.rng == "secure":
+        said.append(f"{unranked}: {SECURE_NOISE_REASON}")
+    return said
+
+
+def _target_path(board: str, result: Result, root: Path) -> str:
+    """Return the path of a result on a board: where it is already, under either name, or else its own."""
+    paths = [f"results/{board}/{name}" for name in result.file_names]
+    return next((path for path in paths if record_exists(root / path)), paths[0])
 
 
 def _list_attached_records(root: Path, board: str, target: str) -> tuple[Path, ...]:
@@ -132,12 +146,13 @@ class SubmissionChecker:
         if submitted:
             return alone.with_complaints(iter(submitted)), []
         spec = fill_new_options(alone.result.spec, self.known)
-        matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec)]
+        matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec, alone.result)]
         if not matches:
             return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
         for board in matches:
-            others = [entry for entry in self._list_checked(board) if entry.stored.path.name != file.name]
+            own = {file.name, *alone.result.file_names}
+            others = [entry for entry in self._list_checked(board) if entry.stored.path.name not in own]
             (placed,) = review_files([ResultFile(file, str(file), board, filed=False)], self.known).results
             if not (placed := check_against_board(placed, others, self.known)).ok:
                 return placed, []
@@ -182,7 +197,7 @@ def _list_rerun_obstacles(result: Result, known: Expectations) -> Iterator[tuple
 def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
     """Yield the differences between a result's spec and the board that matches it best."""
     spec = fill_new_options(result.spec, known)
-    found = {name: find_departures(board, spec) for name, board in known.boards.items()}
+    found = {name: find_departures(board, spec, result) for name, board in known.boards.items()}
     name = min(
         found, key=lambda name: (len(found[name]), _epsilon_ratio(known.boards[name].epsilon, spec.epsilon), name)
     )

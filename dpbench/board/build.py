@@ -48,6 +48,7 @@ from dpbench.records.identity import LearnerIdentity, identify_learner, label_le
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.support.files import write_atomically
+from dpbench.support.progress import track
 
 INDEX, SCHEMA = "leaderboard.json", "schema.json"
 
@@ -61,7 +62,7 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
     found = review_leaderboard(root, known)
     strays = list(found.strays) + find_edited_boards(root, read_boards(root))
     strays += find_strays([result.stored for result in found.results], root)
-    for result in found.results:
+    for result in track(found.results, "Checking records", len(found.results)):
         if result.result is not None:
             for find in (find_rerun_complaints, find_audit_complaints, find_released_complaints):
                 strays += find(result.stored, result.result, root)
@@ -117,7 +118,8 @@ def build_index(root: Path, plugins: Registry) -> Index:
             by_board[result.stored.board].append(result)
     boards = sorted(read_boards(root).items())
     shared = _BoardContext(root, known, plugins, label_learners(_list_learners(found.results)))
-    standings = [_make_standing(board, by_board[name], shared) for name, board in boards]
+    ranked = track(boards, "Ranking boards", len(boards))
+    standings = [_make_standing(board, by_board[name], shared) for name, board in ranked]
     return Index(ranking=RANKING_SENTENCE, distances=compute_distances(standings), standings=tuple(standings))
 
 

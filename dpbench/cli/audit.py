@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli.audit_released import attack_targets
-from dpbench.cli.audit_targets import AuditTarget, find_targets, read_audits, read_sealed_audits
+from dpbench.cli.audit_targets import AuditTarget, examine_targets, find_targets, read_audits, read_sealed_audits
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import Json, print_if_unwritable, print_records, report_interrupt
+from dpbench.cli.output import Json, print_if_unwritable, print_records
 from dpbench.cli.takes import add_setting_flags
-from dpbench.errors import DpbenchError, SpecError
+from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.records.released import FEWEST_SHADOWS, SHADOWS
 from dpbench.records.spec import Spec
@@ -86,16 +86,8 @@ def audit(
     session, failed = open_session(given.place.device), False
     done: list[Audit] = []
     session.plugins.report_broken_plugins()
-    for target in wanted:
-        try:
-            with report_interrupt("Finished audits are kept."):
-                found = _run_audit(target, seed, canaries, session, given.place.out)
-        except DpbenchError as error:
-            if len(wanted) == 1:
-                said = str(error)
-                raise error if str(target.file) in said else type(error)(f"{target.name}: {said}") from error
-            print(f"dpbench: {target.name}: not audited: {error}", file=sys.stderr)
-            continue
+    run_audit = lambda target: _run_audit(target, seed, canaries, session, given.place.out)
+    for target, found in examine_targets(wanted, run_audit, "audited"):
         with print_if_unwritable(found):
             written = found.write_to(target.filed) if target.filed else found.write(given.place.out)
         failed |= not found.passed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +12,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli.audit_targets import MODEL_ENDINGS, AuditTarget, find_targets, read_audits
-from dpbench.cli.output import print_if_unwritable, print_records, report_interrupt
-from dpbench.errors import DpbenchError, SpecError
+from dpbench.cli.audit_targets import AuditTarget, examine_targets, find_targets, read_audits
+from dpbench.cli.output import print_if_unwritable, print_records
+from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.records.spec import Spec
-from dpbench.support.files import write_atomically
+from dpbench.support.files import MODEL_ENDINGS, write_atomically
 
 if TYPE_CHECKING:
     from dpbench.harness.session import Session
@@ -111,22 +110,14 @@ def attack_targets(
     from dpbench.harness.session import open_session
     from dpbench.records.released import SHADOWS
 
-    if receipt is not None and not (len(targets) == 1 and targets[0].endswith(MODEL_ENDINGS)):
+    if receipt is not None and not (len(targets) == 1 and targets[0].endswith((*MODEL_ENDINGS.values(),))):
         raise SpecError("Expected --receipt beside one model, which it belongs to.")
     wanted = [found for target in targets for found in _list_targets(target, root, receipt, place)]
     session = open_session(place.device)
     done: list[ReleasedAttack] = []
     session.plugins.report_broken_plugins()
-    for target in wanted:
-        try:
-            with report_interrupt("Finished attacks are kept."):
-                found = target.attack(session, SHADOWS if shadows is None else shadows)
-        except DpbenchError as error:
-            if len(wanted) == 1:
-                said = str(error)
-                raise error if target.name in said else type(error)(f"{target.name}: {said}") from error
-            print(f"dpbench: {target.name}: not attacked: {error}", file=sys.stderr)
-            continue
+    attack = lambda target: target.attack(session, SHADOWS if shadows is None else shadows)
+    for target, found in examine_targets(wanted, attack, "attacked"):
         with print_if_unwritable(found):
             written = target.write(found, place.out)
         done.append(found)
@@ -141,7 +132,7 @@ def attack_targets(
 def _list_targets(word: str, root: Path, receipt: Path | None, place: Place) -> Iterator[RunTarget | ModelTarget]:
     from dpbench.records.released import FOLDER
 
-    if word.endswith(MODEL_ENDINGS):
+    if word.endswith((*MODEL_ENDINGS.values(),)):
         yield ModelTarget.read(Path(word), receipt, place.device)
     else:
         yield from map(RunTarget, find_targets(word, root, FOLDER))

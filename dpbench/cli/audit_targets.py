@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from dpbench.cli.output import report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.spec import Spec, fill_extractor, make_spec
+from dpbench.support.files import MODEL_ENDINGS
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 
@@ -19,8 +22,16 @@ if TYPE_CHECKING:
     from dpbench.records.audit import Audit
     from dpbench.records.result import Result
 
+Target = TypeVar("Target", bound="NamedTarget")
+Found = TypeVar("Found")
 
-MODEL_ENDINGS = (".onnx", ".safetensors")
+
+class NamedTarget(Protocol):
+    """What an audit or an attack is made of."""
+
+    @property
+    def name(self) -> str:
+        """The name of the target for messages."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
     if file.suffix in {".toml", ".json"}:
         yield AuditTarget(name, file)
         return
-    if name.endswith(MODEL_ENDINGS):
+    if name.endswith((*MODEL_ENDINGS.values(),)):
         raise SpecError(f"A model is attacked as it is released: use dpbench audit --released {name}.")
     if file.exists() or name.startswith(("/", ".")):
         raise SpecError(f"Expected a spec (.toml), a result (.json) or a board, got {name!r}.")
@@ -66,6 +77,27 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
         raise SpecError(unknown_name(f"entry of board {board}", entry, [entry.stem for entry in entries]))
     for path in chosen:
         yield AuditTarget(f"{board}/{path.stem}", path, root / folder / board / path.name)
+
+
+def examine_targets(
+    targets: Sequence[Target], examine: Callable[[Target], Found], examined: str
+) -> Iterator[tuple[Target, Found]]:
+    """Yield each target with what `examine` finds; say why a target is not `examined` (audited, attacked).
+
+    Raises:
+        DpbenchError: the only target is refused.
+    """
+    for target in targets:
+        try:
+            with report_interrupt("Finished records are kept."):
+                found = examine(target)
+        except DpbenchError as error:
+            if len(targets) == 1:
+                said = str(error)
+                raise error if str(Path(target.name)) in said else type(error)(f"{target.name}: {said}") from error
+            print(f"dpbench: {target.name}: not {examined}: {error}", file=sys.stderr)
+            continue
+        yield target, found
 
 
 def read_audits(out: Path, digest: str) -> Iterator[Audit]:

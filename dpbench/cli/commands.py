@@ -12,6 +12,7 @@ from dpbench.cli import (
     components,
     data,
     docs,
+    features,
     leaderboard,
     plugin,
     predict,
@@ -22,6 +23,7 @@ from dpbench.cli import (
     run,
     sweep,
     tune,
+    verify,
 )
 from dpbench.cli.program import Panel
 
@@ -40,13 +42,15 @@ PANELS: Mapping[str, Panel] = {
     },
     "Your data": {
         "data": (data.app, "List, fetch, import and describe datasets."),
+        "features": (features.app, "Pack features into a file that others use."),
         "cache": (cache.app, "List and clear features kept between runs."),
         "predict": (predict.predict, "Classify images with a saved model."),
     },
     "Trust and publish": {
+        "verify": (verify.verify, "Verify a result, model, receipt or leaderboard."),
         "check": (check.check_component, "Test a component against every law."),
         "audit": (audit.audit, "Run one fit again and attack it."),
-        "receipt": (receipt.app, "Check and write receipts: what a model's ε is computed from."),
+        "receipt": (receipt.app, "Write receipts: what a model's ε is computed from."),
         "leaderboard": (leaderboard.app, "Check, add, verify and build the leaderboard."),
     },
     "Plugins": {

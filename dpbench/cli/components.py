@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import itertools
 import json
 import re
@@ -19,6 +18,7 @@ from dpbench.cli.presence import PRESENCE_WORDS, collect_dataset_facts, collect_
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, list_board_files
 from dpbench.registry import KINDS, Kind, Registration, Registry, load
+from dpbench.registry.components import READS_WORDS, read_summary
 from dpbench.support.messages import bytes_in_words
 from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
@@ -127,6 +127,9 @@ def _show_component(name: str, as_json: bool) -> None:
         for setting in row["settings"]:
             table.add_row(*map(Text, map(str, setting.values())))
         console.print(table if row["settings"] else "It has no settings.")
+        for fact in ("public data read", "constants chosen on"):
+            if row.get(fact):
+                console.print(f"{fact.capitalize()}: {row[fact]}.", markup=False, highlight=False)
         if kind == "dataset":
             option = registry.components[kind][name].cls.shorthand.upper()
             print(f"The images: dpbench data info {name}{option and f':{option}'}")
@@ -135,7 +138,10 @@ def _show_component(name: str, as_json: bool) -> None:
 def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, Any]:
     item = registry.components[kind][name]
     settings = [row._asdict() for row in list_settings(item.cls)]
-    return {"kind": kind, **_describe_origin(name, item), "settings": settings}
+    described = {"kind": kind, **_describe_origin(name, item), "settings": settings}
+    if kind == "learner":
+        described |= {"public data read": READS_WORDS[item.cls.public], "constants chosen on": item.cls.rule_origin}
+    return described
 
 
 def _describe_unknown_listing(what: str, registry: Registry) -> str:
@@ -174,7 +180,7 @@ def _component_rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
 def _describe_origin(name: str, item: Registration) -> dict[str, Any]:
     """Return the first fields of every row: name, summary, and the plugin that provides the component."""
     who = {"plugin": item.plugin, "distribution": item.distribution, "version": item.version}
-    return {"name": name, "summary": _read_summary(item.cls), **who}
+    return {"name": name, "summary": read_summary(item.cls), **who}
 
 
 def _row_cells(kind: Kind, row: dict[str, Any]) -> list[str]:
@@ -196,7 +202,3 @@ def _print_layers(console: Console, row: dict[str, Any]) -> None:
 def _build_json_listing(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
     listed: dict[str, object] = {f"{kind}s": _component_rows(registry, kind) for kind in kinds}
     return {**listed, "broken": [vars(broken) for broken in registry.broken], "clashes": [*map(str, registry.clashes)]}
-
-
-def _read_summary(cls: type) -> str:
-    return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())

@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpbench.cli import interrupt, publish
-from dpbench.cli.given import UserSettings
+from dpbench.cli.given import CommandSettings, UserSettings
 from dpbench.cli.output import Json, stop_on_interrupt
-from dpbench.cli.rerun import (
-    By,
-    Root,
-    challenge,
-    count_noun,
-    plan_rerun,
-    prepare_rerun,
-    rerun_and_report,
-    write_result_line,
-)
+from dpbench.cli.rerun import By, Root, challenge, count_noun
 from dpbench.cli.takes import add_setting_flags
+from dpbench.cli.verify import (
+    LEADERBOARD,
+    RerunFlags,
+    RerunOption,
+    SeedOption,
+    load_plugins,
+    print_deprecation,
+    print_reports,
+    verify_leaderboard,
+)
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
-from dpbench.records.provenance import HARNESS
-
-if TYPE_CHECKING:
-    from dpbench.board.verify.expectations import Expectations
-    from dpbench.board.verify.review import Review
-    from dpbench.records.result import Result
-    from dpbench.registry import Registry
+from dpbench.records.search import Search
+from dpbench.records.spec import AXES, Spec
 
 app = typer.Typer(help="The leaderboard: check, add, verify, build, export, serve and publish.", no_args_is_help=True)
 app.command("serve")(publish.serve)
 app.command("publish")(publish.publish)
 
-LEADERBOARD = Path("leaderboard")  # see `board.folder`
 DIFF_IS_DEPRECATED = (
     "dpbench: dpbench leaderboard diff is deprecated and will be removed in version 0.4. Use git diff --no-index OLD "
     "NEW, or git diff COMMIT -- leaderboard/leaderboard.json."
@@ -58,48 +52,15 @@ def verify(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files. \\[default: all of the leaderboard]")
     ] = None,
-    rerun: Annotated[
-        bool,
-        typer.Option(
-            "--rerun",
-            help="Re-run all seeds of each result and compare, then run its challenge seeds. Prints an estimate of the "
-            "cost first. A result that cannot be run here is not ok.",
-        ),
-    ] = False,
-    seed: Annotated[
-        int | None, typer.Option(help="Re-run only this seed: a quick check that does not count as a reproduction.")
-    ] = None,
+    rerun: RerunOption = False,
+    seed: SeedOption = None,
     by: By = None,
     root: Root = LEADERBOARD,
     *,
     given: UserSettings,
 ) -> None:
     """Check results: recompute epsilon and scores, and check digests and boards. Prints a line per result."""
-    if (seed is not None or by is not None) and not rerun:
-        raise SpecError(f"{'--seed' if seed is not None else '--by'} applies only to re-runs: add --rerun.")
-    from dpbench.board.verify.expectations import Expectations
-
-    plugins = _load_plugins()
-    known = Expectations.read(root, plugins)
-    found = _review_files(files, root, known)
-    request = None
-    if rerun:
-        request = prepare_rerun(plan_rerun(found.results, seed), seed, by, plugins, given.place.device)
-    counts = Counter[str]()
-    for result in found.results:
-        again = request if result.ok else None
-        line = rerun_and_report(result, again, root, known.boards) if again else write_result_line(result)
-        counts[line.outcome] += 1
-        print(line)
-    for stray in found.strays:
-        print(f"FAILED {stray.file}: {stray}")
-    left = f", {counts['not run']} not run" if counts["not run"] else ""
-    others = f"; {count_noun(len(found.strays), 'other file')} failed" if found.strays else ""
-    print(f"{count_noun(len(found.results), 'result')}, {counts['FAILED']} failed{left}{others}")
-    if not found.results:
-        print(f"There are no results in {root}. Add one with dpbench leaderboard add FILE.")
-    if counts["FAILED"] or counts["not run"] or found.strays:
-        raise typer.Exit(1)
+    verify_leaderboard(files or [], root, RerunFlags(rerun, seed, by), given.place.device)
 
 
 @app.command()
@@ -127,7 +88,7 @@ def build(
             f"Expected boards or results in {root}, found none. Name a leaderboard's folder with --root, or file a "
             "result: dpbench leaderboard add FILE."
         )
-    plugins, whole = _load_plugins(), not (check or no_site)
+    plugins, whole = load_plugins(), not (check or no_site)
     if whole:
         from dpbench.site.reuse import BuildTarget, lock_build
 
@@ -158,6 +119,37 @@ def build(
         print(f"Wrote {target.out}")
 
 
+@app.command("new")
+def create_board(
+    folder: Annotated[Path, typer.Argument(help="The leaderboard's folder; it is created if it is missing.")],
+    source: Annotated[Path, typer.Option("--from", help="A result, or the TOML spec of a run, with the protocol.")],
+    name: Annotated[str | None, typer.Option(help="Name of the board. \\[default: data and ε]")] = None,
+    title: Annotated[str, typer.Option(help="Title of the board. \\[default: data, features and ε]")] = "",
+) -> None:
+    """Start a leaderboard of your own: write a board with the protocol of a result or a spec."""
+    from dpbench.board.new_board import read_source, write_board
+
+    result = read_source(source)
+    spec = result.spec if result else _read_spec(source)
+    board = write_board(folder, spec, result.task.digests if result else None, name, title)
+    print(f"Wrote {board}. Edit its title and {folder / 'site.toml'}, never its protocol. Next:\n")
+    print(f"  dpbench run --board {folder / board.stem} --learner {spec.learner.name}")
+    print(f"  dpbench leaderboard add dpbench-results/FILE.json --root {folder}")
+    print(f"  dpbench leaderboard build --root {folder}")
+    print(f"  dpbench leaderboard serve --root {folder}")
+
+
+def _read_spec(file: Path) -> Spec:
+    """Read the spec of a run from a TOML file, with the extractor and unit of its dataset."""
+    from dpbench.registry.components import resolve
+
+    plugins = load_plugins()
+    given = UserSettings("leaderboard new", CommandSettings((Spec, Search, Place), AXES, {}, {}), {}, file)
+    if "delta" not in given.keys:
+        raise SpecError(f"Expected delta in {file}, because a board states it. Add delta = 1e-5, or use a result.")
+    return resolve(given.spec(plugins), plugins).spec
+
+
 @app.command()
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
@@ -166,10 +158,11 @@ def add(
 ) -> None:
     """Check results and file them as submitted, under every board whose protocol they match."""
     from dpbench.board.add import add_results as file_under
+    from dpbench.board.add import list_submission_remarks
     from dpbench.records.result import Result
 
     started = not root.is_dir()
-    for filing in file_under(files, root, _load_plugins(), replace=replace):
+    for filing in file_under(files, root, load_plugins(), replace=replace):
         said = (
             "already filed as"
             if not filing.new
@@ -186,31 +179,18 @@ def add(
             "the command in a clone of dpbench.",
             file=sys.stderr,
         )
-    for file in files:
-        _print_submission_warnings(Result.read(file))
+    for said in (said for file in files for said in list_submission_remarks(Result.read(file))):
+        print(f"dpbench: {said.rstrip('.')}.", file=sys.stderr)
 
 
-@app.command("check")
+@app.command("check", hidden=True)
 def check_submission(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
     root: Root = LEADERBOARD,
 ) -> None:
-    """Check whether results can be submitted, and to which boards. Nothing is written; you do not need a clone."""
-    from dpbench.board.add import SubmissionChecker, explain_taken_path, find_taken_paths
-    from dpbench.board.verify.expectations import Expectations
-
-    submissions, failed = SubmissionChecker(root, Expectations.read(root, _load_plugins())), False
-    for file in files:
-        checked, boards = submissions.match_boards(file)
-        failed |= not checked.ok
-        if not checked.ok or checked.result is None:
-            print(write_result_line(checked))
-            continue
-        held = "".join(f"; {explain_taken_path(target)}" for target in find_taken_paths(checked.result, boards, root))
-        print(f"ok {file}: for board {', '.join(boards)}{held}")
-        _print_submission_warnings(checked.result)
-    if failed:
-        raise typer.Exit(1)
+    """Check whether results can be submitted. Deprecated: use dpbench verify --submission."""
+    print_deprecation("leaderboard check", "verify --submission")
+    print_reports(files, root, submission=True)
 
 
 app.command("challenge")(challenge)
@@ -231,7 +211,7 @@ def exchange(
     from dpbench.board.curve import write_curves
     from dpbench.harness.session import open_session
 
-    for file in write_curves(boards or [], root, open_session(given.place.device, plugins=_load_plugins())):
+    for file in write_curves(boards or [], root, open_session(given.place.device, plugins=load_plugins())):
         print(f"Wrote {file}")
     print("Run dpbench leaderboard build to convert each entry into a number of labels.")
 
@@ -244,7 +224,7 @@ def fingerprint(root: Root = LEADERBOARD) -> None:
     """
     from dpbench.board.fingerprinting import refresh_fingerprints
 
-    for done in refresh_fingerprints(root / "results", root / "fingerprints", _load_plugins()):
+    for done in refresh_fingerprints(root / "results", root / "fingerprints", load_plugins()):
         print(
             f"{done.kind} {done.name}: {count_noun(len(done.prints), 'fingerprint')}, "
             f"{count_noun(len(done.codes), 'code')}"
@@ -288,35 +268,3 @@ def export(
         return
     write_atomically(csv, lambda file: file.write(text.encode()))
     print(f"Wrote {csv}")
-
-
-def _print_submission_warnings(result: Result) -> None:
-    from dpbench.board.add import find_untraceable_plugins
-    from dpbench.board.entry import SECURE_NOISE_REASON
-
-    for said in find_untraceable_plugins(result):
-        print(f"dpbench: {said}", file=sys.stderr)
-    distribution = result.components["learner"].distribution
-    if distribution != HARNESS:
-        said = f"the source of its learner, of {distribution}, is on record and has run here"
-        print(f"dpbench: boards show this result without a rank until {said}.", file=sys.stderr)
-    if result.privacy.rng == "secure":
-        print(f"dpbench: boards show this result without a rank: {SECURE_NOISE_REASON}.", file=sys.stderr)
-
-
-def _load_plugins() -> Registry:
-    from dpbench.registry import load
-
-    plugins = load()
-    plugins.report_broken_plugins()
-    return plugins
-
-
-def _review_files(files: list[Path] | None, root: Path, known: Expectations) -> Review:
-    from dpbench.board.build import verify_leaderboard
-    from dpbench.board.folder import locate_result
-    from dpbench.board.verify.review import review_files
-
-    return (
-        review_files([locate_result(file, root) for file in files], known) if files else verify_leaderboard(root, known)
-    )

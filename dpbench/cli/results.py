@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dpbench.analysis.text_tables import TextTable
     from dpbench.records.metrics import Metric
 
-MAX_NAMED_RESULTS = 12  # results that a message names
 ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
 
 
@@ -207,23 +206,52 @@ def convert(
 
 
 def compare(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE FILE", help="Two results on the same test examples and seeds.")
+    named: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|LEARNER FILE|LEARNER", help="Two results, or learners with results in --results."),
     ],
+    epsilon: Annotated[str | None, typer.Option(help="Only these ε, like 0.1,1,inf.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only these datasets.")] = None,
+    results: Annotated[Path, typer.Option(help="Folder of the learners' results.")] = Path("dpbench-results"),
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
-    """Compare two results: the difference, its interval, and whether it is significant by the boards' paired test."""
+    """Compare two results: the difference, its interval, and whether it is significant by the boards' paired test.
+
+    Two learners are compared at every ε and on all data where both have a result on the same test examples and seeds.
+    """
     from dpbench.analysis import comparison
+    from dpbench.analysis.comparison import MAX_NAMED_RESULTS
     from dpbench.analysis.reader import read_results
 
-    found = [read_results([_check_result_file(file)])[0][0] for file in files]
-    if len(found) != 2:
-        shown = "; ".join(map(comparison.name_result, found[:MAX_NAMED_RESULTS])) + "; ..." * (
-            len(found) > MAX_NAMED_RESULTS
-        )
-        raise SpecError(f"Expected two result files to compare, got {len(found)}: {shown}.")
-    for line in comparison.describe_difference(found[0], found[1], read_metric_flag(metric)):
-        print(line)
+    if len(named) != 2:
+        files = [read_results([Path(name)])[0][0] if Path(name).is_file() else name for name in named]
+        shown = [file if isinstance(file, str) else comparison.name_result(file) for file in files[:MAX_NAMED_RESULTS]]
+        more = "; ..." * (len(files) > MAX_NAMED_RESULTS)
+        raise SpecError(f"Expected two results or learners to compare, got {len(named)}: {'; '.join(shown)}{more}.")
+    sides = [_find_named_results(name, results, dataset, epsilon) for name in named]
+    pairs = [*comparison.pair_results(*sides)]
+    for number, pair in enumerate(pairs):
+        if number:
+            print()
+        for line in comparison.describe_difference(*pair, read_metric_flag(metric)):
+            print(line)
+
+
+def _find_named_results(name: str, folder: Path, dataset: str | None, epsilon: str | None) -> list[StoredResult]:
+    """Return the result in a file, or all results of a learner in a folder."""
+    from dpbench.analysis.comparison import MAX_NAMED_RESULTS
+    from dpbench.analysis.reader import read_results
+
+    if name.endswith(".json") or Path(name).exists():
+        return read_results([_check_result_file(Path(name))])[0]
+    if not folder.is_dir():
+        raise SpecError(f"Expected {name} to be a result file, or a learner with results in {folder}: no such folder.")
+    filed = read_intact_results([folder])
+    if found := [stored for stored in filed if _matches_filters(stored, name, dataset, epsilon)]:
+        return found
+    known = ", ".join(sorted({stored.result.spec.learner.name for stored in filed})[:MAX_NAMED_RESULTS])
+    wanted = _describe_filters(name, dataset, epsilon)
+    raise SpecError(f"Expected a result of {wanted} in {folder}, found none. It has results of {known}.")
 
 
 def read_intact_results(places: Sequence[Path]) -> list[StoredResult]:

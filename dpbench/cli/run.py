@@ -17,6 +17,7 @@ from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.journal import Journal
 from dpbench.records.place import Place
+from dpbench.records.result import make_result_name
 from dpbench.records.search import Search
 from dpbench.records.setting import flag_name
 from dpbench.records.spec import AXES, Spec
@@ -66,7 +67,7 @@ class ModelWriter:
         from dpbench.models import Model
 
         spec = prepared.spec
-        name = f"{spec.learner.name}-{spec.dataset.name}-{spec.digest[:16]}-seed-{fitted.result.seed}.onnx"
+        name = f"{make_result_name(spec).removesuffix('.json')}-seed-{fitted.result.seed}.onnx"
         try:
             Model.from_fit(prepared, fitted).save(self.folder / name)
             self._written += 1

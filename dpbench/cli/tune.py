@@ -20,7 +20,7 @@ from dpbench.records.search import TUNE_SWITCH, Search
 from dpbench.records.spec import Spec, format_flags
 
 if TYPE_CHECKING:
-    from dpbench.records.result import Tuning
+    from dpbench.records.tuning import Tuning
 
 
 RUN_ONLY_KEYS = ("board", "settings", "repeats", "repeats_shape", "threads")

@@ -188,7 +188,7 @@ def shrink_images(images: np.ndarray, side: int) -> np.ndarray:
     return means
 
 
-def _blurred(std: float) -> Vectors:
+def _blur_views(std: float) -> Vectors:
     """Return 8 x 8 views of thumbnails that are blurred by a Gaussian of this standard deviation."""
     cells = torch.arange(THUMBNAIL_SIDE)
     weights = torch.exp(-((cells[:, None] - cells) ** 2) / (2 * std**2))
@@ -197,8 +197,8 @@ def _blurred(std: float) -> Vectors:
     return lambda images: unit_vectors(torch.from_numpy(images.thumbnails).float() @ both.T)
 
 
-def _half(rows: slice, columns: slice) -> Vectors:
-    """Return rows and columns of 8 x 8 views of thumbnails."""
+def _crop_views(rows: slice, columns: slice) -> Vectors:
+    """Return the function that crops the 8 x 8 views of thumbnails to these rows and columns."""
 
     def make(images: Appearance) -> Tensor:
         cells = torch.from_numpy(shrink_images(images.thumbnails, BLUR_SIDE)).reshape(-1, BLUR_SIDE, BLUR_SIDE)
@@ -219,10 +219,10 @@ def _rank_vectors(levels: np.ndarray) -> Tensor:
 VECTORS: dict[str, Vectors] = {
     "plain": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.thumbnails, BLUR_SIDE))),
     "coarse": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.thumbnails, COARSE_SIDE))),
-    **{f"blurred by {std}": _blurred(std) for std in BLURS},
+    **{f"blurred by {std}": _blur_views(std) for std in BLURS},
     "borderless": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.views[:, BORDERLESS], BLUR_SIDE))),
     "edges": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.views[:, EDGES], BLUR_SIDE))),
-    **{name: _half(rows, columns) for name, (rows, columns) in HALVES.items()},
+    **{name: _crop_views(rows, columns) for name, (rows, columns) in HALVES.items()},
     "ranks": lambda images: _rank_vectors(shrink_images(images.thumbnails, VIEW_SIDE)),
     "slopes": lambda images: _rank_vectors(images.views[:, SLOPES].astype(np.float32)),
 }

@@ -19,7 +19,6 @@ their own, built from the entries of the parts.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import shutil
@@ -31,14 +30,13 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock
-from PIL.Image import Image
 from torch import Tensor
 
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
 from dpbench.data.engine import Engine, choose_engine
-from dpbench.data.keys import ImageKeys
+from dpbench.data.keys import ImageKeys, digest_pixels
 from dpbench.data.outlook import check_space
 from dpbench.data.reading import ImageMapper
 from dpbench.data.reuse import KEYS_FILE, FoundRows, find_rows
@@ -183,18 +181,14 @@ def _check_keys(split: Split, images: ImageKeys) -> None:
         return
     _, place, counts = np.unique(images.keys, axis=0, return_inverse=True, return_counts=True)
     shared = np.flatnonzero(counts[place.reshape(-1)] > 1).tolist()
-    first: dict[int, tuple[int, str]] = {}
-    for row, pixels in zip(shared, ImageMapper(split.images, _digest_pixels, "Comparing keys")(shared), strict=True):
+    first: dict[int, tuple[int, bytes]] = {}
+    for row, pixels in zip(shared, ImageMapper(split.images, digest_pixels, "Comparing keys")(shared), strict=True):
         before, known = first.setdefault(int(place.reshape(-1)[row]), (row, pixels))
         if known != pixels:
             raise DataError(
                 f"Expected keys of the {images.split} split's Records that tell images apart, and images {before} and "
                 f"{row} have the same key and other pixels. A key is the SHA-256 of an image's stored bytes."
             )
-
-
-def _digest_pixels(image: Image) -> str:
-    return hashlib.sha256(f"{image.mode} {image.size}".encode() + image.tobytes()).hexdigest()
 
 
 def _build_entry(

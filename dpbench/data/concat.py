@@ -30,6 +30,12 @@ def describe_training_data(extractor: Extractor | Concat) -> str | None:
     return ", ".join(dict.fromkeys(part.trained_on or "not stated" for part in parts))
 
 
+def describe_origin(extractor: Extractor | Concat) -> str | None:
+    """Return the origin of features that were made elsewhere, by any part; None if this machine computes them all."""
+    parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
+    return ", ".join(filter(None, (part.made_elsewhere for part in parts))) or None
+
+
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
     """Concatenate parts (c, ...) to rows (c, d). Each part of a row is scaled to norm 1; a part of zeros stays zero.
 

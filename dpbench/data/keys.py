@@ -14,13 +14,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpbench.api import Records, Split
 from dpbench.errors import DataError
 from dpbench.support.files import canonical_digest
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 KEY_SIZE = 32  # bytes of a key
 
@@ -68,3 +71,10 @@ def _digest_bytes(places: Sequence[object]) -> list[bytes] | None:
     """Return the SHA-256 of each image's bytes if all places hold the bytes; None if any place is, say, a path."""
     digests = [hashlib.sha256(place).digest() for place in places if isinstance(place, bytes)]
     return digests if len(digests) == len(places) else None
+
+
+def digest_pixels(image: Image) -> bytes:
+    """Return the SHA-256 of a decoded image: its mode, its size and its pixels, without a palette."""
+    if image.mode in {"P", "PA"}:  # places in a palette are no pixels
+        image = image.convert("RGBA")
+    return hashlib.sha256(f"{image.mode} {image.size}".encode() + image.tobytes()).digest()

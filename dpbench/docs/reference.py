@@ -11,6 +11,7 @@ import typer
 from dpbench import contract, notebook, receipts
 from dpbench.privacy.mechanisms.table import mechanisms
 from dpbench.registry import KINDS
+from dpbench.registry.components import READS_WORDS
 from dpbench.support.settings import SettingRow, list_settings
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ INTRODUCTIONS: Mapping[str, str] = {
     "extractor": "Write options after the name: ``pixels:flat=false``. :doc:`/how-to/features` compares extractors.",
 }
 RECEIPT_NAMES = ("Receipt", "receipt")
-READS_WORDS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
 
 
 def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:

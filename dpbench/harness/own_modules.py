@@ -83,7 +83,10 @@ def import_own_modules(cls: type) -> OwnModules:
         installed |= found[1]
     names = {top_package(base.__module__) for base in bases if not _is_in_packages(base.__module__, installed)}
     known = dict(sys.modules)
-    named = (module for name, module in known.items() if _is_in_packages(name, installed))
+    tops = {name.partition(".")[0] for name in installed}
+    named = (
+        module for name, module in known.items() if name.partition(".")[0] in tops and _is_in_packages(name, installed)
+    )
     whole = tuple(module for module in named if isinstance(module, ModuleType))  # Python lets None stand for one
     files = tuple(file.resolve() for base in bases if (file := _find_file(base.__module__)))
     return OwnModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known), files)

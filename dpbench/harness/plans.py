@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.errors import PlanError
 from dpbench.privacy.core.plan import check_plan
+from dpbench.records.tolerance import agree_up_to_rounding
 from dpbench.support.plugin_calls import call_plugin
 
 Describer = Callable[[str], str]
@@ -20,6 +22,27 @@ def settle_learner(learner: Learner, who: Describer, task: Task, budget: Budget)
         DpbenchError: the learner fails, or refuses the task.
     """
     return call_plugin(who("settle"), learner.settle, task, budget)
+
+
+def settle_as_stated(
+    learner: Learner, stated: Mapping[str, Any], who: Describer, task: Task, budget: Budget
+) -> Learner:
+    """Return the learner as settled by the version, this or an earlier one, that chooses the stated settings.
+
+    If no version chooses them, return it as settled by this version.
+
+    Raises:
+        DpbenchError: the learner fails, or refuses the task.
+    """
+    now = settle_learner(learner, who, task, budget)
+    if _chooses(now, stated):
+        return now
+    earlier = call_plugin(who("earlier_auto"), learner.settle_earlier, task, budget)
+    return next((version for version in earlier if _chooses(version, stated)), now)
+
+
+def _chooses(learner: Learner, stated: Mapping[str, Any]) -> bool:
+    return all(agree_up_to_rounding(getattr(learner, name), value) for name, value in stated.items())
 
 
 def find_common_plan(learners: Sequence[Learner], who: Describer, task: Task, budget: Budget) -> tuple[Planned, ...]:

@@ -10,7 +10,7 @@ from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError
 from dpbench.harness.guarantee import make_unit_facts
 from dpbench.harness.loaded import LoadedRun, load_run
 from dpbench.harness.memo import Memo
-from dpbench.harness.plans import settle_learner
+from dpbench.harness.plans import settle_as_stated
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
@@ -99,7 +99,8 @@ def _check_same_code(result: Result, plugins: Registry) -> None:
 
     if not stated_code(result):
         raise NotReproducible(f"{_versions(result, plugins)} The result states no digests of its code to compare.")
-    found = compare_code(result, plugins, open_fingerprints(plugins), same_data=True)  # data are compared before a fit
+    # Data and the settings that were left open are compared before a fit.
+    found = compare_code(result, plugins, open_fingerprints(plugins), same_data=True, choices=False)
     if differ := [*describe_differences(found)]:
         raise NotReproducible(
             f"{_versions(result, plugins)} The code is not known to compute the same: {', '.join(differ)}. Install the "
@@ -149,10 +150,10 @@ def _check_data_and_plan(prepared: PreparedRun, result: Result) -> None:
 
 
 def _check_derived_settings(prepared: PreparedRun, result: Result) -> None:
-    """Refuse stated settings that this version of the learner would not choose for the result's budget."""
+    """Refuse stated settings that no version of the learner chooses for the result's budget."""
     spec, learner = result.spec, prepared.learner
     asked = spaces.set_options(learner, dict.fromkeys(result.settled))
-    settled = settle_learner(asked, prepared.loaded.who, prepared.roles.task, spec.budget)
+    settled = settle_as_stated(asked, result.settled, prepared.loaded.who, prepared.roles.task, spec.budget)
     now = {name: filled_fields(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpbench.data.concat import describe_training_data
+from dpbench.data.concat import describe_origin, describe_training_data
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.guarantee import compute_copies_epsilon, make_unit_facts
@@ -20,9 +20,10 @@ from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import HARNESS, current_date, find_source
-from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, make_result_name
+from dpbench.records.result import Result, SeedResult, TaskFacts, make_result_name
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
+from dpbench.records.tuning import Tuning
 from dpbench.records.units import encode_units
 from dpbench.registry import UNPACKAGED
 from dpbench.registry.components import BuiltComponents
@@ -157,6 +158,7 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
         processing=images.processing, units=units, left_out=images.left_out, groups=prepared.test_groups,
         editions=images.editions or None, test_units=None if owners is None else encode_units(owners),
         trained_on=describe_training_data(prepared.parts.extractor),
+        made_elsewhere=describe_origin(prepared.parts.extractor),
     )  # fmt: skip
 
 

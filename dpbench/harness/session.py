@@ -19,9 +19,10 @@ from dpbench.harness.sharing import Sharing, check_sharing
 from dpbench.harness.source import DataSource
 from dpbench.harness.tuning.transfer import apply_settings
 from dpbench.records.journal import Journal
-from dpbench.records.result import Result, Tuning
+from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
+from dpbench.records.tuning import Tuning
 from dpbench.registry import Registry
 from dpbench.registry.components import ResolvedSpec, resolve
 from dpbench.support.device import find_device

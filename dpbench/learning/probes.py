@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, require_setting
-from dpbench.learning.defaults import check_training_settings, pace, travel
+from dpbench.learning.defaults import DISTANCE_ORIGIN, Rows, check_training_settings, pace, travel
 from dpbench.learning.linear import LinearProbe, OptimiserName, Transform
 from dpbench.learning.probabilities import aimed, calibrated
 from dpbench.support.settings import setting
@@ -46,6 +46,7 @@ class ProbeLearner(Learner):
     """
 
     logits = True
+    rule_origin = DISTANCE_ORIGIN
 
     steps: int | None = setting(None, ge=1, says="noisy gradient steps")
     sample_rate: float = setting(1.0, gt=0, le=1, says="chance per example of being in a step, not a batch size")
@@ -77,9 +78,21 @@ class ProbeLearner(Learner):
         """Return the final predictor, made from that of the trained head: post-processing with public data only."""
         return predict
 
+    @property
+    def rows(self) -> Rows:
+        """What is known of the norm of a row of features before data are read; the distance of training follows."""
+        return "standardised"
+
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the number of steps and the learning rate for features whose norm is well above 1."""
-        return self.paced(travel(task, budget), math.prod(task.example_shape))
+        """Return the number of steps and the learning rate for rows of this norm."""
+        return self.paced(travel(task, budget, self.rows), math.prod(task.example_shape))
+
+    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+        """Return the settings of version 0.2, whose travel did not depend on the number of features."""
+        if self.rows == "unit-norm":
+            return ()
+        way = travel(task, budget, "version 0.2")
+        return [{**self.auto(task, budget), **self.paced(way, math.prod(task.example_shape))}]
 
     def paced(self, way: float, features: int = 1) -> dict[str, Any]:
         """Return steps and a learning rate with which gradients of the clip's length move the head by `way`.

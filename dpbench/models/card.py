@@ -28,6 +28,8 @@ class ExtractorFacts(Record):
     weights: str  # digest; empty without weights
     # What the weights have seen; None where it is not stated.
     trained_on: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
+    # The origin of features that were computed elsewhere; None where this machine computed them.
+    made_elsewhere: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def has_same_features(self, other: ExtractorFacts) -> bool:
         """Return whether name, version and weights are the same; earlier cards do not record the training data."""
@@ -92,6 +94,12 @@ class Card(Record):
         return self._find_privacy_objection() is None
 
     @property
+    def not_covered(self) -> tuple[str, ...]:
+        """The limits of the guarantee, in words."""
+        elsewhere = ", ".join(filter(None, (part.made_elsewhere for part in self.extractors)))
+        return list_not_covered(self.privacy, self.left_out, elsewhere)
+
+    @property
     def privacy_statement(self) -> str:
         """The model's privacy guarantee in a sentence or two, or the reason why it must not be published as private."""
         why = self._find_privacy_objection()
@@ -137,7 +145,7 @@ class Card(Record):
         spec, privacy = self.spec, self.privacy
         yield Fact("privacy", (self.privacy_statement,))
         if privacy.sigma:
-            yield from describe_guarantee(spec, privacy, list_not_covered(privacy, self.left_out), self.private_size)
+            yield from describe_guarantee(spec, privacy, self.not_covered, self.private_size)
         if self.private_size is not None and privacy.plan:
             yield Fact("private data", (self._describe_private_data(),))
         yield Fact("learner", (f"{spec.learner.name}, seed {self.seed}",))

@@ -33,7 +33,7 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry, load
 from dpbench.registry.components import build, write_component
 from dpbench.support.device import find_device
-from dpbench.support.files import write_atomically
+from dpbench.support.files import MODEL_ENDINGS, write_atomically
 from dpbench.support.untrusted import parse_json
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Model:
             OutputError: the file cannot be written.
             SpecError: the file's name has another ending.
         """
-        place, ending = Path(file), files.ENDINGS[files.find_format(self.content)]
+        place, ending = Path(file), MODEL_ENDINGS[files.find_format(self.content)]
         if place.suffix != ending:
             raise SpecError(f"Expected the name of this model to end in {ending}, got {place}.")
         write_atomically(place, lambda out: out.write(self.content))
@@ -374,7 +374,7 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
 def _facts(extractor: Any) -> ExtractorFacts:
     return ExtractorFacts(
         name=extractor.name, version=extractor.version, weights=extractor.weights(),
-        trained_on=extractor.trained_on or None,
+        trained_on=extractor.trained_on or None, made_elsewhere=extractor.made_elsewhere or None,
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from dpbench.errors import DataError
 from dpbench.models.card import Card
 from dpbench.support.untrusted import read_regular_file
 
-ENDINGS = {"onnx": ".onnx", "torch": ".safetensors"}  # of models of this version, and of version 0.2
 MAX_BYTES = 300_000_000  # of a file
 DIGEST_BYTES = 76  # of the last entry of a graph's metadata
 OLD_START = b'{"__metadata__"'

@@ -22,7 +22,6 @@ from dpbench.models.card import Card
 from dpbench.models.model import Model
 from dpbench.records.audit import PARTS, Audit
 from dpbench.records.released import ReleasedAttack
-from dpbench.records.stated_plan import list_not_covered
 
 NOT_RUN = "not run; dpbench audit RESULT tests the sums and the noise of the run that this model comes from"
 STATES_THE_SAME = "states the plan and the guarantee of the model"
@@ -107,10 +106,9 @@ def _list_objections(card: Card, attack: ReleasedAttack, audit: Audit | None) ->
 
 def _guarantee_facts(card: Card, mismatches: Sequence[str] | None) -> Iterator[Fact]:
     if card.privacy.sigma:
-        limits = list_not_covered(card.privacy, card.left_out)
         yield from (
             fact
-            for fact in describe_guarantee(card.spec, card.privacy, limits, card.private_size)
+            for fact in describe_guarantee(card.spec, card.privacy, card.not_covered, card.private_size)
             if fact.name != "not covered"
         )
     for use in card.privacy.plan:
@@ -143,7 +141,7 @@ def _uncovered_facts(card: Card) -> Iterator[Fact]:
     yield Fact("other models", ("ε adds up over all fits on the same private data that are released, seeds included",))
     yield Fact("this page", ("the counts of the attack were computed on the private data without noise",))
     yield Fact("test score", (f"{card.test.accuracy:.2%} of {card.test.examples:,} test images, stated without noise",))
-    yield Fact("further limits", list_not_covered(card.privacy, card.left_out))
+    yield Fact("further limits", card.not_covered)
 
 
 def _describe_units(card: Card) -> str:

@@ -1,4 +1,4 @@
-"""Receipts: files from which `dpbench receipt check` recomputes the epsilon of a training loop.
+"""Receipts: files from which `dpbench verify` recomputes the epsilon of a training loop.
 
 ============= ====================================================================================
 `events`      what was done to the private data, as a tree

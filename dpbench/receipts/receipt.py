@@ -163,7 +163,7 @@ class AuditFigures(FiniteRecord):
 
 
 class Receipt(FiniteRecord):
-    """All facts that a model's epsilon is computed from; `dpbench receipt check` recomputes it."""
+    """All facts that a model's epsilon is computed from; `dpbench verify` recomputes it."""
 
     schema_version: Literal[1] = Field(default=1, description="of this schema")
     epsilon: float = Field(ge=0, description="as stated, in nats")

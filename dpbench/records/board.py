@@ -24,6 +24,8 @@ from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import UserRecord, misfit_sentence
 
+PLACE_OPTIONS = ("path", "table", "units")
+"""Options of datasets that name files of one machine, or a pattern of their names."""
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
@@ -59,6 +61,8 @@ class Board(Protocol):
     metric: RankMetric
     selection: tuple[SelectionRule, ...] = Field(min_length=1)  # the rules that are ranked; others are shown, unranked
     published: tuple[ReportedFigure, ...] = ()
+    # Digests of the data by split, as results state them: then paths on the machine of each submitter may differ.
+    data: dict[str, str] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _check_completeness(self) -> Self:
@@ -109,16 +113,29 @@ class Board(Protocol):
 TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": ReportedFigure, **dict.fromkeys(COMPONENTS, Component)}
 
 
-def find_board(name: str) -> Board:
-    """Return the board that has this name or is in this file.
+def matches_dataset(board: Board, dataset: Component | None, expected: Component | None) -> bool:
+    """Return whether a dataset is that of a board; where the board states digests, files may lie elsewhere."""
+    if board.data is None or dataset is None or expected is None:
+        return dataset == expected
+    return _drop_places(dataset) == _drop_places(expected)
 
-    Boards are read from `leaderboard/boards/` in the current folder, and from the package.
+
+def _drop_places(dataset: Component) -> Component:
+    kept = {key: value for key, value in dataset.options.items() if key not in PLACE_OPTIONS}
+    return dataset.model_copy(update={"options": kept})
+
+
+def find_board(name: str) -> Board:
+    """Return the board that has this name or is in this file; `FOLDER/NAME` is a board of the leaderboard `FOLDER`.
+
+    Boards are read from `boards/` and `leaderboard/boards/` in the current folder, and from the package.
 
     Raises:
         SpecError: there is no such board. The message lists the existing boards.
     """
     if name.endswith(".toml") or os.sep in name:
-        return Board.read(Path(name))
+        place = Path(name)
+        return Board.read(place if name.endswith(".toml") else place.parent / "boards" / f"{place.name}.toml")
     files = list_board_files()
     if name not in files:
         raise SpecError(unknown_name("board", name, files))
@@ -127,6 +144,6 @@ def find_board(name: str) -> Board:
 
 def list_board_files() -> dict[str, Path]:
     """Return the files of all boards by name; boards in the current folder take precedence over those of dpbench."""
-    package = PACKAGE
-    folders = [package / "boards", package.parent / "leaderboard" / "boards", Path("leaderboard") / "boards"]
-    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.toml"))}
+    repository, here = PACKAGE.parent, Path()
+    roots = (PACKAGE, repository / "leaderboard", here / "leaderboard", here)
+    return {file.stem: file for root in roots for file in sorted((root / "boards").glob("*.toml"))}

@@ -29,7 +29,7 @@ from dpbench.support.folders import lock_folder
 from dpbench.support.untrusted import parse_json, read_regular_file
 
 CURRENT_SCHEMA = 2
-RECORDS = ("reruns", "audits")
+RECORDS = ("reruns", "audits", "challenges", "released")
 """Folders of a leaderboard whose records name results."""
 
 

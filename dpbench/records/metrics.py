@@ -105,14 +105,14 @@ class MetricFacts:
         return "%" * self.share
 
     @property
-    def word(self) -> str:
-        """The title in the form it has within a sentence."""
+    def inline_title(self) -> str:
+        """The title as written within a sentence, in lower case unless it is an abbreviation."""
         return self.title if self.title.isupper() else f"{self.title[0].lower()}{self.title[1:]}"
 
     @property
     def axis(self) -> str:
         """The label of an axis or a column, with the unit."""
-        return f"{self.word} ({self.unit})" if self.unit else self.word
+        return f"{self.inline_title} ({self.unit})" if self.unit else self.inline_title
 
 
 METRIC_FACTS: dict[str, MetricFacts] = {"auroc": MetricFacts("AUROC")}  # which rests on the order of scores

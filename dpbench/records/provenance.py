@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.metadata import distribution as metadata_of
 from pathlib import Path
@@ -49,6 +50,7 @@ def current_date() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
+@cache
 def _find_version(name: str) -> str | None:
     try:
         return version(name)

@@ -17,7 +17,7 @@ from dpbench.records.checksums import evidence_digest
 from dpbench.records.group_counts import GroupCounts, find_count_error, find_excess_correct
 from dpbench.records.metrics import METRICS, KeptPredictions, Share
 from dpbench.records.overlap import SUSPICIOUS_SHARE, AlteredCopies, Copies, Overlap, find_excess_overlap
-from dpbench.records.search import Selection, SelectionRule, Trial
+from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy, list_not_covered
 from dpbench.support.untrusted import PrintableText
@@ -98,6 +98,8 @@ class TaskFacts(Record):
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
     # What the weights of the extractor have seen; None where it is not stated.
     trained_on: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
+    # The origin of features that were computed elsewhere; None where this machine computed them.
+    made_elsewhere: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _check_group_counts(self) -> TaskFacts:
@@ -196,7 +198,7 @@ class Result(Record):
     @property
     def not_covered(self) -> tuple[str, ...]:
         """The limits of the guarantee, in words."""
-        return list_not_covered(self.privacy, self.task.left_out)
+        return list_not_covered(self.privacy, self.task.left_out, self.task.made_elsewhere)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -338,8 +340,13 @@ class Result(Record):
 
     @property
     def file_name(self) -> str:
-        """The file name of this result: learner, dataset and digest of the spec."""
+        """The file name of this result: learner, dataset, ε and a short digest of the spec."""
         return make_result_name(self.spec, self.digest)
+
+    @property
+    def file_names(self) -> tuple[str, str]:
+        """The file names that this result may have: its own, and that of versions before 0.3."""
+        return self.file_name, make_old_result_name(self.spec, self.digest)
 
     def write(self, folder: Path) -> Path:
         """Write the result into `folder`, atomically, and return the file.
@@ -359,43 +366,14 @@ class Result(Record):
         return storage.read_validated_record(cls, file)
 
 
-class Tuning(Record):
-    """A complete search for settings: its spec, trials and choice."""
-
-    schema_version: Literal[1] = 1
-    digest: str
-    spec: Spec
-    selection: Selection
-    default: Trial | None  # what the settings that were not searched for score; None where nobody looked
-    digests: dict[str, str]  # of the data behind the private and the public split
-    sketch: str  # of the public images (`Hashes.sketch`)
-    looks: str | None  # of the public images (`Hashes.looks`); None where nobody looked
-    seconds: dict[str, float]
-    components: dict[str, ComponentOrigin]
-    provenance: dict[str, Any]
-
-    def write(self, folder: Path) -> Path:
-        """Write the tuning into `folder`, atomically, and return the file.
-
-        Raises:
-            OutputError: the folder cannot be written.
-        """
-        name = f"tuning-{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
-        return storage.write_record(self, folder / name)
-
-    @classmethod
-    def read(cls, file: Path) -> Tuning:
-        """Read a tuning and check it against the schema.
-
-        Raises:
-            DataError: names the file and the first field that does not fit.
-        """
-        return storage.read_validated_record(cls, file)
-
-
 def make_result_name(spec: Spec, digest: str | None = None) -> str:
-    """Return the file name of a spec's result: learner, dataset and digest."""
-    return f"{spec.learner.name}-{spec.dataset.name}-{(digest or spec.digest)[:16]}.json"
+    """Return the file name of a spec's result: learner, dataset, ε and a short digest."""
+    return f"{spec.learner.name}-{spec.dataset.name}-eps{spec.epsilon:g}-{(digest or spec.digest)[:8]}.json"
+
+
+def make_old_result_name(spec: Spec, digest: str) -> str:
+    """Return the file name that versions before 0.3 gave to a spec's result."""
+    return f"{spec.learner.name}-{spec.dataset.name}-{digest[:16]}.json"
 
 
 def summarise_metrics(seeds: Sequence[SeedResult]) -> dict[str, Interval]:

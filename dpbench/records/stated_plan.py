@@ -120,16 +120,19 @@ class Privacy(Record):
         return self.mechanism == MECHANISM
 
 
-def list_not_covered(privacy: Privacy, left_out: int) -> tuple[str, ...]:
+def list_not_covered(privacy: Privacy, left_out: int, made_elsewhere: str | None = None) -> tuple[str, ...]:
     """Return the limits of a guarantee, in words.
 
     Args:
         privacy: the guarantee; with repeats it also covers the choice of hyperparameters.
         left_out: the number of private images that were left out because a public image equals them.
+        made_elsewhere: the origin of features that were computed elsewhere.
     """
     search = privacy.repeats is not None
     left = [line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters"))]
     left.append(LATTICE_LIMIT if privacy.rng == "secure" else KNOWN_SEARCH_SEED_LIMIT if search else KNOWN_SEED_LIMIT)
     if left_out:
         left.append(f"that {left_out:,} private images equal a public image, pixel by pixel, and were left out")
+    if made_elsewhere:
+        left.append(f"features made elsewhere, by {made_elsewhere}: a row may follow from several images")
     return tuple(left)

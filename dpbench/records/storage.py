@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -56,7 +57,7 @@ def read_validated_record(kind: type[Kind], file: Path) -> Kind:
     try:
         return validate_record(kind, parse_json(read_record(file), file), file)
     except OSError as error:
-        raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
+        raise DataError(f"Cannot read {_describe_kind(kind)} {file}: {error.strerror}.") from error
 
 
 def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
@@ -69,9 +70,14 @@ def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
         return kind.model_validate(upgrade_record(content, kind))
     except (ValidationError, MalformedFile) as error:
         wrong = first_misfit(error) if isinstance(error, ValidationError) else error
-        raise DataError(f"{kind.__name__} {source} does not fit the schema at {wrong}.") from error
+        raise DataError(f"{_describe_kind(kind).capitalize()} {source} does not fit the schema at {wrong}.") from error
     except SpecError as error:  # of a component's text, which is read as a flag is
-        raise DataError(f"{kind.__name__} {source} does not fit the schema: {error}") from error
+        raise DataError(f"{_describe_kind(kind).capitalize()} {source} does not fit the schema: {error}") from error
+
+
+def _describe_kind(kind: type[BaseModel]) -> str:
+    """Return the words of a class's name: `released attack` for `ReleasedAttack`."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
 
 
 class SealedRecord(Record):

@@ -12,6 +12,7 @@ the target epsilon is checked exactly; and entries are ranked and sorted by coun
 from __future__ import annotations
 
 import math
+from typing import Any
 
 RELATIVE_TOLERANCE = 1e-6  # relative
 
@@ -25,3 +26,8 @@ def is_close(stated: float | None, found: float | None) -> bool:
     if stated is None or found is None:
         return stated is found
     return math.isclose(stated, found, rel_tol=RELATIVE_TOLERANCE, abs_tol=RELATIVE_TOLERANCE**2)
+
+
+def agree_up_to_rounding(value: Any, other: Any) -> bool:
+    """Return whether two settings are equal; numbers in floating point may differ by the tolerance."""
+    return is_close(value, other) if isinstance(value, float) and isinstance(other, float) else value == other

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbench.errors import SpecError
-from dpbench.records.board import Board
+from dpbench.records.board import Board, matches_dataset
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
@@ -28,6 +28,11 @@ def spell_out_board(board: Board, plugins: Registry) -> Board:
     return board.model_copy(update=whole)
 
 
+def _spell_out_dataset(given: Any, plugins: Registry) -> Component:
+    dataset = Component.parse(given) if isinstance(given, str) else Component.model_validate(given)
+    return write_component(build(plugins, "dataset", dataset))
+
+
 def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: Origin) -> Spec:
     """Build the spec of an entry: `values` give the learner and its tuning, the board gives all other keys.
 
@@ -36,7 +41,9 @@ def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, 
     Raises:
         SpecError: the board fixes a key, no board allows a key, or the board does not rank the selection.
     """
-    taken = sorted(values.keys() & Protocol.model_fields.keys())
+    given = values.get("dataset")
+    moved = given is not None and matches_dataset(board, _spell_out_dataset(given, plugins), board.dataset)
+    taken = sorted((values.keys() - ({"dataset"} if board.data and moved else set())) & Protocol.model_fields.keys())
     if taken:
         who = name_origin(origin, *taken)
         raise SpecError(

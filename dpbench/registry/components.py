@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,6 +17,9 @@ from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, convert_fields
 from dpbench.support.fields import changed_fields
 from dpbench.support.plugin_calls import call_plugin
+
+READS_WORDS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
+"""What a learner reads of the public data, by what it declares (`Learner.public`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,3 +205,8 @@ def component_shortener(registry: Registry) -> Callable[[Kind, Component], str]:
         return str(Component(name=part.name, options=left))
 
     return lambda kind, component: "+".join(shorten(kind, part) for part in component.parts)
+
+
+def read_summary(cls: type) -> str:
+    """Return the first paragraph of a component's docstring: its idea in a sentence."""
+    return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())

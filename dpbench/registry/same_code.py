@@ -76,7 +76,7 @@ def stored_fingerprints() -> Fingerprints:
 
 
 def compare_code(
-    result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None
+    result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None, choices: bool = True
 ) -> dict[str, Sameness]:
     """Compare the code of each role of a result, and of dpbench, with the installed code.
 
@@ -89,6 +89,8 @@ def compare_code(
         plugins: the installed components.
         known: fingerprints.
         same_data: whether the installed data have the digests that the result states; None if that was not checked.
+        choices: whether both codes have to choose the same settings from the budget; False if the caller compares the
+            chosen settings themselves, which an earlier version of the learner may have chosen.
 
     Raises:
         DataError: a file of fingerprints is not valid.
@@ -107,7 +109,7 @@ def compare_code(
         elif component_kind(role) == "dataset":
             found[role] = "unknown" if same_data is None else "data" if same_data else "differs"
         else:
-            found[role] = _compare_component(result, role, part, plugins, known)
+            found[role] = _compare_component(result, role, part, plugins, known, choices)
     if DPBENCH in stated:
         behaving = [found[role] for role in found if component_kind(role) != "dataset"]
         alike = _compare_core(stated[DPBENCH], plugins, known)
@@ -148,7 +150,9 @@ def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> 
     return {name: None if name in settled else value for name, value in settings.items()}
 
 
-def _compare_component(result: Result, role: str, part: Component, plugins: Registry, known: Fingerprints) -> Sameness:
+def _compare_component(
+    result: Result, role: str, part: Component, plugins: Registry, known: Fingerprints, choices: bool
+) -> Sameness:
     kind: FingerprintKind = "learner" if component_kind(role) == "learner" else "extractor"
     stated, here = Code.read_stated(stated_code(result), role), installed_code(kind, part.name, plugins)
     if stated is None or here is None:
@@ -158,7 +162,9 @@ def _compare_component(result: Result, role: str, part: Component, plugins: Regi
     if kind == "extractor":
         return _combine_matches([known.is_same(kind, part.name, part.options, stated, here)])
     settings = result.settings
-    alike = known.same_choices(part.name, requested_settings(settings, result.settled), stated, here)
+    alike: bool | None = True
+    if choices:
+        alike = known.same_choices(part.name, requested_settings(settings, result.settled), stated, here)
     return _combine_matches([known.is_same(kind, part.name, settings, stated, here), alike])
 
 

@@ -56,6 +56,7 @@ def build_site(
         SpecError: the environment names a malformed address; see `settings`.
         OutputError: `out` holds files that no build wrote, or cannot be written.
     """
+    extras = extras.for_leaderboard(root)
     layout.check_names(index)
     site = Site.from_index(index, root, plugins or load(), docs=docs is not None, further=extras.sections)
     with replace_site(out) as folder:

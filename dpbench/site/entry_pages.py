@@ -74,7 +74,7 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
     count = sum(len(batch.rows) for batch in batches)
     processes = min(os.cpu_count() or 1, count // MIN_ENTRIES_PER_PROCESS)
     if processes < 2:
-        shared = make_renderer(site.settings)
+        shared = make_renderer(site.settings, root=site.root)
         with progress_bar(DESCRIPTION, count) as advance:
             for batch in batches:
                 _write_pages(batch, shared)
@@ -96,7 +96,7 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
 
 def write_batch(batch: EntryBatch) -> None:
     """Write the pages of a batch; runs in a worker process."""
-    _write_pages(batch, make_renderer(batch.settings))
+    _write_pages(batch, make_renderer(batch.settings, root=batch.root))
 
 
 def _split_into_batches(site: Site, folder: Path) -> Iterator[EntryBatch]:

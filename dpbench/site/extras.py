@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -20,6 +21,7 @@ class ExtraPages:
     section: PageSection
     files: Callable[[Site, Renderer], Iterable[tuple[str, bytes]]]  # paths within the site, with their content
     package: str  # where its templates lie
+    folder: str = ""  # of the leaderboard, without which there is nothing to show
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,10 @@ class Extras:
     evidence: tuple[Callable[[], Markup], ...] = ()  # a sentence each, on the first page: why to trust the numbers
     charts: tuple[Callable[[Site], Callable[[str], Iterable[Chart]]], ...] = ()  # of a learner by name, on its page
     manual: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path within the manual -> text
+
+    def for_leaderboard(self, root: Path) -> Extras:
+        """Return these additions without the pages that have nothing to show for a leaderboard."""
+        return replace(self, pages=tuple(page for page in self.pages if (root / page.folder).is_dir()))
 
     @property
     def sections(self) -> tuple[PageSection, ...]:

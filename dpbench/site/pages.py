@@ -34,7 +34,7 @@ def write_pages(site: Site, extras: Extras, folder: Path) -> None:
 
 
 def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
-    shared = make_renderer(site.settings, extras.packages)
+    shared = make_renderer(site.settings, extras.packages, site.root)
     found = make_heat_maps(site)
     yield "index.html", render_home(site, found, [sentence() for sentence in extras.evidence], shared)
     yield from render_other_maps(site, found, shared)

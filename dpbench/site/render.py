@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -19,6 +20,7 @@ from dpbench.board.rows import describe_trust
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.site import layout, text, view, words
 from dpbench.site.cost import cost_cells
+from dpbench.site.own_text import OwnText
 from dpbench.site.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Renderer:
 
     environment: Environment
     settings: Settings
+    site_text: OwnText
 
     def page(self, template: str, path: str, here: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
         """Render a template for the page at `path`; `here` is its section, `preview` its preview image."""
@@ -51,7 +54,8 @@ class Renderer:
             "docs": self.settings.docs, "repository": self.settings.repository, "sections": self.settings.sections,
             "canonical": address and f"{address}{'' if path == 'index.html' else path}", "preview": preview,
         }  # fmt: skip
-        rendered = self.environment.get_template(f"{template}.html.jinja").render({**shared, **values})
+        values = {**shared, "site_text": self.site_text, **values}
+        rendered = self.environment.get_template(f"{template}.html.jinja").render(values)
         return rendered.encode("utf-8", "replace")
 
     def render_not_found(self) -> bytes:
@@ -63,9 +67,15 @@ class Renderer:
         return self.environment.get_template("404.html.jinja").render(values).encode()
 
 
-def make_renderer(settings: Settings, packages: tuple[str, ...] = ()) -> Renderer:
-    """Return a renderer with the shared functions and filters; `packages` names packages with further templates."""
-    return Renderer(_build_environment(packages), settings)
+def make_renderer(settings: Settings, packages: tuple[str, ...] = (), root: Path | None = None) -> Renderer:
+    """Return a renderer with the shared functions and filters.
+
+    Args:
+        settings: the settings of the site.
+        packages: packages with further templates.
+        root: the leaderboard's folder, which may have texts of its own.
+    """
+    return Renderer(_build_environment(packages), settings, OwnText.read(root))
 
 
 @cache

@@ -12,6 +12,8 @@ from typing import IO, Any
 
 from dpbench.errors import OutputError
 
+MODEL_ENDINGS = {"onnx": ".onnx", "torch": ".safetensors"}
+"""Endings of the files of models, by format; version 0.2 wrote `torch`."""
 IMAGE_ENDINGS = frozenset(
     {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp", ".dcm"}
 )

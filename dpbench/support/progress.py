@@ -72,10 +72,23 @@ def show_status(description: str) -> Iterator[Callable[[str], None]]:
     if is_verbose():
         print_line(f"{description}.")
     if not shown.is_terminal or is_verbose():
-        yield lambda _: None
+        yield _make_line_status(description)
         return
     with shown.status(description) as status:
         yield lambda doing: status.update(f"{description}: {doing}")
+
+
+def _make_line_status(description: str) -> Callable[[str], None]:
+    """Return a function that prints what is being done as a line, at most every `INTERVAL` seconds."""
+    last = monotonic()
+
+    def update(doing: str) -> None:
+        nonlocal last
+        if monotonic() - last >= INTERVAL:
+            last = monotonic()
+            print_line(f"{description}: {doing}.")
+
+    return update
 
 
 @contextmanager

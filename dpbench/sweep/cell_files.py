@@ -76,7 +76,7 @@ class SweepFolder:
 
     def result(self, cell: Cell) -> Result | None:
         """Return the cell's result, or None if it is missing or damaged."""
-        file = self.path / cell.file_name
+        file = next(filter(record_exists, map(self.path.joinpath, cell.file_names)), self.path / cell.file_name)
         try:
             result = Result.read(file)
         except DataError as error:

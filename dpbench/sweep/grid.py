@@ -45,7 +45,7 @@ from dpbench.analysis.formula import collect_numbers
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, PIXELS, Component, Protocol
-from dpbench.records.result import make_result_name
+from dpbench.records.result import make_old_result_name, make_result_name
 from dpbench.records.spec import COMPONENTS, Spec, fill_extractor, has_extractor_key, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
@@ -84,6 +84,11 @@ class Cell:
     def file_name(self) -> str:
         """The file name of the cell's result; see `Result.file_name`."""
         return make_result_name(self.spec, self.digest)
+
+    @property
+    def file_names(self) -> tuple[str, str]:
+        """The file names that the result may have; see `Result.file_names`."""
+        return self.file_name, make_old_result_name(self.spec, self.digest)
 
     def __str__(self) -> str:
         return describe_values(self.values)

@@ -146,8 +146,8 @@ def test_every_metric_is_told_by_its_title_with_its_unit() -> None:
     said = told(result)
     for metric in METRICS:
         if metric in result.metrics:
-            assert said[METRIC_FACTS[metric].word] == write_score(metric, result.metrics[metric], unit=True)
-            assert said[METRIC_FACTS[metric].word].split(" ")[0].endswith("%") is METRIC_FACTS[metric].share
+            assert said[METRIC_FACTS[metric].inline_title] == write_score(metric, result.metrics[metric], unit=True)
+            assert said[METRIC_FACTS[metric].inline_title].split(" ")[0].endswith("%") is METRIC_FACTS[metric].share
 
 
 def test_the_summary_has_score_guarantee_settings_and_notes_and_is_part_of_the_whole() -> None:

@@ -272,7 +272,7 @@ def test_files_to_compare_are_named_with_learner_and_epsilon_where_there_are_not
     files = [str(find_result(LOW, learner).file) for learner in ("jl", "pillar", "dp-sgd")]
     assert call("compare", *files) == 1
     said = capsys.readouterr().err
-    assert "Expected two result files to compare, got 3: " in said
+    assert "Expected two results or learners to compare, got 3: " in said
     assert f"{files[0]} (jl, ε " in said
 
 

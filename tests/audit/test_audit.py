@@ -77,6 +77,10 @@ def test_an_audit_of_a_result_repeats_the_result() -> None:
     assert (found.digest, found.epsilon, found.sigma) == (
         result().digest, result().privacy.epsilon, result().privacy.sigma,
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_an_audit_of_another_seed_than_those_of_a_result_repeats_nothing() -> None:
     other = audit(result(), session(), seed=7, canaries=CANARIES)
     assert other.passed and other.repeats is None
 

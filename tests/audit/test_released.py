@@ -19,7 +19,7 @@ from dpbench.audit.released_scores import (
     rmia_scores,
 )
 from dpbench.errors import SpecError
-from dpbench.harness.fitting import FitInput, Fitted, fit_once
+from dpbench.harness.fitting import FitInput, fit_once
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.rows import Units
 from dpbench.records.released import ReleasedAttack
@@ -35,6 +35,15 @@ BOUNDS = {0.001: 1.0, 0.01: 1.0}
 def prepared(learner: str = "class-means", **more: Any) -> PreparedRun:
     values = {"learner": learner, "dataset": "digits", "train_fraction": 0.2, "public_labels": True, "seeds": 1}
     return session().prepare(make_spec({**values, **more}, "a test"))
+
+
+@functools.cache
+def attacked() -> tuple[ReleasedAttack, list[FitInput]]:
+    """Return an attack, and the inputs of its shadows' fits."""
+    given: list[FitInput] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(released, "fit_once", lambda fit: given.append(fit) or fit_once(fit))
+        return attack_released(prepared(), 32), given
 
 
 def observed(distance: float, shadows: int = 128, records: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +122,7 @@ def test_confidences_are_logits_of_the_own_label() -> None:
 
 
 def test_without_noise_the_attack_finds_members_and_epsilon_hides_them() -> None:
-    bare, hidden = (attack_released(prepared(epsilon=epsilon), 64) for epsilon in (float("inf"), 0.3))
+    bare, hidden = (attack_released(prepared(epsilon=epsilon), 48) for epsilon in (float("inf"), 0.3))
     lira = {(test.attack, test.targets): test for test in bare.tests}["lira", "planted"]
     assert lira.auc > 0.8 and lira.rates[1].positives / lira.members > 0.15
     assert all(rate.bound == 1.0 for test in bare.tests for rate in test.rates)
@@ -129,16 +138,8 @@ def test_noise_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert not attack_released(prepared(epsilon=0.3), 64).passed
 
 
-def test_shadows_have_the_run_s_plan_and_sigma_and_half_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[FitInput] = []
-
-    def keep(fit: FitInput) -> Fitted:
-        given.append(fit)
-        return fit_once(fit)
-
-    monkeypatch.setattr(released, "fit_once", keep)
-    run = prepared()
-    found = attack_released(run, 32)
+def test_shadows_have_the_run_s_plan_and_sigma_and_half_of_its_rows() -> None:
+    run, (found, given) = prepared(), attacked()
     assert len(given) == found.shadows == 32
     plain = run.fit_input(run.spec.seeds[0])
     size = run.roles.task.size
@@ -151,7 +152,7 @@ def test_shadows_have_the_run_s_plan_and_sigma_and_half_of_its_rows(monkeypatch:
 
 
 def test_a_repeated_attack_finds_the_same_counts() -> None:
-    first, second = (attack_released(prepared(), 32) for _ in range(2))
+    first, second = attacked()[0], attack_released(prepared(), 32)
     assert first.tests == second.tests
     assert ReleasedAttack.model_validate_json(first.model_dump_json()).tests == first.tests
 

@@ -180,12 +180,12 @@ def test_commands_take_the_path_of_a_packed_result(root: Path, tmp_path: Path) -
     assert not file.exists()
     for words in (
         ("leaderboard", "verify", "--root", root, file),
-        ("leaderboard", "check", "--root", root, file),
+        ("verify", "--submission", "--root", root, file),
         ("results", file.parent),
         ("results", "show", file),
         ("compare", file, other),
         ("receipt", "from", file, "--out", tmp_path / "receipt.json"),
-        ("receipt", "check", tmp_path / "receipt.json"),
+        ("verify", tmp_path / "receipt.json"),
     ):
         assert call(*words) == 0, words
 

@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 
 from dpbench import cli
 from tests.helpers.commands import call
+from tests.helpers.models import make_digits_model
 
 FOREIGN = ("Traceback", "Value error", "nput should", "unable to", "is not a valid float", "instance of")
 """What Python and the libraries say that read flags and files, in words of their own."""
@@ -246,8 +247,8 @@ advise {sixteen} --public-fraction 0.5 --no-public-labels
 compare {result} {result} {result}
 compare {result} {results}
 compare {edited} {result}
-receipt check {result}
-receipt check {empty}
+verify {result}
+verify {empty}
 receipt from {empty}
 receipt from {edited}
 receipt from {result} --out {png}/receipt.json
@@ -357,10 +358,10 @@ leaderboard build --check --site x
 leaderboard add
 leaderboard add {result} --root {empty}
 leaderboard add {result} --root {board-root}
-leaderboard check
-leaderboard check /nowhere
-leaderboard check {result}
-leaderboard check {edited}
+verify
+verify --submission /nowhere
+verify --submission {result}
+verify --submission {edited}
 leaderboard diff {object} {object}
 leaderboard diff {result} {result}
 leaderboard export --csv -
@@ -379,7 +380,7 @@ def _cases() -> Iterator[tuple[str, ...]]:
         yield from (("run", *mine, *seeds, flag, value) for value in values)
     yield from (tuple(line.split()) for line in COMMANDS.strip().splitlines())
     yield from (("sweep", f"{{sweep-{name}}}") for name in SWEEPS if name != "good")
-    for name, how in itertools.product(JSON, ("results show", "audit", "leaderboard check")):
+    for name, how in itertools.product(JSON, ("results show", "audit", "verify")):
         yield (*how.split(), f"{{{name}}}")
     yield from (("compare", "{result}", f"{{{name}}}") for name in JSON)
 
@@ -450,9 +451,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         found[name] = root / f"{name}.json"
         found[name].write_bytes(content)
     results = found["results"] = root / "results"
-    assert call("run", *QUICK, "--models", "--out", str(results)) == 0
+    assert call("run", *QUICK, "--out", str(results)) == 0
     (found["result"],) = results.glob("*.json")
-    (found["model"],) = (results / "models").iterdir()
+    found["model"] = root / "model.onnx"
+    found["model"].write_bytes(make_digits_model())
     edited = json.loads(found["result"].read_bytes())
     edited["privacy"]["sigma"] *= 2
     found["edited"] = root / found["result"].name

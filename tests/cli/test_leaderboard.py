@@ -48,6 +48,20 @@ def ask(*arguments: object) -> int:
     return call("leaderboard", *arguments)
 
 
+def submit(file: Path, root: Path) -> int:
+    return call("verify", "--submission", file, "--root", root)
+
+
+def test_the_old_name_of_a_check_of_submissions_works_and_names_its_successor(empty: Path, capsys: Captured) -> None:
+    assert ask("check", elsewhere(empty, "class-means"), "--root", empty) == 0
+    said = capsys.readouterr()
+    assert "that it can be submitted to board tiny" in said.out
+    assert said.err == (
+        "dpbench: dpbench leaderboard check is deprecated and will be removed in version 0.4. Use dpbench verify "
+        "--submission.\n"
+    )
+
+
 def change(file: Path, field: str, value: Any, sealed: bool = True) -> None:
     made = boards.edited(json.loads(file.read_text(encoding="utf-8")), field, value)
     file.write_text(json.dumps(boards.resealed(made) if sealed else made), encoding="utf-8")
@@ -288,7 +302,7 @@ def test_check_names_what_a_submission_may_not_state(
     monkeypatch.setattr(History, "has_commit", lambda self, commit: commit == boards.COMMIT)
     file = elsewhere(empty, "class-means")
     change(file, field, value)
-    assert [ask("check", file, "--root", empty), ask("add", file, "--root", empty)] == [1, 1]
+    assert [submit(file, empty), ask("add", file, "--root", empty)] == [1, 1]
     found = capsys.readouterr()
     assert said in found.out and said in found.err
     assert not list((empty / "results").rglob("*.json"))
@@ -305,7 +319,7 @@ def test_check_does_not_look_for_commits_in_a_repository_that_holds_an_installed
     monkeypatch.setattr("dpbench.board.add.PACKAGE", installed)
     file = elsewhere(empty, "class-means")
     change(file, "provenance.commit", "f" * 40)
-    assert ask("check", file, "--root", empty) == 0
+    assert submit(file, empty) == 0
     assert "provenance.commit" not in capsys.readouterr().out
 
 
@@ -313,7 +327,7 @@ def test_check_refuses_a_key_that_stands_twice(empty: Path, capsys: Captured) ->
     file = elsewhere(empty, "class-means")
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('"status"', '"status": "submitted", "status"', 1), encoding="utf-8")
-    assert ask("check", file, "--root", empty) == 1
+    assert submit(file, empty) == 1
     assert "file: expected each key once, got 'status' twice" in capsys.readouterr().out
 
 
@@ -331,9 +345,9 @@ def test_add_refuses_another_result_of_the_same_spec(empty: Path, capsys: Captur
     change(file, "seconds.fit", 0.125)
     assert ask("add", file, "--root", empty) == 1
     assert "already holds another result with the same spec" in capsys.readouterr().err
-    assert ask("check", file, "--root", empty) == 0
+    assert submit(file, empty) == 0
     assert (
-        f"for board tiny; results/tiny/{file.name} already holds another result with the same spec. Use --replace"
+        f"to board tiny; results/tiny/{file.name} already holds another result with the same spec. Use --replace"
         in (capsys.readouterr().out)
     )
 
@@ -373,9 +387,9 @@ def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captur
     (file,) = boards.write([result], tmp_path / "results")
     (tmp_path / "boards").mkdir()
     shutil.copy(list_board_files()["digits-eps1"], tmp_path / "boards")
-    assert ask("check", file, "--root", tmp_path) == 0
+    assert submit(file, tmp_path) == 0
     said = "the code of plugin 'synthetic' (dpbench-synthetic 1.0) cannot be found, unless a package index has it"
-    assert said in capsys.readouterr().err
+    assert said in capsys.readouterr().out
     noted = {"dpbench-synthetic": {"repository": "https://a.example/b", "commit": "1" * 40, "dirty": False}}
     assert (
         find_untraceable_plugins(result.model_copy(update={"provenance": {**result.provenance, "sources": noted}}))
@@ -425,8 +439,8 @@ def test_add_holds_a_result_against_others_of_its_board(empty: Path, capsys: Cap
 def test_add_holds_results_of_one_call_against_each_other(empty: Path, capsys: Captured) -> None:
     change(elsewhere(empty, "public-only"), "task.digests.private", "e" * 64)
     files = [elsewhere(empty, learner) for learner in ("class-means", "public-only")]
-    for command in ("add", "check"):
-        assert ask(command, *files, "--root", empty) == 1
+    for command in (("leaderboard", "add"), ("verify", "--submission")):
+        assert call(*command, *files, "--root", empty) == 1
         assert "task.digests: expected" in "".join(capsys.readouterr())
     assert not (empty / "results").exists()
 
@@ -456,7 +470,7 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
     assert shown.returncode == 1 and f'-     "id": "{gone.stem}"'.encode() in shown.stdout
     lines = said.out.splitlines()
     assert any(line.startswith(f"removed  tiny: public-only ({gone.stem}), 0.") for line in lines)
-    assert not any(better.digest[:16] in line for line in lines)
+    assert not any(better.digest[:8] in line for line in lines)
     assert ask("diff", root / build.INDEX, before, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert ("added", "public-only", None) in [(change["what"], change["learner"], change["before"]) for change in found]

@@ -82,8 +82,8 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: Output) -> Non
 @pytest.mark.parametrize(
     ("extractor", "sentence"),
     [
-        ("randp-wrn", "Unknown extractor 'randp-wrn'. Did you mean 'randp-wrn16-4'?"),
-        ("pixels", "Extractor 'pixels' cannot be pre-trained. These can: randp-wrn16-4."),
+        ("randp-wrn16", "Unknown extractor 'randp-wrn16'. Did you mean 'randp-wrn16-4'?"),
+        ("pixels", "Extractor 'pixels' cannot be pre-trained. These can: randp-resnet9, randp-wrn16-4, randp-wrn40-4."),
         ("randp-wrn16-4:sed=1", "Unknown option 'sed' of the recipe of 'randp-wrn16-4'. Did you mean 'seed'?"),
         ("randp-wrn16-4:dead-leaves", "Expected key=value after 'randp-wrn16-4', got 'dead-leaves'."),
         ("randp-wrn16-4:generator=fractals", "Expected generator=fractals in the recipe of 'randp-wrn16-4'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import shlex
 from collections.abc import Sequence
@@ -10,10 +11,10 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+from click.testing import CliRunner
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 from pydantic import Field
-from typer.testing import CliRunner
 
 import dpbench
 from dpbench.cli.given import CommandSettings, UserSettings
@@ -31,17 +32,24 @@ from dpbench.registry.components import resolve
 
 def read_flags(words: Sequence[str], *records: type[Any], several: tuple[str, ...] = AXES) -> UserSettings:
     """Return what a command that takes these records is given by flags."""
+    command, found = _make_command(records or (Spec, Search, Place), several)
+    done = CliRunner().invoke(command, [*words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return found.pop()
+
+
+@functools.cache
+def _make_command(records: tuple[type[Any], ...], several: tuple[str, ...]) -> tuple[Any, list[UserSettings]]:
+    """Return a command that takes these records, and the list of what it was given."""
     found: list[UserSettings] = []
 
-    @add_setting_flags(*(records or (Spec, Search, Place)), several=several, file=True)
+    @add_setting_flags(*records, several=several, file=True)
     def run(given: UserSettings) -> None:
         found.append(given)
 
     program = typer.Typer()
     program.command()(run)
-    done = CliRunner().invoke(program, [*words], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return found[0]
+    return typer.main.get_command(program), found
 
 
 def parses(words: Sequence[str]) -> Spec:

@@ -21,7 +21,8 @@ from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.packed import list_records
-from dpbench.records.result import Result, Tuning
+from dpbench.records.result import Result
+from dpbench.records.tuning import Tuning
 from dpbench.registry import load
 from dpbench.support import progress
 from dpbench.support.plugin_calls import DEBUG

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.golden import help_texts, transcript
 
+argparse.ArgumentParser(prog="python -m tests.golden", description="Write the golden files.").parse_args()
 for file in help_texts.FOLDER.glob("*.txt"):
     file.unlink()
 for name, text in help_texts.help_texts().items():

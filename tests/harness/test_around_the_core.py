@@ -100,7 +100,7 @@ def test_whatever_changes_a_sum_or_its_noise_changes_the_identity() -> None:
 @pytest.mark.parametrize("chunk_size", [None, 8])
 def test_candidates_are_as_many_as_no_rows_say(chunk_size: int | None) -> None:
     curator = curator_over(private_rows(), [Choice("least", 3)])
-    with pytest.raises(SpecError, match="Expected losses by 3 candidates in every chunk, as over no rows"):
+    with pytest.raises(SpecError, match="Expected losses by 3 candidates in every chunk, as in an empty chunk"):
         curator.noisy_choice(
             lambda chunk: torch.zeros(len(chunk), 2 if len(chunk) else 3), release="least", chunk_size=chunk_size
         )

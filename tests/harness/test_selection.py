@@ -29,9 +29,10 @@ from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.privacy.core.randomness import selection_generator
 from dpbench.records.board import Board
-from dpbench.records.result import Result, Tuning
+from dpbench.records.result import Result
 from dpbench.records.search import UNRANKED
 from dpbench.records.spec import Spec, make_spec
+from dpbench.records.tuning import Tuning
 from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import make_entry_spec
 from dpbench.support.files import canonical_digest

@@ -61,7 +61,7 @@ def ran(learner: str, **values: Any) -> Result:
     return session(with_wards()).run(spec)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unit", "whose", "private"),
     [

@@ -29,7 +29,7 @@ DATASETS: Mapping[str, Dataset] = {
     "digits": Digits(), "CIFAR-10": Cifar10(), "X-rays": Pneumonia(), "GTSRB": Gtsrb(training="final"),
     "HAM10000": Ham10000(), "PCAM": Pcam(), "ODIR": Odir(),
 }  # fmt: skip
-COPIES, HONEST, MAX_PRIVATE = 100, 400, 1_000  # images of each dataset: altered, public, private
+COPIES, HONEST, MAX_PRIVATE = 300, 750, 1_000  # images of each dataset: altered, public, private
 
 
 def shrink(image: Image) -> Image:

@@ -15,8 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
 
+from dpbench import registry
+from dpbench.data.packing import Statement, write_pack
 from tests.helpers import weights
 
 PEOPLE, PER_PERSON = 24, 3
@@ -120,7 +123,10 @@ EXTRACTIONS: tuple[Extraction, ...] = (
     Extraction("patches", NONE),
     Extraction("scatternet", NONE),
     Extraction("randp-wrn16-4", PACKAGE),
+    Extraction("randp-wrn40-4", FILE, "randp-wrn40-4.safetensors"),
+    Extraction("randp-resnet9", FILE, "randp-resnet9.safetensors"),
     *(Extraction(f"efficientnet-lite{number}", PACKAGE, "size=64") for number in range(3)),
+    Extraction("pack", "features that `pixels:size=8` made", "photos.safetensors"),
     Extraction("resnet50", FILE, "size=64"),
     Extraction("torchvision", FILE, "resnet18,size=64"),
     Extraction("timm", FILE, f"{weights.SMALL},size=64"),
@@ -171,7 +177,10 @@ def write_photos(folder: Path) -> None:
 
 
 def write_weights(folder: Path) -> None:
-    """Write a file of random weights for each extractor that reads one."""
+    """Write a file of random weights for each extractor that reads one, and a pack of the photographs."""
+    write_photos(folder)
+    photos = registry.load().build("dataset", "imagefolder", {"path": str(folder / "photos")})
+    write_pack(folder / "photos.safetensors", photos, Pixels(size=8), Statement("none"), torch.device("cpu"))
     weights.save_all(folder)
     state = torch.load(folder / "resnet50.pth", weights_only=True)
     for name, prefix in PREFIXES.items():

@@ -29,7 +29,7 @@ LAYERS = (
     ("analysis",),
     ("audit", "models", "scaffold"),
     ("board", "receipts", "sweep", "testing"),
-    ("notebook", "site"),
+    ("notebook", "site", "verification"),
     ("docs",),
     ("cli",),
     ("main",),

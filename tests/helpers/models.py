@@ -42,6 +42,19 @@ def make_card(shape: tuple[int, ...] = (WIDTH,)) -> Card:
     return read_old_card().model_copy(update={"example_shape": shape})
 
 
+def make_digits_model() -> bytes:
+    """Return a model of digits that no run made: a product with ones."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weight"], ["scores"])],
+        "digits",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", CLASSES])],
+        [numpy_helper.from_array(np.ones((64, CLASSES), np.float32), "weight")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return build_model_file(model.SerializeToString(), read_old_card())
+
+
 def make_graph() -> onnx.ModelProto:
     """Return a graph with a convolution, a product and integers: what mutants are made of."""
     draw = np.random.default_rng(0)

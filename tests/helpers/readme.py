@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbench import registry
 from dpbench.board.index import Index
 from dpbench.docs.tables import (
     board_tables,
     distance_tables,
     label_tables,
+    learner_overview,
     learner_tables,
     released_tables,
     sweep_tables,
@@ -116,6 +118,13 @@ def prediction_table() -> str:
     return "\n".join(lines)
 
 
+def clipping_table() -> str:
+    """Return what each clipping rule gains on the boards of the study."""
+    from dpbench_lab.clipping import study
+
+    return study.render_table(study.read_scores())
+
+
 def advice_table() -> str:
     """Return how well `dpbench advise` predicts the boards, each from all others."""
     from tests.lab import advice
@@ -146,6 +155,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
     "accidents": accidents.table,
+    "learners": lambda: learner_overview.render_overview(index(), registry.load()),
     "accounts": accounts.table,
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
@@ -162,6 +172,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "unequal-classes": lambda: label_tables.render_aims_table(_results("unequal-classes")),
     "calibration": lambda: label_tables.render_calibration_table(_results("public-labels")),
     "advice": advice_table,
+    "clipping-rules": clipping_table,
     "unit-epsilons": lambda: unit_tables.render_unit_epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),

@@ -70,9 +70,14 @@ def save_all(folder: Path) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         save_file(timm.create_model(SMALL, pretrained=False).state_dict(), folder / SMALL / "model.safetensors")
-    state = start_encoder("wrn-16-4", 32, 0, torch.device("cpu")).state_dict()
-    kept = {name: value.half() for name, value in state.items() if name.startswith(KEPT)}
-    Checkpoint("wrn-16-4", kept, {}).save(folder / "randp.safetensors")
+    for network, name in (("wrn-16-4", "randp"), ("wrn-40-4", "randp-wrn40-4"), ("resnet-9", "randp-resnet9")):
+        save_encoder(network, folder / f"{name}.safetensors")
+
+
+def save_encoder(network: str, file: Path) -> None:
+    """Save random weights of a network as `dpbench pretrain` saves them."""
+    state = start_encoder(network, 32, 0, torch.device("cpu")).state_dict()
+    Checkpoint(network, {name: value.half() for name, value in state.items() if name.startswith(KEPT)}, {}).save(file)
 
 
 def publish_all(patch: pytest.MonkeyPatch, folder: Path) -> None:

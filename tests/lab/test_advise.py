@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from dpbench import Records
 from dpbench.harness.cutting import cut_rows
 from dpbench.records.protocol import SplitRule
 from dpbench_lab.advise.advice import FEWEST_REHEARSED
-from dpbench_lab.advise.folder import list_training
+from dpbench_lab.advise.folder import list_training, number_units
 from dpbench_lab.advise.forecast import Forecaster, Question, read_board_records
 from tests.helpers import readme
 from tests.helpers.commands import Output, Refusal, call
@@ -100,6 +101,55 @@ def test_public_images_are_those_of_a_run(tmp_path: Path) -> None:
     assert classes == dataset.classes
 
 
+@pytest.fixture
+def patients(photos: Path, tmp_path: Path) -> Path:
+    """Return the digits as images of 60 patients, in folders of their own and in a table."""
+    lines = ["file,unit"]
+    for file in sorted((photos / "train").rglob("*.png")):
+        owner = f"p{int(file.stem) * 7 % 20:02}-{file.parent.name[-1]}"
+        place = tmp_path / "train" / file.parent.name / owner / file.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
+        lines.append(f"train/{file.parent.name}/{owner}/{file.name},{owner}")
+        (tmp_path / "test" / file.parent.name).mkdir(parents=True, exist_ok=True)
+    for kind in range(3):
+        shutil.copy(file, tmp_path / "test" / f"class {kind}" / "p1_0.png")
+        lines.append(f"test/class {kind}/p1_0.png,p{kind}")
+    (tmp_path / "units.csv").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("units", ["units.csv", r"(p\d+)[-_]"])
+def test_public_images_of_patients_are_those_of_a_run(patients: Path, units: str) -> None:
+    named = str(patients / units) if units.endswith(".csv") else units
+    train = ImageFolder(str(patients), units=named, unit="patient").load().train
+    files, *_ = list_training(patients)
+    rule = SplitRule(0.25, 1.0, None, 0, "patient")
+    ours, theirs = (
+        cut_rows(np.arange(len(files)), rule, numbers)
+        for numbers in (number_units(patients, files, named), train.units)
+    )
+    assert all((mine == other).all() for mine, other in zip(ours, theirs, strict=True))
+
+
+def test_advice_for_patients_counts_patients(patients: Path, capsys: Output) -> None:
+    dataset = f"imagefolder:{patients},units={patients / 'units.csv'},unit=patient"
+    asked = ("--dataset", dataset, *FAST, "--no-public-labels", "--json")
+    assert call("advise", *asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["unit"], found["private"]) == ("patient", 45)
+    assert call("advise", *asked, "--unit", "image", "--accuracy", "0.99") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["unit"], found["private"], found["wish"]["units"]) == ("image", 180, None)
+
+
+@pytest.mark.slow
+def test_patients_are_rehearsed_whole(patients: Path, capsys: Output) -> None:
+    dataset = f"imagefolder:{patients},units={patients / 'units.csv'},unit=patient"
+    assert call("advise", "--dataset", dataset, *FAST) == 0
+    assert "45 private patients" in capsys.readouterr().out
+
+
 def test_advice_without_labels_does_not_read_them(photos: Path, capsys: Output) -> None:
     found = advised(photos, capsys, "--epsilon", "0.5,2", "--no-public-labels")
     assert not found["labels_read"]
@@ -110,7 +160,8 @@ def test_advice_without_labels_does_not_read_them(photos: Path, capsys: Output) 
 
 def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None:
     call("advise", str(photos), "--accuracy", "0.6", "--no-public-labels", *FAST)
-    assert "60% is expected from ε " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "60% is expected from ε " in said and re.search(r"At ε 1 it takes about [0-9,]+ private images", said)
 
 
 @pytest.mark.slow
@@ -137,6 +188,10 @@ def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusa
     assert "below 0.00" in refusal.command("advise", str(photos), "--delta", "0.1", *FAST)
     few = ("--public-fraction", "0.02", "--extractor", "pixels")
     assert "labelled public images" in refusal.command("advise", str(photos), *few)
+    assert "Expected a FOLDER of images, or --dataset" in refusal.command("advise")
+    assert "Expected --dataset imagefolder:FOLDER, got digits" in refusal.command("advise", "--dataset", "digits")
+    grey = f"imagefolder:{photos},mode=L"
+    assert "Expected mode=RGB, as advice reads images" in refusal.command("advise", "--dataset", grey)
 
 
 @pytest.mark.parametrize("basis", ["rehearsal", "numbers"])

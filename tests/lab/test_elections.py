@@ -94,9 +94,9 @@ def test_an_audit_of_choices_stands_on_a_leaderboard_beside_its_result() -> None
     result = run_learner(Prototypes)
     found = audit(result, session(extend_registry(Prototypes)), canaries=1_000)
     assert found.repeats is True
-    assert [*audits._find_complaints(found, result)] == []
+    assert [*audits.check_audit(found, result)] == []
     missing = found.model_copy(update={"noise": None})
-    assert [field for field, _ in audits._find_complaints(missing, result)] == ["attack"]
+    assert [field for field, _ in audits.check_audit(missing, result)] == ["attack"]
 
 
 def test_a_result_that_claims_more_of_a_choice_than_holds_is_found() -> None:

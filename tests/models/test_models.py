@@ -40,7 +40,7 @@ LEARNERS = (
 )  # fmt: skip
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick("class-means")
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
     learner: str, digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
@@ -116,12 +116,15 @@ def test_a_secure_run_keeps_its_models_and_nothing_else_can_give_them(tmp_path: 
         dpbench.results(found.file).model()
 
 
-def saved(folder: Path) -> Path:
-    return dpbench.run("class-means:k=5", seeds=1, out=folder).model().save(folder / "m.onnx")
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a model."""
+    folder = tmp_path_factory.mktemp("saved")
+    return dpbench.run("class-means:k=5", seeds=1, out=folder).model().save(folder / "model.onnx")
 
 
-def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    content, bad = saved(tmp_path).read_bytes(), tmp_path / "bad.onnx"
+def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(saved: Path, tmp_path: Path) -> None:
+    content, bad = saved.read_bytes(), tmp_path / "bad.onnx"
     card = content.index(b"schema_version")
     for damaged in (
         b"", b"PK\x03\x04", content[:-1], content[: len(content) // 2], content[:-9] + b"123456789",
@@ -153,10 +156,10 @@ SERVE = re.search(
 
 
 def test_a_plain_runtime_serves_a_model_as_the_documentation_shows(
-    digits: tuple[np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    digits: tuple[np.ndarray, np.ndarray], saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = dpbench.load_model(saved(tmp_path).rename(tmp_path / "model.onnx"))
-    monkeypatch.chdir(tmp_path)
+    model = dpbench.load_model(saved)
+    monkeypatch.chdir(saved.parent)
     images = [Image.fromarray(digit) for digit in digits[0][:20]]
     features = torch.stack([model._built_extractors[0].prepare(image) for image in images]).numpy()
     np.save("features.npy", features.reshape(20, 64))

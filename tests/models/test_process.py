@@ -157,29 +157,29 @@ def test_the_process_opens_no_file_and_no_connection() -> None:
     assert done.stdout.split() == [str(errno.EMFILE)] * 3
 
 
-def run_mutants(count: int) -> None:
-    """Predict with mutants of a model, each in a process of its own, and check how they end and what they take."""
+def predict_with_mutants(count: int) -> None:
+    """Predict with mutants of a model, each in a process of its own, and check how they end."""
     ends: set[str] = set()
     for content in mutate_models(count):
         with ModelProcess(content) as process, suppress(DataError):
             ends.add("scores" if process(ROWS).isfinite().all() else "")
     assert ends == {"scores"}  # some are harmless
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 * 10**6  # kB
 
 
-def _run_mutants_apart(count: int) -> None:
-    """Run mutants from a fresh process, whose children are theirs alone."""
-    program = f"from tests.models.test_process import run_mutants; run_mutants({count})"
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
-
-
-def test_fifteen_mutants_of_a_model_end_in_a_sentence() -> None:
-    _run_mutants_apart(15)
+def test_seven_mutants_of_a_model_end_in_a_sentence() -> None:
+    predict_with_mutants(7)
 
 
 @pytest.mark.slow
-def test_three_hundred_mutants_of_a_model_end_in_a_sentence() -> None:
-    _run_mutants_apart(300)
+def test_three_hundred_mutants_of_a_model_end_in_a_sentence_and_take_little_memory() -> None:
+    """In a fresh process, whose children are the mutants' alone."""
+    program = """if True:
+        import resource
+        from tests.models.test_process import predict_with_mutants
+        predict_with_mutants(300)
+        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 * 10**6  # kB
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
 
 
 def test_the_graph_of_mutants_is_a_model_itself() -> None:
@@ -199,6 +199,7 @@ def test_many_threads_and_large_stacks_fit_the_limit_of_memory(stack: int, monke
         resource.setrlimit(resource.RLIMIT_STACK, (before, most))
 
 
+@pytest.mark.slow
 def test_a_stricter_limit_of_processor_time_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "model"
     file.write_bytes(build_model_file(_graph([PRODUCT]).SerializeToString(), make_card()))

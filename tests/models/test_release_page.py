@@ -52,7 +52,6 @@ def with_card(model: Model, **changes: object) -> Model:
     return dataclasses.replace(model, card=model.card.model_copy(update=changes))
 
 
-@pytest.mark.quick(2)
 def test_a_model_is_attacked_and_gets_a_page_in_two_formats(folder: Path, tmp_path: Path, capsys: Output) -> None:
     asked = ("audit", "--released", folder / "model.onnx", "--receipt", folder / "receipt.json")
     assert call(*asked, "--shadows", 32, "--device", "cpu", "--out", tmp_path) == 0
@@ -93,6 +92,7 @@ def test_reasons_against_a_release_come_first(model: Model) -> None:
     assert "anyone who knows seed 0 can subtract its noise" in first.text
 
 
+@pytest.mark.slow
 def test_a_model_with_secure_noise_is_attacked_by_shadows_whose_noise_repeats(tmp_path: Path, capsys: Output) -> None:
     found = dpbench.run(
         LEARNER, epsilon=2, train_fraction=0.2, seeds=1, secure_rng=True, keep_models=True, out=tmp_path

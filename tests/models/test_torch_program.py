@@ -65,7 +65,7 @@ def test_a_model_of_version_0_2_predicts_as_it_did(tmp_path: Path) -> None:
     scores = model.decision_function(np.arange(192, dtype=np.uint8).reshape(3, 8, 8) % 17)
     assert scores.shape == (3, 10)
     assert np.abs(scores[:, :3] - EXPECTED).max() < 1e-6
-    assert dpbench.load_model(model.save(tmp_path / "same.safetensors")).digest == model.digest
+    assert model.save(tmp_path / "same.safetensors").read_bytes() == OLD_MODEL.read_bytes()
     with pytest.raises(SpecError, match=r"to end in \.safetensors"):
         model.save(tmp_path / "other.onnx")
 

@@ -183,7 +183,10 @@ def random_weights(random_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weights.publish_all(monkeypatch, random_files)
 
 
-OWN_SUITE = {"dp-finetune", "public-tail", "self-tail"}  # need a tail: tests/plugins/learners/ has their laws
+OWN_SUITE = {
+    "dp-finetune", "public-tail", "self-tail",  # need a tail: tests/plugins/learners/ has their laws
+    "pack",  # has no features of the images of the laws
+}  # fmt: skip
 # These differ from a suite above by a name that is looked up, not by code, and a ResNet-50 is slow: one test for each.
 SAME_CODE = {"resnet50-ssl", "resnet50-swsl", "resnet50-byol", "resnet50-mocov2", "resnet50-mocov3"}
 

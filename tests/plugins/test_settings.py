@@ -103,3 +103,8 @@ def test_every_setting_says_what_it_means() -> None:
     rows = [(cls.name, row) for cls in COMPONENTS for row in list_settings(cls)]
     assert len(rows) > 200
     assert [f"{name}: {row.name}" for name, row in rows if not row.meaning] == []
+
+
+def test_every_learner_says_where_its_constants_come_from() -> None:
+    learners = [item.cls for item in REGISTRY.components["learner"].values()]
+    assert [cls.name for cls in learners if not cls.rule_origin] == []

@@ -495,19 +495,22 @@ def test_the_command_exits_with_one_where_a_receipt_does_not_fit(
 ) -> None:
     good = written().write(tmp_path / "a.json")
     bad = written(unit=None).write(tmp_path / "b.json")
-    assert call("receipt", "check", str(good)) == 0
+    assert call("verify", str(good)) == 0
     assert "No mismatch found." in capsys.readouterr().out
-    assert call("receipt", "check", str(good), str(bad)) == 1
+    assert call("verify", str(good), str(bad)) == 1
     assert "MISMATCH unit: missing" in capsys.readouterr().out
-    assert call("receipt", "check", "--json", str(bad)) == 1
+    assert call("verify", "--json", str(bad)) == 1
     (told,) = json.loads(capsys.readouterr().out).values()
     (tmp_path / "empty.json").touch()
-    assert call("receipt", "check", "--json", str(good), str(tmp_path / "empty.json")) == 1
+    assert call("verify", "--json", str(good), str(tmp_path / "empty.json")) == 1
     both = json.loads(capsys.readouterr().out)
     assert [check["passed"] for check in both.values()] == [True, False] and "empty.json" in [*both.values()][1][
         "error"
     ]
     assert [mismatch["name"] for mismatch in told["mismatches"]] == ["unit"] and len(told["accountants"]) == 2
+    assert call("receipt", "check", str(good)) == 0
+    said = "receipt check is deprecated and will be removed in version 0.4. Use dpbench verify."
+    assert said in capsys.readouterr().err
     assert call("receipt", "schema") == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Receipt"
 
@@ -525,9 +528,9 @@ def _training(events: str) -> str:
 
 
 BROKEN: dict[str, tuple[str | bytes, str]] = {
-    "nothing": ("", "file"),
-    "cut": ('{"epsilon": 1, "del', "file"),
-    "a list": ("[]", "file"),
+    "nothing": ("", "not JSON"),
+    "cut": ('{"epsilon": 1, "del', "not JSON"),
+    "a list": ("[]", "none of these"),
     "no epsilon": ('{"delta": 0, "training": {"events": {"kind": "gaussian", "sigma": 1}}}', "epsilon"),
     "no events": ('{"epsilon": 1, "delta": 0, "training": {}}', "training.events"),
     "infinite epsilon": ('{"epsilon": 1e999, "delta": 0, "training": {}}', "epsilon"),
@@ -546,10 +549,10 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "an unknown key": (_training('{"kind": "gaussian", "sigma": 1, "q": 2}'), "q"),
     "a billion nested events": (_training(_nested(3)), "1,000,000,000"),
     "events nested deeply": (_training(_nested(60)), "nested at most 50 deep"),
-    "events nested far too deeply": (_training(_nested(5_000)), "file"),
-    "no JSON but text in UTF-16": (_training(ONE).encode("utf-16"), "file"),
-    "a byte order mark": (b"\xef\xbb\xbf" + _training(ONE).encode(), "file"),
-    "bytes that are no text": (bytes(range(256)), "file"),
+    "events nested far too deeply": (_training(_nested(5_000)), "nested too deeply"),
+    "no JSON but text in UTF-16": (_training(ONE).encode("utf-16"), "file:"),
+    "a byte order mark": (b"\xef\xbb\xbf" + _training(ONE).encode(), "file:"),
+    "bytes that are no text": (bytes(range(256)), "not JSON"),
     "a key twice": ('{"epsilon": 9, ' + _training(ONE)[1:], "the key 'epsilon' appears twice"),
     "a key twice inside": (_training('{"kind": "gaussian", "sigma": 9, "sigma": 1}'), "the key 'sigma' appears twice"),
     "a sigma that is no number": (_training('{"kind": "gaussian", "sigma": NaN}'), "sigma"),
@@ -595,7 +598,7 @@ def test_a_broken_receipt_is_refused_in_a_sentence_before_anything_is_composed(
     text, named = BROKEN[name]
     file = tmp_path / "broken.json"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert call("receipt", "check", str(file)) == 1
+    assert call("verify", str(file)) == 1
     assert not compositions
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("dpbench: ") and named in said and len(said) < 600
@@ -607,7 +610,7 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     for place in (tmp_path, tmp_path / "pipe", tmp_path / "loop", Path("/dev/zero")):
-        assert call("receipt", "check", str(place)) == 1
+        assert call("verify", str(place)) == 1
         assert len(capsys.readouterr().err.splitlines()) == 1
     for place in (tmp_path, tmp_path / "pipe", tmp_path / "loop", Path("/dev/zero")):
         listed = {"model": HashedFile(path=str(place), sha256="0" * 64)}
@@ -619,9 +622,9 @@ def test_one_receipt_that_cannot_be_read_does_not_hide_what_others_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = written(unit=None).write(tmp_path / "b.json")
-    assert call("receipt", "check", str(tmp_path / "gone.json"), str(bad), str(tmp_path)) == 1
+    assert call("verify", str(tmp_path / "gone.json"), str(bad)) == 1
     said = capsys.readouterr()
-    assert "MISMATCH unit" in said.out and "gone.json" in said.err and "to be a regular file" in said.err
+    assert "MISMATCH unit" in said.out and "gone.json" in said.err and "b.json" not in said.err
 
 
 def sampled(number: int, sampler: Any = "poisson", leaf: Any = None) -> Event:
@@ -633,6 +636,7 @@ def schedule(count: int, sampler: Any = "poisson") -> tuple[Event, ...]:
 
 
 MANY: dict[str, tuple[Callable[[], Event], Adjacency]] = {  # made where they are checked: collecting costs nothing
+    "a short schedule of noise and rates": (lambda: Composed(events=schedule(999)), ADD),
     "a schedule of noise and rates": (lambda: Composed(events=schedule(9_999)), ADD),
     "the same, with rows replaced": (lambda: Composed(events=schedule(9_999)), "replace-one"),
     "samples of a fixed size": (lambda: Composed(events=schedule(9_999, "fixed-size")), "replace-one"),
@@ -751,11 +755,11 @@ def test_a_receipt_of_a_result_lies_apart_from_results_and_finds_its_result(
     made = tmp_path / "receipt" / file.name
     assert capsys.readouterr().out.strip() == str(made)
     assert Receipt.read(made).files["result"].path == f"../{file.name}"
-    assert call("receipt", "check", str(made)) == 0
+    assert call("verify", str(made)) == 0
     assert call("receipt", "from", str(made)) == 1
     assert "which is a receipt already" in capsys.readouterr().err
     copy.write_bytes(b"{}")
-    assert call("receipt", "check", str(made)) == 1
+    assert call("verify", str(made)) == 1
 
 
 def test_the_names_of_receipts_stand_at_the_root() -> None:
@@ -767,5 +771,5 @@ def test_the_action_checks_receipts_and_audits_loops_without_a_strangers_text_in
     action = yaml.safe_load((ROOT / ".github/actions/receipt/action.yml").read_text(encoding="utf-8"))
     runs = [step["run"] for step in action["runs"]["steps"]]
     assert [step["shell"] for step in action["runs"]["steps"]] == ["bash"] * len(runs)
-    assert any("dpbench receipt check" in run for run in runs) and any(run.startswith("pytest") for run in runs)
+    assert any("dpbench verify" in run for run in runs) and any(run.startswith("pytest") for run in runs)
     assert not [run for run in runs if "${{" in run]

@@ -127,9 +127,10 @@ def test_folders_keep_their_permissions(folder: Path) -> None:
     assert (folder.stat().st_mode & 0o777, (folder / "packed").stat().st_mode & 0o777) == (0o700, 0o750)
 
 
-def test_results_of_a_leaderboard_are_not_converted_without_its_records(folder: Path) -> None:
-    (folder.parent / "audits").mkdir()
-    with pytest.raises(SpecError, match=r"Convert .*, not its results alone: the records in audits/ name them"):
+@pytest.mark.parametrize("records", ["audits", "challenges", "released", "reruns"])
+def test_results_of_a_leaderboard_are_not_converted_without_its_records(folder: Path, records: str) -> None:
+    (folder.parent / records).mkdir()
+    with pytest.raises(SpecError, match=f"Convert .*, not its results alone: the records in {records}/ name them"):
         convert_results(folder)
 
 

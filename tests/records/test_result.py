@@ -89,7 +89,7 @@ def test_the_file_and_the_printed_result_are_the_same_json(tmp_path: Path) -> No
 
 
 def test_a_file_is_named_by_learner_dataset_and_digest(tmp_path: Path) -> None:
-    assert result().write(tmp_path).name == f"pillar-digits-{result().digest[:16]}.json"
+    assert result().write(tmp_path).name == f"pillar-digits-eps1-{result().digest[:8]}.json"
 
 
 def test_a_result_goes_into_a_folder_that_is_made_for_it(tmp_path: Path) -> None:

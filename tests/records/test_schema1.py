@@ -19,9 +19,10 @@ from dpbench.records.checksums import evidence_digest
 from dpbench.records.journal import RunJournal
 from dpbench.records.metrics import BIN_COUNT
 from dpbench.records.rerun import Rerun
-from dpbench.records.result import Result, SeedResult, Tuning
+from dpbench.records.result import Result, SeedResult
 from dpbench.records.schema1 import find_loss, upgrade_record
 from dpbench.records.stated_plan import LATER_LIMITS, list_not_covered
+from dpbench.records.tuning import Tuning
 from dpbench.support.files import canonical_digest
 from tests.helpers.old_results import COUNTED, SCORES, old_form, resealed
 from tests.records.test_result import result

@@ -75,7 +75,7 @@ def change_template(root: Path, package: Path) -> None:
     (package / TEMPLATE).write_text("second", encoding="utf-8")
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [change_result, change_template])
 def test_a_changed_input_gives_the_bytes_of_a_build_from_nothing(
     root: Path, package: Path, tmp_path: Path, fresh_cache: Path, change: Callable[[Path, Path], None]

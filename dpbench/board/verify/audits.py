@@ -48,10 +48,11 @@ def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> lis
         return []
     if found.seal and found.seal != compute_seal(content):  # nothing else in it is then worth a word
         return [Complaint(name, "seal", "changed after it was written: audit the result again")]
-    return [Complaint(name, *complaint) for complaint in _find_complaints(found, result)]
+    return [Complaint(name, *complaint) for complaint in check_audit(found, result)]
 
 
-def _find_complaints(audit: Audit, result: Result) -> FieldComplaints:
+def check_audit(audit: Audit, result: Result) -> FieldComplaints:
+    """Yield a complaint for each statement of an audit that contradicts its result or its own statistics."""
     privacy = result.privacy
     if audit.digest != result.digest or audit.content != result.evidence_digest:
         yield "content", "the audit is of another result, or of this one before it changed: audit it again"

@@ -87,12 +87,12 @@ def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[
         checked.append((name, entry, record))
     history = History.open(root) if checked else None
     for name, entry, record in checked:
-        wrong = list(_check_record(record, entry, history)) or list(_check_own_seeds(record, entry, len(checked)))
+        wrong = list(check_challenge(record, entry, history)) or list(_check_own_seeds(record, entry, len(checked)))
         found += [Complaint(name, *complaint) for complaint in wrong]
     return found
 
 
-def _check_record(record: Challenge, filed: FiledResult, history: History | None) -> FieldComplaints:
+def check_challenge(record: Challenge, filed: FiledResult, history: History | None) -> FieldComplaints:
     """Yield a complaint if seeds do not follow from the commit, the commit from history, or scores from counts."""
     result = filed.result
     if record.digest != result.digest:

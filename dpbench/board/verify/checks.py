@@ -27,13 +27,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.board.folder import ResultFile, read_content, validate_content
-from dpbench.board.verify.declarations import check_copies, check_provenance, check_selection, check_task
+from dpbench.board.verify.declarations import (
+    check_copies,
+    check_features_origin,
+    check_provenance,
+    check_selection,
+    check_task,
+)
 from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, make_epsilon_question
 from dpbench.board.verify.expectations import Expectations, FieldComplaints
 from dpbench.board.verify.scores import check_confusion_present, check_scores, check_shared_test_split
 from dpbench.errors import Complaint, DpbenchError, MalformedFile
 from dpbench.privacy.core.accounting.accountant import is_pure
-from dpbench.records.board import Board
+from dpbench.records.board import Board, matches_dataset
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
@@ -75,6 +81,7 @@ def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
     wrong += check_provenance(result, known.installed)
     if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
         wrong += itertools.chain(check_copies(result), check_shared_test_split(result), check_confusion_present(result))
+        wrong += check_features_origin(result)
     try:
         impossible = next(check_bounds(result.privacy, result.spec.epsilon), None)
         question = None if impossible else make_epsilon_question(result)
@@ -90,8 +97,8 @@ def _check_component_names(result: Result) -> FieldComplaints:
 
 
 def _check_file_name(stored: ResultFile, result: Result) -> FieldComplaints:
-    if stored.path.name != result.file_name:
-        yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset and digest"
+    if stored.filed and stored.path.name not in result.file_names:
+        yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset, ε and digest"
 
 
 def _check_content(result: Result) -> FieldComplaints:
@@ -122,7 +129,7 @@ def _check_content(result: Result) -> FieldComplaints:
 
 def _check_protocol(stored: ResultFile, result: Result, known: Expectations) -> FieldComplaints:
     board = known.boards.get(stored.board or "")
-    for key, expected, got in find_departures(board, fill_new_options(result.spec, known)) if board else ():
+    for key, expected, got in find_departures(board, fill_new_options(result.spec, known), result) if board else ():
         yield f"spec.{key}", f"expected {expected}, as board {stored.board}, got {got}"
     if board and result.privacy.repeats and result.privacy.rng == "research":
         yield "privacy.rng", "expected secure with selection private-accounted: the number of runs follows from a seed"
@@ -142,15 +149,20 @@ def _fill_defaults(part: Component, role: str, known: Expectations) -> Component
     return Component(name=part.name, options={**(here.defaults if here else {}), **part.options})
 
 
-def find_departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
+def find_departures(board: Board, spec: Spec, result: Result | None = None) -> list[tuple[str, str, str]]:
     """Return key, expected value and actual value for each difference between a spec and a board's protocol.
 
     A result without privacy (epsilon = inf) matches boards of any epsilon: it is a reference, not an entry. The default
-    metric, accuracy, is not a difference either: a learner without another metric has aimed for accuracy.
+    metric, accuracy, is not a difference either: a learner without another metric has aimed for accuracy. A board that
+    states digests of its data compares them with those of `result`, and not where the files lie.
     """
     wrong = []
+    if board.data is not None and result is not None and result.task.digests != board.data:
+        wrong.append(("dataset", f"the data with digests {board.data}"[:200], str(result.task.digests)[:200]))
     for key, expected in board.protocol.items():
         got = getattr(spec, key)
+        if key in {"dataset", "public_dataset"} and matches_dataset(board, got, expected):
+            continue
         if got != expected and not (key == "epsilon" and math.isinf(got)) and (key, got) != ("metric", "accuracy"):
             wrong.append((key, str(expected)[:200], str(got)[:200]))
     return wrong

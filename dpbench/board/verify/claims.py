@@ -25,6 +25,7 @@ from dpbench.registry.same_code import SAME_CODE, Sameness, compare_code
 TASK_FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
     "altered", "groups", "left_out", "editions", "test_units", "trained_on",
+    "made_elsewhere",
 )  # fmt: skip
 """Of a task; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
 MAX_CHOICE_LOSS = 0.01
@@ -110,7 +111,8 @@ def _compare_code_digests(found: PreparedRerun) -> Iterator[ClaimCheck]:
 def _compare_fingerprints(found: PreparedRerun) -> dict[str, Sameness]:
     from dpbench.harness.fingerprints.taking import open_fingerprints
 
-    return compare_code(found.result, found.session.plugins, open_fingerprints(found.session.plugins), same_data=True)
+    known = open_fingerprints(found.session.plugins)
+    return compare_code(found.result, found.session.plugins, known, same_data=True, choices=False)
 
 
 def collect_rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:

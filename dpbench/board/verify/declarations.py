@@ -13,6 +13,7 @@ from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsilon
 from dpbench.records.identity import normalise_distribution
 from dpbench.records.overlap import MAX_LEFT_OUT, find_excess_overlap
+from dpbench.records.pack import PACK
 from dpbench.records.provenance import HARNESS, current_date
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean_rule
@@ -27,6 +28,8 @@ PRIVATE_TOUCHED = {
     "private-unaccounted": True,
 }
 MAX_CLASSES = 100_000
+PROJECT_PACKS: frozenset[str] = frozenset()
+"""The origin of each feature pack that this project made by `.ci/packs`, as results state it; there is none so far."""
 
 
 def check_task(result: Result) -> FieldComplaints:
@@ -129,6 +132,16 @@ def check_copies(result: Result) -> FieldComplaints:
     for role, said in (result.task.processing or {}).items():
         if not said:
             yield f"task.processing.{role}", "expected how each image was made, which the dataset does not declare"
+
+
+def check_features_origin(result: Result) -> FieldComplaints:
+    """Yield a complaint about features from a pack, unless the project made the pack."""
+    stated = result.task.made_elsewhere
+    if (stated or any(part.name == PACK for part in result.spec.extractor.parts)) and stated not in PROJECT_PACKS:
+        yield (
+            "task.made_elsewhere",
+            f"expected features that the run extracted, or a pack that this project made, got {stated}",
+        )
 
 
 def _check_costs(result: Result) -> FieldComplaints:

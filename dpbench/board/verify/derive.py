@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from dpbench.api import Planned
 from dpbench.board.verify.expectations import FieldComplaints
@@ -13,7 +14,7 @@ from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import check_plan
-from dpbench.records.result import Result
+from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
 from dpbench.records.tolerance import is_close
 from dpbench.support.malloc import forget_transforms
@@ -35,22 +36,34 @@ class EpsilonQuestion:
     stated: float  # rounded up: an answer far above it is not worth the memory of computing it
 
 
+class StatesGuarantee(Protocol):
+    """What states a guarantee: a result, or the card of a model."""
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of the run."""
+
+    @property
+    def privacy(self) -> Privacy:
+        """The guarantee."""
+
+
 EpsilonAnswer = tuple[float, Account] | str
 """epsilon by the stated accountant, and a second one's account; or why there is none."""
 
 
-def make_epsilon_question(result: Result) -> EpsilonQuestion:
-    """Return the inputs from which a result's epsilon is derived.
+def make_epsilon_question(stated: StatesGuarantee) -> EpsilonQuestion:
+    """Return the inputs from which the epsilon of a result, or of a model's card, is derived.
 
     Raises:
         DpbenchError: no run can have this plan or this number of repeats.
     """
-    privacy = result.privacy
-    plan = check_plan(privacy.releases, f"learner {result.spec.learner.name!r}")
+    privacy = stated.privacy
+    plan = check_plan(privacy.releases, f"learner {stated.spec.learner.name!r}")
     nameless = tuple(dataclasses.replace(release, name="") for release in plan)  # type: ignore[type-var]
     again = None if privacy.repeats is None else private_search.Repeats(privacy.repeats.mean, privacy.repeats.shape)
-    stated = float(math.ceil(privacy.epsilon)) if math.isfinite(privacy.epsilon) else privacy.epsilon
-    return EpsilonQuestion(nameless, privacy.sigma, privacy.delta, privacy.accountant, again, stated)
+    ceiling = float(math.ceil(privacy.epsilon)) if math.isfinite(privacy.epsilon) else privacy.epsilon
+    return EpsilonQuestion(nameless, privacy.sigma, privacy.delta, privacy.accountant, again, ceiling)
 
 
 def derive_epsilon(question: EpsilonQuestion) -> EpsilonAnswer:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from dpbench.api import Extractor, Learner, Task
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import DataMissing, DpbenchError
-from dpbench.harness.plans import ask_plan, settle_learner
+from dpbench.harness.plans import ask_plan, settle_as_stated
 from dpbench.harness.tuning.space import set_options
 from dpbench.records.result import Result
-from dpbench.records.tolerance import is_close
+from dpbench.records.tolerance import agree_up_to_rounding
 from dpbench.registry import Registry
 from dpbench.registry.components import build
 from dpbench.registry.same_code import SAME_CODE, compare_code, stored_fingerprints
@@ -64,7 +64,7 @@ def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
         tail = _make_tail_loader(result, plugins)
         asked = set_options(_build_learner(result, plugins), dict.fromkeys(result.settled))
         who, task = lambda doing: f"{doing} of {name!r}", _restore_task(result, tail)
-        learner = settle_learner(asked, who, task, spec.budget)
+        learner = settle_as_stated(asked, result.settled, who, task, spec.budget)
         plan = ask_plan(learner, who, task, spec.budget)
     except DpbenchError as error:
         if tail is not None and tail.missing:
@@ -73,7 +73,7 @@ def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
         return
     settled = filled_fields(asked, learner)
     for field, stated in result.settled.items():
-        if not _values_agree(settled.get(field), stated):
+        if not agree_up_to_rounding(settled.get(field), stated):
             yield f"settled.{field}", f"expected {settled.get(field)!r}, as learner {name!r} settles, got {stated!r}"
     if plan != result.privacy.releases:
         got = ", ".join(map(str, result.privacy.releases)) or "nothing"
@@ -81,7 +81,7 @@ def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
 
 
 def _is_known_equivalent(result: Result, plugins: Registry) -> bool:
-    found = compare_code(result, plugins, stored_fingerprints(), same_data=None)
+    found = compare_code(result, plugins, stored_fingerprints(), same_data=None, choices=False)
     return {found.get("learner"), found.get(DPBENCH)} <= {*SAME_CODE}
 
 
@@ -125,7 +125,3 @@ def _make_tail_loader(result: Result, plugins: Registry) -> _TailLoader | None:
 
 def _raise_not_installed() -> nn.Module:
     raise DataMissing("The extractor is not installed. Install the package that brings it.")
-
-
-def _values_agree(value: Any, other: Any) -> bool:
-    return is_close(value, other) if isinstance(value, float) and isinstance(other, float) else value == other

@@ -45,10 +45,11 @@ def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> 
         return []
     if found.seal != compute_seal(content):
         return [Complaint(name, "seal", "changed after it was written: attack the result again")]
-    return [Complaint(name, *complaint) for complaint in _find_complaints(found, result)]
+    return [Complaint(name, *complaint) for complaint in check_attack(found, result)]
 
 
-def _find_complaints(attack: ReleasedAttack, result: Result) -> FieldComplaints:
+def check_attack(attack: ReleasedAttack, result: Result) -> FieldComplaints:
+    """Yield a complaint if an attack is on another result, or if its rates do not follow from its counts."""
     if attack.spec != result.spec or attack.content != result.evidence_digest:
         yield "content", "the attack is on another result, or on this one before it changed: attack it again"
         return

@@ -63,10 +63,11 @@ def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> lis
         return []
     if record.seal and record.seal != compute_seal(read_content(file)):
         return [Complaint(name, "seal", "changed after it was written: run the result again")]
-    return [Complaint(name, *complaint) for complaint in _find_complaints(record, result)]
+    return [Complaint(name, *complaint) for complaint in check_rerun(record, result)]
 
 
-def _find_complaints(record: Rerun, result: Result) -> FieldComplaints:
+def check_rerun(record: Rerun, result: Result) -> FieldComplaints:
+    """Yield a complaint if the outcome of a re-run contradicts the result, or its own numbers."""
     seeds = [seed.seed for seed in record.seeds]
     if len({*seeds}) < len(seeds) or not {*seeds} <= {*result.spec.seeds}:
         yield "seeds", f"expected seeds of this result, {', '.join(map(str, result.spec.seeds))}"

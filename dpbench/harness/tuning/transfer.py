@@ -12,9 +12,10 @@ from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, MalformedFile, SpecError
 from dpbench.harness.split_images import SplitName
 from dpbench.records.overlap import MAX_COPIES, MAX_LOOKALIKES
-from dpbench.records.result import Result, Tuning
+from dpbench.records.result import Result
 from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean_rule
 from dpbench.records.spec import Spec
+from dpbench.records.tuning import Tuning
 from dpbench.registry import convert_fields
 from dpbench.registry.components import ResolvedSpec
 from dpbench.support.plugin_calls import call_plugin

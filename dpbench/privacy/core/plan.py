@@ -58,7 +58,7 @@ class PureCost(ABC):
         """Return epsilon at this noise multiplier."""
 
     @abstractmethod
-    def lower(self, noise: float) -> float:
+    def epsilon_lower_bound(self, noise: float) -> float:
         """Return a lower bound on epsilon, found without the formula of `epsilon`."""
 
     @abstractmethod

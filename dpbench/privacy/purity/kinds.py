@@ -8,6 +8,7 @@ import datetime
 import decimal
 import functools
 import logging
+import operator
 import random
 import re
 import sys
@@ -65,9 +66,11 @@ def read_cell(cell: types.CellType) -> Any:
 
 
 def _function_referents(function: types.FunctionType) -> tuple[Any, ...]:
-    defaults, keywords = function.__defaults__ or (), function.__kwdefaults__ or {}
-    cells = map(read_cell, function.__closure__ or ())
-    return (*cells, *defaults, *keywords.values(), *function.__dict__.values(), function.__code__)
+    defaults, keywords, cells = function.__defaults__, function.__kwdefaults__, function.__closure__
+    if not (defaults or keywords or cells or function.__dict__):  # as most are
+        return (function.__code__,)
+    named = (*(keywords or {}).values(), *function.__dict__.values())
+    return (*map(read_cell, cells or ()), *(defaults or ()), *named, function.__code__)
 
 
 def _function_names(function: types.FunctionType) -> list[str]:
@@ -88,9 +91,32 @@ def list_slots(cls: Any) -> tuple[str, ...]:
     return tuple(name for name, member in pairs if isinstance(member, types.MemberDescriptorType))
 
 
-def _slots(thing: Any) -> tuple[str, ...]:
-    cls: Any = type(thing)
-    return list_slots(cls)
+@functools.lru_cache(1024)
+def _find_slot_reader(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function that reads the slots of a class's objects: in C, unless the class makes up attributes."""
+    names = list_slots(cls)
+
+    def read_one_by_one(thing: Any) -> tuple[Any, ...]:
+        return tuple(_read_attribute(thing, name, ABSENT) for name in names)
+
+    if len(names) < 2 or cls.__getattribute__ is not object.__getattribute__ or hasattr(cls, "__getattr__"):
+        return read_one_by_one
+    read_all = operator.attrgetter(*names)
+
+    def read(thing: Any) -> tuple[Any, ...]:
+        try:
+            found: tuple[Any, ...] = read_all(thing)
+        except AttributeError:  # of a slot that is empty
+            return read_one_by_one(thing)
+        return found
+
+    return read
+
+
+@functools.lru_cache(1024)
+def _has_attributes(cls: Any) -> bool:
+    """Return whether objects of a class have a `__dict__`, or a class that makes one up."""
+    return any("__dict__" in vars(base) for base in cls.__mro__)
 
 
 @functools.lru_cache(1024)
@@ -103,16 +129,18 @@ def list_cached_properties(cls: Any) -> frozenset[str]:
 
 def _instance_attributes(thing: Any) -> dict[str, Any]:
     cls: Any = type(thing)
+    if not _has_attributes(cls):
+        return {}
     held, lazy = _read_attribute(thing, "__dict__", {}), list_cached_properties(cls)
-    if not isinstance(held, Mapping):
+    if type(held) is not dict and not isinstance(held, Mapping):
         return {}
     return {name: value for name, value in held.items() if name not in lazy} if lazy else cast(dict[str, Any], held)
 
 
 def instance_referents(thing: Any) -> tuple[Any, ...]:
     """Return the attributes of an object, with their names and what its slots hold."""
-    held = _instance_attributes(thing)
-    return (*held, *held.values(), *(_read_attribute(thing, name, ABSENT) for name in _slots(thing)))
+    held, cls = _instance_attributes(thing), cast(Any, type(thing))
+    return (*held, *held.values(), *_find_slot_reader(cls)(thing))
 
 
 def _read_attribute(thing: Any, name: str, default: Any) -> Any:
@@ -124,8 +152,8 @@ def _read_attribute(thing: Any, name: str, default: Any) -> Any:
 
 
 def _instance_names(thing: Any) -> list[str]:
-    held = _instance_attributes(thing)
-    return [f"attribute `{name}`" for name in (*held, *held, *_slots(thing))]
+    held, cls = _instance_attributes(thing), cast(Any, type(thing))
+    return [f"attribute `{name}`" for name in (*held, *held, *list_slots(cls))]
 
 
 _BY_PYTHON = frozenset(
@@ -142,7 +170,7 @@ def _class_attributes(cls: type) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(cls).items()
-        if isinstance(value, types.FunctionType) or name not in _BY_PYTHON
+        if name not in _BY_PYTHON or isinstance(value, types.FunctionType)
     }
 
 

@@ -38,7 +38,7 @@ def namespace_kind(left_out: LeftOut) -> Kind:
         return {
             name: value
             for name, value in vars(module).items()
-            if name not in _BY_PYTHON and _hide_left_out(left_out, value) is not ABSENT
+            if name not in _BY_PYTHON and not (isinstance(value, ModuleType) and left_out(value.__name__))
         }
 
     def read(module: ModuleType) -> tuple[Any, ...]:

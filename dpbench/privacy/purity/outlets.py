@@ -57,14 +57,14 @@ class Outlets:
         self._streams: list[TextIO] = []
         self._descriptors: dict[int, int] = {}
 
-    def close(self) -> None:
+    def withhold_output(self) -> None:
         """Withhold the output of this thread from now on."""
         with self._lock:
             self._rooms += 1
             if self._rooms == 1:
                 self._withhold()
 
-    def open(self) -> None:
+    def resume_output(self) -> None:
         """Stop withholding the output of this thread."""
         with self._lock:
             self._rooms -= 1

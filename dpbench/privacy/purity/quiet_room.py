@@ -113,7 +113,7 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
     """
     room, outlets = QuietRoom(what, reads), None if DEBUG in os.environ else _get_outlets()
     if outlets:
-        outlets.close()
+        outlets.withhold_output()
     with judge_audit_events(room):
         try:
             found: R | None = function(argument)
@@ -123,7 +123,7 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
             found = None
         finally:
             if outlets:
-                outlets.open()
+                outlets.resume_output()
     if room.spoke:
         _report_withheld()
     if room.refused is not None:

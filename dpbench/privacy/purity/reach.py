@@ -36,6 +36,7 @@ from dpbench.privacy.purity.names import LeftOut, library_data_kind, named_globa
 from dpbench.support.code import top_package
 
 MOST_OBJECTS = 100_000  # things: to compare more would take longer than the steps themselves
+_WITHOUT_CLASSES = LIBRARIES | {"builtins"}
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), torch.Size})
 
 Referents = list[tuple[Any, ...]]
@@ -280,7 +281,7 @@ def _is_published(thing: Any) -> bool:
 
 def _list_classes(thing: Any) -> tuple[type, ...]:
     cls = thing if isinstance(thing, type) else type(thing)
-    return tuple(base for base in cls.__mro__ if top_package(base.__module__) not in LIBRARIES | {"builtins"})
+    return tuple(base for base in cls.__mro__ if top_package(base.__module__) not in _WITHOUT_CLASSES)
 
 
 _CLASSES = Kind(_list_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _list_classes(thing)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +12,11 @@ import torch
 
 from dpbench.api import Budget, Learner, PublicData
 from dpbench.errors import SpecError
+from dpbench.harness.delta import default_delta
 from dpbench.harness.roles import Roles
 from dpbench.harness.tuning.trials import Bench
 from dpbench.privacy.core.plan import check_budget
-from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.records.protocol import Component
 from dpbench.records.search import ResolvedSearch, Search
 from dpbench.registry import Registry
@@ -34,6 +36,7 @@ PUBLIC_LEARNER = "public-only"
 EPSILON_RANGE = (0.03, 8.0)  # the boards' epsilons
 FEWEST_REHEARSED = 144  # the fewest public images that a board rehearses on: those of the digits
 STEPS = 11  # epsilons that are tried for a wished accuracy
+UNIT_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # times the private units here: sizes that are tried for it
 
 
 @dataclass(frozen=True)
@@ -48,19 +51,21 @@ class AdviceAtEpsilon:
 
 @dataclass(frozen=True)
 class AccuracyWish:
-    """The smallest epsilon at which an accuracy is expected, and at which the whole interval reaches it."""
+    """The smallest epsilon, and the fewest private units, at which an accuracy is expected."""
 
     accuracy: float
     expected: float | None  # None: at no epsilon that the boards have
-    safe: float | None
+    safe: float | None  # where the whole interval reaches it
+    units: int | None  # at the largest epsilon that was asked for; None: more than were tried
 
 
 @dataclass(frozen=True)
 class Advice:
     """The expected accuracy of private learners on some data, and of its public labels alone."""
 
-    private: int
-    public: int
+    private: int  # units
+    unit: str
+    public: int  # images
     classes: tuple[str, ...]
     dimensions: int  # effective ones of the public features: the participation ratio of their spectrum
     delta: float
@@ -97,10 +102,12 @@ def advise(
         if labels
         else None
     )
-    wish = None if wished is None else _find_wish(wished, [expect(epsilon) for epsilon in _epsilon_ladder()])
-    return Advice(
-        part.private, len(part.y), part.classes, _effective_dimensions(part.x), delta, labels, alone, at, wish
-    )  # fmt: skip
+    wish = None
+    if wished is not None:
+        fewest = _find_fewest_units(wished, part, max(epsilons), delta, plugins, forecaster)
+        wish = _find_wish(wished, [expect(epsilon) for epsilon in _epsilon_ladder()], fewest)
+    dimensions = _effective_dimensions(part.x)
+    return Advice(part.private, part.unit, len(part.y), part.classes, dimensions, delta, labels, alone, at, wish)
 
 
 def _advise_at(
@@ -120,10 +127,24 @@ def _epsilon_ladder() -> Iterator[float]:
     yield from (float(f"{epsilon:.2g}") for epsilon in np.geomspace(*EPSILON_RANGE, STEPS))
 
 
-def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon]) -> AccuracyWish:
+def _find_fewest_units(
+    accuracy: float, part: PublicPart, epsilon: float, delta: float, plugins: Registry, forecaster: Forecaster
+) -> int | None:
+    """Return the fewest private units at which an accuracy is expected; None if the largest size is too small."""
+    for factor in UNIT_FACTORS:
+        size = round(part.private * factor)
+        if size >= 1:
+            larger = dataclasses.replace(part, private=size)
+            advice = _advise_at(larger, min(delta, default_delta(size)), plugins, forecaster, epsilon)
+            if advice.forecasts[advice.pick].mean >= accuracy:
+                return size
+    return None
+
+
+def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon], fewest: int | None) -> AccuracyWish:
     expected = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].mean >= accuracy)
     safe = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].low >= accuracy)
-    return AccuracyWish(accuracy, next(expected, None), next(safe, None))
+    return AccuracyWish(accuracy, next(expected, None), next(safe, None), fewest)
 
 
 def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> Bench:
@@ -135,11 +156,10 @@ def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) 
 
 
 def _make_roles(part: PublicPart) -> Roles:
-    rows = PrivateRows(
-        torch.empty(0, *part.x.shape[1:]), torch.zeros(part.private, dtype=torch.int64),
-        torch.zeros(part.private, dtype=torch.int64),
-    )  # fmt: skip
-    return Roles(part.task, rows, PublicData(part.x, part.y))
+    nothing = torch.zeros(part.private, dtype=torch.int64)
+    units = None if part.units is None else Units(np.arange(part.private))
+    rows = PrivateRows(torch.empty(0, *part.x.shape[1:]), nothing, nothing, units)
+    return Roles(part.task, rows, PublicData(part.x, part.y), part.units)
 
 
 def _effective_dimensions(x: torch.Tensor) -> int:

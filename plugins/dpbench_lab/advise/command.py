@@ -21,6 +21,10 @@ from dpbench.records.place import Place
 from dpbench.records.protocol import Component, Protocol, SplitRule
 
 if TYPE_CHECKING:
+    from dpbench_plugins.datasets.image_folders import ImageFolder
+
+    from dpbench.records.spec import Spec
+    from dpbench.registry import Registry
     from dpbench_lab.advise.advice import Advice, AdviceAtEpsilon
     from dpbench_lab.advise.forecast import Forecast
 
@@ -30,12 +34,19 @@ MAX_EPSILONS = 20  # epsilons
 
 @add_setting_flags(
     Protocol, Place,
-    several=("epsilon",), only=("epsilon", "extractor", "delta", "public_fraction", "split_seed", "device"),
+    several=("epsilon",),
+    only=("dataset", "unit", "epsilon", "extractor", "delta", "public_fraction", "split_seed", "device"),
 )  # fmt: skip
 def advise(
-    folder: Annotated[Path, typer.Argument(help="Folder of images, laid out as FOLDER/train/CLASS/IMAGE.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of images, FOLDER/train/CLASS/IMAGE; or use --dataset imagefolder:FOLDER,units=x."
+        ),
+    ] = None,
     accuracy: Annotated[
-        float | None, typer.Option(help="Also find the smallest epsilon for this accuracy, like 0.9.")
+        float | None,
+        typer.Option(help="Also find the smallest epsilon, and the fewest images or patients, for this accuracy."),
     ] = None,
     labels: Annotated[
         bool, typer.Option("--public-labels/--no-public-labels", help="Read the labels of public images, or do not.")
@@ -45,8 +56,7 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """Predict what each learner will score on your images, from the public ones alone. No private image is opened."""
-    own = Component(name="imagefolder", options={"path": str(folder)})
-    fixed = {"dataset": own, "learner": "public-only"}
+    fixed = {"dataset": _name_dataset(folder, given), "learner": "public-only"}
     asked = [given.spec(changes={**fixed, "epsilon": axis}) for axis in given.axes["epsilon"] or [1.0]]
     epsilons, spec = [spec.epsilon for spec in asked], asked[0]
     if math.inf in epsilons:
@@ -58,7 +68,7 @@ def advise(
 
     from dpbench.harness.delta import default_delta
     from dpbench.registry import load
-    from dpbench.registry.components import build, default_extractor
+    from dpbench.registry.components import build, default_extractor, resolve
     from dpbench.support.device import find_device
     from dpbench_lab.advise.advice import advise as made
     from dpbench_lab.advise.advice import check_wish
@@ -67,27 +77,66 @@ def advise(
     check_wish(accuracy)
     plugins = load()
     plugins.report_broken_plugins()
-    named = "extractor" in spec.model_fields_set
-    chosen = build(plugins, "extractor", spec.extractor if named else default_extractor(plugins, own))
-    rule, device = SplitRule(spec.public_fraction, 1.0, None, spec.split_seed), find_device(given.place.device)
-    part = open_public_part(folder.expanduser(), rule, chosen, device, named=named)
+    images = _build_folder(spec, plugins)
+    spec = resolve(spec, plugins).spec
+    named = "extractor" in asked[0].model_fields_set
+    chosen = build(plugins, "extractor", asked[0].extractor if named else default_extractor(plugins, spec.dataset))
+    rule, device = (
+        SplitRule(spec.public_fraction, 1.0, None, spec.split_seed, spec.unit),
+        find_device(given.place.device),
+    )
+    place = Path(images.path).expanduser()
+    part = open_public_part(place, rule, chosen, device, named=named, owners=images.units)
     if labels and len(part.y) < MIN_LABELS:
         raise SpecError(
             f"Expected at least {MIN_LABELS} labelled public images to rehearse on, got {len(part.y)}. Raise "
             "--public-fraction, or add --no-public-labels."
         )
-    delta = spec.delta if "delta" in spec.model_fields_set else default_delta(part.private)
+    delta = spec.delta if "delta" in asked[0].model_fields_set else default_delta(part.private)
     found = made(part, epsilons, delta, plugins, labels=labels, wished=accuracy)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        _show(found, folder, Console())
+        _show(found, place, Console())
+
+
+def _name_dataset(folder: Path | None, given: UserSettings) -> Component:
+    """Return the dataset that the user named, as a folder or as a run takes it.
+
+    Raises:
+        SpecError: neither or both were named, or the dataset is not a folder of images.
+    """
+    named = given.keys.get("dataset")
+    if (folder is None) == (named is None):
+        raise SpecError("Expected a FOLDER of images, or --dataset imagefolder:FOLDER,units=..., and not both.")
+    if folder is not None:
+        return Component(name="imagefolder", options={"path": str(folder)})
+    if (dataset := Component.parse(named)).name != "imagefolder":
+        raise SpecError(
+            f"Expected --dataset imagefolder:FOLDER, got {dataset.name}: advice is on images of your own. The boards "
+            "show what learners score on the datasets of dpbench."
+        )
+    return dataset
+
+
+def _build_folder(spec: Spec, plugins: Registry) -> ImageFolder:
+    """Build the dataset of a spec, and refuse options that change images.
+
+    Raises:
+        SpecError: an option does not fit, or images are to be read in another mode.
+    """
+    from dpbench.registry.components import build
+
+    images: ImageFolder = build(plugins, "dataset", spec.dataset)
+    if images.mode != "RGB":
+        raise SpecError(f"Expected mode=RGB, as advice reads images, got mode={images.mode}. Drop it.")
+    return images
 
 
 def _show(found: Advice, folder: Path, console: Console) -> None:
     console.print(
-        f"{folder}: {found.private:,} private and {found.public:,} public images of {len(found.classes)} classes, "
-        f"{found.dimensions} effective dimensions. No private image was opened.",
+        f"{folder}: {found.private:,} private {found.unit}s and {found.public:,} public images of "
+        f"{len(found.classes)} classes, {found.dimensions} effective dimensions. No private image was opened.",
         soft_wrap=True, markup=False,
     )  # fmt: skip
     console.print("Expected accuracy in percent (90% interval), default settings:")
@@ -145,6 +194,11 @@ def _remarks(found: Advice) -> Iterator[str]:
             f"The boards cover ε {EPSILON_RANGE[0]:g} to {EPSILON_RANGE[1]:g}. No result backs the intervals at ε "
             f"{', '.join(f'{epsilon:g}' for epsilon in outside)}."
         )
+    if found.unit != "image":
+        yield (
+            f"ε is stated for one {found.unit}: the noise hides all images of one, and the numbers above count "
+            f"{found.unit}s."
+        )
     yield "Expect lower accuracy if your test images differ from your training images: public images cannot show that."
 
 
@@ -155,8 +209,13 @@ def _best_accuracy(epsilon: AdviceAtEpsilon) -> float:
 def _describe_wish(found: Advice) -> str:
     wish = found.wish
     assert wish is not None and math.isfinite(wish.accuracy)
+    from dpbench_lab.advise.advice import UNIT_FACTORS
+
     wanted = f"{100 * wish.accuracy:g}%"
+    units = f"more than {UNIT_FACTORS[-1]:g} times as many" if wish.units is None else f"about {wish.units:,}"
+    largest = max(point.epsilon for point in found.at)
+    needed = f" At ε {largest:g} it takes {units} private {found.unit}s; here are {found.private:,}."
     if wish.expected is None:
-        return f"No ε up to 8 is expected to give {wanted} on these images."
+        return f"No ε up to 8 is expected to give {wanted} on these images.{needed}"
     safe = "at no ε up to 8" if wish.safe is None else f"at ε {wish.safe:g}"
-    return f"{wanted} is expected from ε {wish.expected:g} on. The whole 90% interval lies above it {safe}."
+    return f"{wanted} is expected from ε {wish.expected:g} on. The whole 90% interval lies above it {safe}.{needed}"

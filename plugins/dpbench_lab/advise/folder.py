@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
+from dpbench_plugins.datasets.image_folders.owners import find_owners, is_table, name_file
+from dpbench_plugins.datasets.image_trees import ImageFile
 from PIL import Image
 from torch import Tensor
 
@@ -19,6 +21,7 @@ from dpbench.data.concat import Concat
 from dpbench.data.decoding import decode_image
 from dpbench.data.ignored import report_ignored_names
 from dpbench.data.keys import identify_images
+from dpbench.data.units import renumber_units
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.harness.cutting import cut_rows
 from dpbench.harness.raw_pixels import refuse_raw_pixels
@@ -33,12 +36,14 @@ WANTED = "train/CLASS/IMAGE, with two or more class folders"
 
 @dataclass(frozen=True)
 class PublicPart:
-    """The public images as features, and public facts about the private images: their number and classes."""
+    """The public images as features, and public facts about the private images: their number, classes and unit."""
 
     x: Tensor  # (m, *example_shape) float32
     y: Tensor  # (m,) int64
-    private: int  # private images
+    private: int  # private images, or units where epsilon is stated for one
     classes: tuple[str, ...]
+    unit: str = "image"  # whose epsilon is stated
+    units: np.ndarray | None = None  # (m,) int64, whose each public image is; None where each is its own
 
     @property
     def task(self) -> Task:
@@ -48,7 +53,13 @@ class PublicPart:
 
 
 def open_public_part(
-    folder: Path, rule: SplitRule, extractor: Extractor | Concat, device: torch.device, *, named: bool = True
+    folder: Path,
+    rule: SplitRule,
+    extractor: Extractor | Concat,
+    device: torch.device,
+    *,
+    named: bool = True,
+    owners: str = "",
 ) -> PublicPart:
     """Open the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
 
@@ -62,6 +73,7 @@ def open_public_part(
         extractor: makes features of the public images; they are cached.
         device: where the extractor computes.
         named: whether the user named the extractor; if not, large images are refused as raw pixels.
+        owners: how the unit of an image is found, as the option `units` of imagefolder says; "" for no units.
 
     Raises:
         DataMissing: there is no such folder.
@@ -69,7 +81,8 @@ def open_public_part(
         SpecError: nothing is public, or nothing private; or images are too large for raw pixels.
     """
     files, labels, classes = list_training(folder)
-    public, private = cut_rows(np.arange(len(files)), rule, None)
+    units = number_units(folder, files, owners) if owners else None
+    public, private = cut_rows(np.arange(len(files)), rule, units)
     if not len(public):
         raise SpecError("Expected public images, got none: advice is made from them. Raise --public-fraction.")
     places = [files[row] for row in public.tolist()]
@@ -79,7 +92,33 @@ def open_public_part(
         refuse_raw_pixels(split.images, extractor, 0)
     images = identify_images(split, "", "public")
     x = cache.load_features(split, images, extractor, device).to(device, torch.float32)
-    return PublicPart(x, torch.from_numpy(split.labels).to(device), len(private), classes)
+    y = torch.from_numpy(split.labels).to(device)
+    if units is None or rule.unit is None:
+        return PublicPart(x, y, len(private), classes)
+    count = len(np.unique(units[private]))
+    return PublicPart(x, y, count, classes, rule.unit, renumber_units(units[public]))
+
+
+def number_units(folder: Path, files: Sequence[Path], owners: str) -> np.ndarray:
+    """Return the unit (n,) int64 of each training image, from names alone, in the order that a run gives units.
+
+    Raises:
+        DataMissing: there is no such table.
+        DataError: an image has no unit.
+    """
+    other = "test" if (folder / "test").is_dir() else "val"
+    others = sorted(_list_images(folder, other)) if is_table(owners) and (folder / other).is_dir() else []
+    named = [
+        _name_image(folder, "train", *file.relative_to(folder / "train").as_posix().split("/", 1)) for file in files
+    ]
+    found = find_owners(owners, [*named, *(_name_image(folder, other, *name) for name in others)])
+    names = [found[name_file(file)] for file in named]
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def _name_image(folder: Path, split: str, kind: str, name: str) -> ImageFile:
+    """Return an image of which only the name is known."""
+    return ImageFile(split, kind, name, 0, None, f"{split}/{kind}/", folder, None)
 
 
 def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]]:
@@ -106,6 +145,12 @@ def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]
     label_of = {kind: label for label, kind in enumerate(classes)}
     labels = np.array([label_of[kind] for kind, _ in images], dtype=np.int64)
     return [train / kind / name for kind, name in images], labels, classes
+
+
+def _list_images(folder: Path, split: str) -> list[tuple[str, str]]:
+    """Return class and path below it of each image in a split, without opening any."""
+    names = _list_names(folder / split, "", frozenset({os.path.realpath(folder)}))
+    return [(kind, name) for kind, _, name in (name.partition("/") for name in names if _is_image(name))]
 
 
 def read_image(place: str) -> Image.Image:

@@ -185,4 +185,4 @@ def _draw_chart(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, flo
     return figure
 
 
-PAGE = ExtraPages(PageSection("claims", "Claims", "claims.html"), _render_files, "dpbench_lab.claims")
+PAGE = ExtraPages(PageSection("claims", "Claims", "claims.html"), _render_files, "dpbench_lab.claims", "claims")

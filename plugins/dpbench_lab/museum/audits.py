@@ -107,7 +107,7 @@ def best_number_of_guesses(inside: np.ndarray, outside: np.ndarray) -> float:
     return max(found)
 
 
-def order_statistics_of_shared_luck(inside: np.ndarray, outside: np.ndarray) -> float:
+def canaries_assumed_independent(inside: np.ndarray, outside: np.ndarray) -> float:
     """Counts wrong guesses as if canaries were independent, although all of them share the luck of one run.
 
     Source: the exact tail of order statistics (Xiang et al. 2025, 2509.08704), which is no certificate for any other

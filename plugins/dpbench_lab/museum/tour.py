@@ -93,7 +93,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     BrokenAccount(accounts.understated_epsilon, (Release("gradient", 12),), 4.0),
     LyingAudit(audits.absolute_value_of_a_bound, audits.guess_blindly, canaries=60),
     LyingAudit(audits.best_number_of_guesses, audits.add_noise, canaries=10_000),
-    LyingAudit(audits.order_statistics_of_shared_luck, audits.respond_all_or_nothing, canaries=1_000),
+    LyingAudit(audits.canaries_assumed_independent, audits.respond_all_or_nothing, canaries=1_000),
     Submission(protocols.evaluation_on_training_images, _WHOLE),
     Submission(protocols.unaccounted_tuning, _WHOLE),
     DataBug(datasets.OversamplingOfARareClass, _WHOLE, copies=8),

@@ -129,4 +129,4 @@ def _chart(data: FigureData) -> Chart:
     return Chart(data.name, title, note, drawn, head, rows)
 
 
-PAGE = ExtraPages(PageSection("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce")
+PAGE = ExtraPages(PageSection("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce", "figures")

@@ -147,6 +147,7 @@ class ScatterNetLinear(ProbeLearner):
 
     name = "scatternet"
     public = "none"
+    rule_origin = "the authors' code, in proportion to n / sigma"
     search_space = {
         "learning_rate": (1.0, 2.0, 4.0, 8.0),
         "steps": (60, 120, 360),
@@ -169,6 +170,10 @@ class ScatterNetLinear(ProbeLearner):
         """Return the README's steps, and a learning rate in proportion to n / sigma."""
         share = min(effective_size(task, budget) / 36_000, 1.0)
         return {"steps": 360, "learning_rate": float(f"{4 * share:.3g}")}
+
+    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+        """Return nothing: the rule of `auto` never changed."""
+        return ()
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: the noisy gradient of every step.

@@ -54,6 +54,7 @@ class AdaDPS(Learner):
 
     name = "adadps"
     public = "labelled"
+    rule_origin = "training images of CIFAR-10"
     logits = True
     search_space = {
         "epsilon_c": (1.0, 0.1, 0.01),
@@ -90,7 +91,13 @@ class AdaDPS(Learner):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate."""
-        way = travel(task, budget)
+        return self._pace(travel(task, budget))
+
+    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+        """Return steps and learning rate of version 0.2, whose travel did not depend on the number of features."""
+        return [self._pace(travel(task, budget, "version 0.2"))]
+
+    def _pace(self, way: float) -> Mapping[str, Any]:
         return pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

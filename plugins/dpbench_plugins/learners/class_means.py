@@ -60,6 +60,7 @@ class ClassMeans(Learner):
 
     name = "class-means"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10 and HAM10000"
     logits = True
     search_space = {"k": (10, 20, 40, 80, 120, 200)}
 

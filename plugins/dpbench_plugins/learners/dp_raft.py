@@ -51,6 +51,7 @@ class DPRAFT(Learner):
 
     name = "dp-raft"
     public = "none"
+    rule_origin = "the paper, in proportion to n"
     logits = True
     search_space = {
         "travel": (80.0, 250.0, 800.0, 2500.0, 8000.0),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dpbench import (
-    Budget,
     Learner,
     ProbeLearner,
     PublicData,
@@ -16,7 +14,6 @@ from dpbench import (
     hookimpl,
     setting,
     standardisation,
-    travel,
     unit_norm,
 )
 from dpbench_plugins.learners.published_grids import LINEAR_GRID, LINEAR_SETTINGS
@@ -53,10 +50,10 @@ class DPSGD(ProbeLearner):
         "public", says="how features are scaled first: by public statistics, by their own norm, or not at all"
     )
 
-    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return steps and learning rate; a head moves further when rows have norm 1."""
-        way = travel(task, budget) * (16 if self.scaling == "norm" else 1)
-        return self.paced(way, math.prod(task.example_shape))
+    @property
+    def rows(self) -> Literal["standardised", "unit-norm"]:
+        """The norm of a row: a head moves further when it is 1."""
+        return "unit-norm" if self.scaling == "norm" else "standardised"
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the map that scales features."""

@@ -68,6 +68,7 @@ class GEP(Learner):
 
     name = "gep"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10; residual ratio: PILLAR"
     logits = True
     search_space = {
         "k": (10, 40, 120),
@@ -115,8 +116,14 @@ class GEP(Learner):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate, and k: 120, or the number of anchors if that is smaller."""
+        return self._choose_settings(task, travel(task, budget))
+
+    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+        """Return the settings of version 0.2, whose travel did not depend on the number of features."""
+        return [self._choose_settings(task, travel(task, budget, "version 0.2"))]
+
+    def _choose_settings(self, task: Task, way: float) -> Mapping[str, Any]:
         k = min(120, self.anchors or task.public, task.classes * (prod(task.example_shape) + 1))
-        way = travel(task, budget)
         paced = pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
         return {"k": k, **paced}
 

@@ -19,7 +19,6 @@ from dpbench import (
     require_setting,
     setting,
     standardisation,
-    travel,
     unit_norm,
 )
 from dpbench_plugins.learners.published_grids import COMPONENTS, LINEAR_GRID, LINEAR_SETTINGS
@@ -58,10 +57,14 @@ class JL(ProbeLearner):
         "public", says="how features are scaled first: by public statistics, by their own norm, or not at all"
     )
 
+    @property
+    def rows(self) -> Literal["standardised", "unit-norm"]:
+        """The norm of a row, which a random projection keeps: a head moves further when it is 1."""
+        return "unit-norm" if self.scaling == "norm" else "standardised"
+
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the steps and learning rate of dp-sgd, and the number of dimensions."""
-        way = travel(task, budget) * (16 if self.scaling == "norm" else 1)
-        return {**self.paced(way, prod(task.example_shape)), "k": min(400, prod(task.example_shape))}
+        return {**super().auto(task, budget), "k": min(400, prod(task.example_shape))}
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
         """Return the scaling followed by a random projection."""

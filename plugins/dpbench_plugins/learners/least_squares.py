@@ -68,6 +68,7 @@ class LeastSquares(Learner):
 
     name = "least-squares"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10 and the digits"
     search_space = {
         "k": (10, 20, 40, 80, 160, 320),
         "ridge": (0.3, 1.0, 3.0, 10.0),

@@ -57,6 +57,7 @@ class NonPrivate(Learner):
 
     name = "non-private"
     public = "none"
+    rule_origin = "no constants: cross-validation on the private rows"
     logits = True
     reference = True
     search_space = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}

@@ -73,6 +73,7 @@ class Prototypes(Learner):
 
     name = "prototypes"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10 and the digits"
     search_space = {"groups": (1, 4, 16), "reach": (0.4, 0.6, 1.0)}
 
     k: int | None = setting(None, ge=1, says="public components in which images are compared")
@@ -107,7 +108,7 @@ class Prototypes(Learner):
                 "no more than there are features. Add --public-fraction or --public-dataset, or set prototypes:k=..."
             )
         parts = task.classes * require_setting(self.groups)
-        return [Choice("prototypes", candidates=len(SIZES) * count_candidates(task.public, parts), parts=parts)]
+        return [Choice("prototypes", candidates=len(SIZES) * pool_size(task.public, parts), parts=parts)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Choose prototypes among the public rows and the means of their neighbours."""
@@ -115,7 +116,7 @@ class Prototypes(Learner):
 
         groups, classes, reach = require_setting(self.groups), curator.task.classes, self.reach
         features = compute_spectrum(public.x).soften(require_setting(self.k), WHITENING)
-        drawn = torch.randperm(len(public.x), generator=generator)[: count_candidates(len(public.x), classes * groups)]
+        drawn = torch.randperm(len(public.x), generator=generator)[: pool_size(len(public.x), classes * groups)]
         candidates = neighbourhoods(features(public.x[drawn.to(public.x.device)]))
 
         def losses(chunk: Chunk) -> Tensor:
@@ -129,7 +130,7 @@ class Prototypes(Learner):
         return lambda x: features(x) @ prototypes.T
 
 
-def count_candidates(public: int, parts: int) -> int:
+def pool_size(public: int, parts: int) -> int:
     """Return the number of public rows that become candidates: all, up to the limits on rows and candidates."""
     return max(1, min(public, ROWS, TOTALS // (parts * len(SIZES))))
 

@@ -42,6 +42,7 @@ class PublicOnly(Learner):
 
     name = "public-only"
     public = "labelled"
+    rule_origin = "public images of CIFAR-10"
     logits = True
     search_space = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
 

@@ -78,6 +78,7 @@ class PublicPrior(Learner):
 
     name = "public-prior"
     public = "labelled"
+    rule_origin = "training images of CIFAR-10, HAM10000 and the digits"
     logits = True
     search_space = {
         "strength": (0.3, 1.0, 3.0),
@@ -150,6 +151,7 @@ class PublicTail(PublicPrior):
     """
 
     name = "public-tail"
+    rule_origin = "training images of CIFAR-10, HAM10000 and the digits; tail: public images of CIFAR-10"
 
     passes: int | None = setting(None, ge=1, says="passes over the public examples that train the tail")
     tail_rate: float = setting(TAIL_RATE, gt=0, lt=math.inf, says="peak learning rate of the tail")

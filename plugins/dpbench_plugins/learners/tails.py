@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LEAST = 128  # public examples, two batches
 TAIL_RATE = 0.001  # peak learning rate
 LABELS_EXPLAINED = 0.95  # of what a head on the published features explains: mixup makes a network less sure
+ANSWERS_EXPLAINED = 0.5  # the same for the answers of a private head, whose errors such a head repeats
 
 
 def require_tail(task: Task, who: str) -> Callable[[], nn.Module]:
@@ -67,6 +68,26 @@ def train_on_labels(
     return train_tail(tail, public, targets, passes, rate, generator, least=LABELS_EXPLAINED)
 
 
+def train_on_answers(
+    task: Task,
+    public: PublicData,
+    answers: torch.Tensor,
+    who: str,
+    passes: int,
+    rate: float,
+    generator: torch.Generator,
+) -> TrainedTail:
+    """Return the network behind cached activations, trained on a head's answers (m, classes) to public examples.
+
+    Raises:
+        SpecError: there is no such network, or there are too few public examples.
+    """
+    from dpbench_plugins.learners.tail_training import train_tail
+
+    tail = check_tail(task, who)().to(task.device)
+    return train_tail(tail, public, answers, passes, rate, generator, least=ANSWERS_EXPLAINED)
+
+
 def settle_pooled(settled: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the settings with no more components than the tail has pooled features."""
     if task.tail is None:
@@ -77,6 +98,11 @@ def settle_pooled(settled: Mapping[str, Any], task: Task) -> dict[str, Any]:
 def choose_passes(task: Task) -> int:
     """Return the passes over public examples with labels: 12 for 1,000 or fewer, 6 for 5,000, and at least 2."""
     return max(2, round(12 * min(1.0, math.pow(1000 / max(task.public, 1), 0.43))))
+
+
+def choose_answer_passes(task: Task) -> int:
+    """Return the passes over public examples with the answers of a private head: 8 for 1,000 or fewer, at least 2."""
+    return max(2, round(2 / 3 * choose_passes(task)))
 
 
 def count_pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:

@@ -81,6 +81,7 @@ class Thrift(Learner):
 
     name = "thrift"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10, chest X-rays, Fashion-MNIST and the digits"
     logits = True
     search_space = {
         "k": (10, 20, 40, 80, 160, 320),

@@ -2,7 +2,7 @@
 
 In the manifest, `network` names the network and `format` names the format of this module. All other entries (generator,
 seed, steps, digest) are kept but not read. Tensors have the names of the network's parameters, in any precision.
-`head.*` and `norm.*` may be absent, because a pre-trained trunk has neither.
+`head.*` and `norm.*` may be absent, because a pre-trained trunk has neither; `embedding.*` is for probes alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FORMAT = "dpbench-network-1"
 OPTIONAL = ("head.", "norm.")
+PROBED = "embedding."  # a layer on top of the trunk, which probes read and networks lack
 SHIPPED = {"randp-wrn16-4": Path(__file__).parent / "randp-wrn16-4.safetensors"}  # come with dpbench
 
 
@@ -71,7 +72,7 @@ class Checkpoint:
                 "weights=random."
             )
         wrong = [name for name in start if name not in self.state and not name.startswith(OPTIONAL)]
-        wrong += [name for name in self.state if name not in start]
+        wrong += [name for name in self.state if name not in start and not name.startswith(PROBED)]
         wrong += [name for name in start if name in self.state and self.state[name].shape != start[name].shape]
         if wrong:
             here, there = (_shape(named, wrong[0]) for named in (self.state, start))

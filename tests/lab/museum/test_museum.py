@@ -77,7 +77,7 @@ SAID = {
     "classes-from-private-labels": "the classes are others: they follow from private labels",
     "absolute-value-of-a-bound": "and 0 holds; dpbench's bounds are at most 0",
     "best-number-of-guesses": "and 0.1 holds; dpbench's bounds are at most 0",
-    "order-statistics-of-shared-luck": "and 4.38 holds",
+    "canaries-assumed-independent": "and 4.38 holds",
     "gaussian-pancake": "",
     "split-that-cuts-patients": "to be of a unit that is in both splits",
     "image-epsilon-stated-for-a-patient": "a row moved a sum by",

@@ -90,7 +90,9 @@ def test_size_is_the_side_of_the_images(name: str) -> None:
 
 
 def test_an_unknown_generator_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SpecError, match=r"'fractals'\. Available: dead-leaves, statistical, stylegan-oriented"):
+    with pytest.raises(
+        SpecError, match=r"'fractals'\. Available: dead-leaves, statistical, stylegan-high-freq, stylegan-oriented"
+    ):
         make_generator("fractals", 0, SIZE)
 
 
@@ -221,3 +223,24 @@ def test_untrained_generators_make_oriented_images_with_falling_spectra() -> Non
     isotropic = power_law_fields(Draws(0, torch.arange(48)), torch.ones(48, 1), 32)[:, 0]
     assert float(coherence(grey).mean()) > 1.5 * float(coherence(isotropic).mean())
     assert 0.5 < float(amplitude_slope(grey).mean()) < 2.5
+
+
+@pytest.mark.parametrize(
+    ("variant", "envelopes", "fields"),
+    [
+        ("oriented", [SIZE], [SIZE]),
+        ("sparse", [4, 8, 8, 16, 16], [4, 8, 8, 16, 16]),
+        ("high-freq", [], [4, 8, 8, 16, 16]),
+    ],
+)
+def test_variants_draw_noise_for_all_layers_or_each_with_an_envelope_or_without(
+    variant: str, envelopes: list[int], fields: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, list[int]] = {"_noise": [], "_field": []}
+    for name, sizes in drawn.items():
+        inner = getattr(stylegan, name)
+        monkeypatch.setattr(
+            stylegan, name, lambda draws, size, inner=inner, sizes=sizes: sizes.append(size) or inner(draws, size)
+        )
+    images(f"stylegan-{variant}", 2)
+    assert list(drawn.values()) == [envelopes, fields]

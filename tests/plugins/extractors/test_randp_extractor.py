@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.extractors.randp.encoder import load_encoder, start_encoder
-from dpbench_plugins.extractors.randp.extractor import RandPWRN
+from dpbench_plugins.extractors.randp.extractor import RandPDeepWRN, RandPResNet9, RandPWRN
 from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
 from dpbench_plugins.networks.views import normalise
 from PIL import Image
@@ -18,6 +18,7 @@ from torch.nn.functional import group_norm
 from dpbench import DataError, DataMissing, SpecError, registry
 from dpbench.testing import ExtractorLaws
 from tests.helpers.randp import CPU, Tiny, tensors, trained
+from tests.helpers.weights import save_encoder
 
 NAME = "randp-tiny.safetensors"
 
@@ -125,6 +126,44 @@ def test_activations_and_the_tail_behind_them_give_the_features_of_the_whole(lay
     )
 
 
+@pytest.mark.parametrize(
+    ("cls", "layer", "activations"),
+    [(RandPDeepWRN, "blocks.11", (128, 16, 16)), (RandPResNet9, "blocks.2", (128, 16, 16))],
+)
+def test_other_networks_have_layers_tails_and_stages(
+    cls: type[RandPWRN], layer: str, activations: tuple[int, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "weights.safetensors"
+    save_encoder(cls.network, file)
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    cut = cls(path=str(file), layer=layer)
+    found, load = cut.open(CPU)(images), cut.tail()
+    assert found.shape[1:] == cut.layers()[layer] == activations and load is not None
+    whole = cls(path=str(file), stages="last").open(CPU)(images)
+    torch.testing.assert_close(load()(found.float()), whole, rtol=0.02, atol=0.02)
+    assert cls(path=str(file)).open(CPU)(images).shape == (2, cls.dimension)
+    assert cls(path=str(file)).as_module()(images).shape == (2, cls.dimension)
+    assert not cls().present()
+    with pytest.raises(DataMissing, match=rf"looked for no path.*dpbench pretrain {cls.name} --out"):
+        cls().weights()
+
+
+def test_the_embedding_reads_the_whole_map(tmp_path: Path, folder: Path) -> None:
+    file, image = trained(tmp_path / "embedding.safetensors", embed=True, steps=2), picture()
+    state = tensors(file)
+    assert not any(name.startswith("projection.") for name in state)
+    found = features(Tiny(path=str(file), stages="embedding"), image)
+    encoder = load_encoder("tiny", 16, state)
+    flat = encoder.norm(encoder.trunk(normalise(Tiny().prepare(image)[None]))).flatten(1)
+    linear = flat @ state["embedding.1.weight"].float().T
+    scale, shift = (state[f"embedding.2.{name}"].float() for name in ("weight", "bias"))
+    torch.testing.assert_close(found, group_norm(linear, 16, scale, shift).relu(), rtol=1e-4, atol=1e-4)
+    assert found.shape == (1, 4096)
+    assert features(Tiny(path=str(file)), image).shape == (1, Tiny.dimension)
+    with pytest.raises(DataError, match=r"has no embedding, which stages=embedding .* reads\. Make one"):
+        Tiny(path=NAME, stages="embedding").open(CPU)
+
+
 def test_a_fit_that_loads_the_tail_leaves_the_global_generator_as_it_was() -> None:
     load = RandPWRN(layer="blocks.1").tail()
     assert load is not None
@@ -146,6 +185,7 @@ def test_the_tail_has_filters_that_any_learner_can_train() -> None:
     [
         ({"layer": "blocks.5"}, "Unknown layer 'blocks.5'"),
         ({"layer": "blocks.4", "stages": "last"}, "Expected no stages and no pool with layer=blocks.4"),
+        ({"stages": "embedding", "pool": 2}, "Expected no pool with stages=embedding"),
     ],
 )
 def test_a_layer_that_no_block_follows_and_stages_of_one_are_refused(options: dict[str, Any], said: str) -> None:

@@ -148,6 +148,7 @@ def test_each_step_has_new_images() -> None:
 
 CHOICES = [
     {"seed": 1}, {"generator": "dead-leaves"}, {"loss": "moco"}, {"batch": 4}, {"view": 8}, {"precision": "bfloat16"},
+    {"embed": True}, {"generator": "stylegan-sparse"}, {"generator": "stylegan-high-freq"},
 ]  # fmt: skip
 
 
@@ -238,6 +239,15 @@ def test_another_recipe_is_not_resumed(tmp_path: Path) -> None:
     interrupted(tmp_path / "w.safetensors")
     with pytest.raises(SpecError, match="was started with seed=0, not 3"):
         trained(tmp_path / "w.safetensors", resume=True, seed=3)
+
+
+def test_an_embedding_is_not_resumed_without_and_reads_one_size(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"Expected view=8 to be 16 with embed=true"):
+        trained(tmp_path / "small.safetensors", embed=True, view=8)
+    training = Training(Tiny.network, Tiny.size, recipe(embed=True), CPU)
+    training.state().save(state_file(tmp_path / "a.safetensors"))
+    with pytest.raises(SpecError, match="was started with embed=True, not False"):
+        trained(tmp_path / "a.safetensors", resume=True)
 
 
 def test_another_probe_is_no_other_recipe(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from dpbench import Budget, Learner, Task, components, effective_size, pace, travel
 from dpbench.errors import SpecError
-from dpbench.learning.defaults import MAX_TRAVEL, STEP_LIMITS
+from dpbench.harness.plans import settle_as_stated
+from dpbench.learning.defaults import MAX_EFFECTIVE_SIZE, STEP_LIMITS
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
@@ -52,12 +53,12 @@ def test_more_examples_and_a_larger_epsilon_never_carry_fewer_dimensions_or_a_sh
     small, large = task(n, public, features), task(more, public, features)
     for less, greater in ((budget(epsilon), budget(larger)),):
         assert effective_size(small, less) <= effective_size(large, greater)
-        assert travel(small, less) <= travel(large, greater) <= MAX_TRAVEL
+        assert travel(small, less) <= travel(large, greater) <= MAX_EFFECTIVE_SIZE * (5 / features) ** 0.5
         assert 1 <= components(small, less) <= components(large, greater) <= min(max(public // 4, 1), features)
 
 
 @given(
-    st.floats(0.01, MAX_TRAVEL),
+    st.floats(0.01, 500),
     st.floats(1e-3, 1),
     st.floats(0, 0.99),
     st.floats(0.01, 10),
@@ -74,7 +75,7 @@ def test_steps_and_learning_rate_together_go_the_way(
         assert found["steps"] == steps
 
 
-@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda item: item.name)
 def test_no_setting_is_left_open_that_the_learner_settles_and_what_is_set_is_kept(learner: type[Learner]) -> None:
     numbers = dict(learner().auto(task(3000), budget(0.1)))
     assert numbers
@@ -91,6 +92,35 @@ def test_no_setting_is_left_open_that_the_learner_settles_and_what_is_set_is_kep
 )
 def test_another_budget_settles_for_other_numbers(learner: type[Learner]) -> None:
     assert learner().settle(task(3000), budget(0.1)) != learner().settle(task(3000), budget(1.0))
+
+
+@pytest.mark.parametrize(
+    "learner", [DPSGD(), JL(k=40), Pillar(k=40), GEP(), AdaDPS()], ids=lambda learner: learner.name
+)
+def test_a_head_on_shorter_rows_moves_further_so_that_its_scores_are_as_large(learner: Any) -> None:
+    short, long = (learner.settle(task(3000, features=features), budget(0.1)) for features in (80, 1280))
+    assert short.steps == long.steps
+    assert short.learning_rate == pytest.approx(4 * long.learning_rate, rel=0.01)
+
+
+@pytest.mark.parametrize("learner", [DPSGD(scaling="norm"), JL(scaling="norm", k=5)], ids=lambda item: item.name)
+def test_a_head_on_rows_of_norm_1_moves_as_far_whatever_the_number_of_features(learner: Any) -> None:
+    assert learner.settle(task(3000, features=5), budget(0.1)) == learner.settle(task(3000), budget(0.1))
+    assert learner.settle_earlier(task(3000), budget(0.1)) == []
+
+
+@pytest.mark.parametrize(
+    "learner", [DPSGD(), JL(), Pillar(), GEP(), AdaDPS(), WhitenedProbe()], ids=lambda item: item.name
+)
+def test_settings_of_version_0_2_are_known_and_are_todays_for_1280_features(learner: Any) -> None:
+    (earlier,) = learner.settle_earlier(task(3000), budget(0.1))
+    assert earlier == learner.settle(task(3000), budget(0.1))
+    (earlier,), now = (settle(task(950, 143, 64), budget(1.0)) for settle in (learner.settle_earlier, learner.settle))
+    assert earlier.learning_rate < now.learning_rate
+    stated = {"learning_rate": earlier.learning_rate, "steps": earlier.steps}
+    assert settle_as_stated(learner, stated, str, task(950, 143, 64), budget(1.0)) == earlier
+    forged = {"learning_rate": 2 * earlier.learning_rate}
+    assert settle_as_stated(learner, forged, str, task(950, 143, 64), budget(1.0)) == now
 
 
 def test_a_way_that_somebody_shortens_in_steps_is_gone_in_larger_ones() -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite
-from dpbench_plugins.learners.networks import DPFineTune
-from dpbench_plugins.learners.networks.finetune import Parameters
+from dpbench_plugins.learners.networks import DPFineTune, PublicFineTune
+from dpbench_plugins.learners.networks.finetune import PROBE_SHARE, Parameters, find_step
 from dpbench_plugins.learners.networks.optimisers import Momentum
 from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _weight_gradients
 from dpbench_plugins.learners.thrift import Thrift
@@ -23,7 +23,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 import dpbench
-from dpbench import AdamBC, Budget, Chunk, Joined, PublicData, SpecError, Task, registry
+from dpbench import AdamBC, Budget, Chunk, Curator, Joined, PublicData, SpecError, Task, registry
 from dpbench.audit.audit_fit import audit
 from dpbench.board.verify.plan_check import check_learner_plan
 from dpbench.errors import DataMissing
@@ -34,10 +34,12 @@ from dpbench.privacy.curator import make_handle
 from dpbench.records.spec import Spec, make_spec
 from dpbench.testing import LearnerLaws
 from tests.helpers.sessions import session
+from tests.plugins.learners.test_tuned_tails import draw_examples, fit, score
 
 SHAPE = (4, 4, 4)
 BUDGET = Budget(8.0, 1e-5)
 METRICS = ("accuracy", "balanced_accuracy")
+FILM = ("layer.bias", "gain.weight")
 TRAINED = [kind for kind in get_args(Parameters) if kind != "head"]
 
 
@@ -90,6 +92,23 @@ class TestLaws(LearnerLaws):
     tail = staticmethod(small_tail)
 
 
+@pytest.mark.slow
+class TestLawsOfProbes(LearnerLaws):
+    learner = DPFineTune(
+        parameters="film", steps=6, sample_rate=0.5, learning_rate=0.1, k=12, head_steps=10, head_learning_rate=0.5,
+        chunk_size=300, probes=2, start="answers",
+    )  # fmt: skip
+    example_shape = SHAPE
+    tail = staticmethod(small_tail)
+
+
+@pytest.mark.slow
+class TestLawsOfPublicFineTuning(LearnerLaws):
+    learner = PublicFineTune(steps=6, sample_rate=0.5, learning_rate=0.1, k=12, head_steps=10, chunk_size=300)
+    example_shape = SHAPE
+    tail = staticmethod(small_tail)
+
+
 @pytest.mark.parametrize("which", TRAINED)
 def test_a_row_is_the_gradient_of_its_example_in_units_of_each_tensor(which: str) -> None:
     chunk, gradients = a_chunk(), gradients_of(which)
@@ -126,6 +145,10 @@ def test_the_network_at_the_start_is_the_published_one(which: str) -> None:
     ("which", "names"),
     [
         ("bias", {"first.bias", "depthwise.bias", "grouped.bias", "last.bias"}),
+        (
+            "film",
+            {f"{layer}.{name}" for layer in ("first", "depthwise", "grouped", "last") for name in FILM},
+        ),
         ("last", {"last.weight", "last.bias"}),
         ("all", {name for name, _ in small_tail().named_parameters()}),
         (
@@ -255,6 +278,110 @@ def test_tuning_the_tail_fits_what_a_head_cannot(optimiser: Any) -> None:
         clip=1.0,
     )
     assert accuracy(tuned) > accuracy(DPFineTune(parameters="head", k=3)) + 0.05
+
+
+def test_probes_are_paid_for_from_the_budget_of_the_tail() -> None:
+    settings = DPFineTune(head_share=0.2, steps=50, sample_rate=0.1, probes=5).settle(a_task(), BUDGET)
+    plan = settings.plan(a_task(), BUDGET)
+    spent = [release.steps * (release.sample_rate / release.relative_noise) ** 2 for release in plan]
+    assert [release.name for release in plan] == ["head", "tail", "probe"]
+    assert spent[0] / sum(spent) == pytest.approx(0.2)
+    assert spent[2] / sum(spent[1:]) == pytest.approx(PROBE_SHARE)
+
+
+@pytest.mark.parametrize("probes", [1, 3, 6, 9])
+def test_every_planned_probe_is_asked(probes: int) -> None:
+    learner = DPFineTune(steps=6, probes=probes, k=6, sample_rate=0.5, chunk_size=200)
+    asked: list[str] = []
+    noisy_sum = Curator.noisy_sum
+
+    def noted(curator: Curator, *given: Any, release: str, **named: Any) -> Tensor:
+        asked.append(release)
+        return noisy_sum(curator, *given, release=release, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Curator, "noisy_sum", noted)
+        fitted(learner)
+    planned = {release.name: release.steps for release in learner.settle(a_task(), BUDGET).plan(a_task(), BUDGET)}
+    assert (asked.count("probe"), asked.count("tail")) == (planned["probe"], planned["tail"])
+
+
+def test_a_probe_sees_how_far_each_loss_changes() -> None:
+    gradients, chunk = gradients_of("film"), a_chunk(3)
+    position = gradients.start_position()
+    step = 0.1 * torch.randn(position.shape, generator=torch.Generator().manual_seed(5))
+    found = gradients.loss_changes(position, step)(chunk)
+    assert isinstance(found, Tensor)
+    losses = [
+        cross_entropy(gradients.network_at(point)(chunk.x), chunk.y, reduction="none")
+        for point in (position, position - step, position + step)
+    ]
+    torch.testing.assert_close(found, torch.stack([losses[1] - losses[0], losses[2] - losses[0]], 1))
+
+
+@pytest.mark.parametrize(
+    ("least", "curvature", "noise", "expected"),
+    [(1.3, 0.2, 0.0, 1.3), (0.7, 0.2, 0.01, 0.7), (9.0, 0.2, 0.0, 2.0), (-1.0, 0.2, 0.0, 0.5), (1.3, 0.2, 1.0, 1.0),
+     (1.3, -0.2, 0.0, 0.5), (-1.3, -0.2, 0.0, 2.0)],
+)  # fmt: skip
+def test_a_step_goes_to_the_least_point_of_the_parabola_where_noise_lets_it_be_seen(
+    least: float, curvature: float, noise: float, expected: float
+) -> None:
+    def change(at: float) -> float:
+        return curvature / 2 * ((at - least) ** 2 - least**2)
+
+    assert find_step(change(1.0), change(-1.0), noise) == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_probes_mend_a_learning_rate_that_is_far_too_small() -> None:
+    slow = DPFineTune(parameters="all", k=3, steps=40, sample_rate=1.0, learning_rate=1e-4, chunk_size=200)
+    assert accuracy(replace(slow, probes=20)) > accuracy(slow) + 0.05
+
+
+class TestStarts:
+    """The networks that fine-tuning starts from, beside the published one."""
+
+    task = replace(a_task(600), public=600)
+
+    def test_answers_need_no_budget_and_mirror_images(self) -> None:
+        plain, tuned = DPFineTune(), DPFineTune(start="answers")
+        assert (plain.reads_mirrored(), tuned.reads_mirrored(), PublicFineTune().reads_mirrored()) == (
+            False, True, True,
+        )  # fmt: skip
+        plans = [learner.settle(self.task, BUDGET).plan(self.task, BUDGET) for learner in (plain, tuned)]
+        assert plans[0] == plans[1]
+
+    @pytest.mark.parametrize("learner", [DPFineTune(start="answers"), PublicFineTune()], ids=["answers", "labels"])
+    def test_ten_public_images_are_refused(self, learner: DPFineTune) -> None:
+        task = replace(self.task, public=10)
+        with pytest.raises(SpecError, match="at least 128 public examples"):
+            learner.settle(task, BUDGET).plan(task, BUDGET)
+
+    def test_public_labels_and_answers_are_two_starts(self) -> None:
+        with pytest.raises(SpecError, match=r"start=published in learner 'public-finetune'.*dp-finetune:start=answers"):
+            PublicFineTune(start="answers")
+
+    @pytest.mark.parametrize("learner", [DPFineTune(start="answers"), PublicFineTune()], ids=["answers", "labels"])
+    def test_the_start_is_trained_and_repeats(self, learner: DPFineTune) -> None:
+        x = draw_examples(50, 4)[0]
+        head = replace(learner, parameters="head")
+        first, second = (fit(head, 1.0)(x) for _ in range(2))
+        published = fit(DPFineTune(parameters="head"), 1.0)(x)
+        assert torch.equal(first, second)
+        assert not torch.equal(first, published)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("learner", [DPFineTune(start="answers"), PublicFineTune()], ids=["answers", "labels"])
+    def test_the_start_is_tuned_further(self, learner: DPFineTune) -> None:
+        tuned = replace(learner, parameters="all", steps=20, sample_rate=0.5, chunk_size=200)
+        assert score(fit(tuned)) >= score(fit(replace(learner, parameters="head"))) - 0.02
+
+    def test_answers_that_taught_nothing_leave_the_published_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        x = draw_examples(50, 4)[0]
+        monkeypatch.setattr("dpbench_plugins.learners.tails.ANSWERS_EXPLAINED", float("inf"))
+        fallen = fit(DPFineTune(parameters="head", start="answers"), 1.0)(x)
+        assert torch.equal(fallen, fit(DPFineTune(parameters="head"), 1.0)(x))
 
 
 def test_adam_takes_the_variance_of_the_noise_out_of_the_second_moment() -> None:

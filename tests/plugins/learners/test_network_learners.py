@@ -350,6 +350,13 @@ def test_a_warm_start_begins_at_the_checkpoint(tmp_path: Path, monkeypatch: pyte
     assert torch.equal(ended[0]["trunk.3.weight"], Checkpoint.load(file).state["trunk.3.weight"])
 
 
+def test_a_warm_start_leaves_out_the_layer_of_probes(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.load(_saved(tmp_path))
+    start = {name: torch.zeros_like(tensor) for name, tensor in checkpoint.state.items()}
+    state = {**checkpoint.state, "embedding.1.weight": torch.ones(2, 3)}
+    assert Checkpoint("tiny", state, {}).replace_in(start, "tiny").keys() == start.keys()
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -129,7 +129,7 @@ def test_the_answers_of_a_head_do_no_harm(two_heads: bool, head_accuracy: float)
 def test_a_head_predicts_where_its_answers_taught_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, learner = draw_examples(50, 4)[0], SelfTail(two_heads=False)
     trained = fit(learner)(x)
-    monkeypatch.setattr("dpbench_plugins.learners.networks.self_tail.ANSWERS_EXPLAINED", float("inf"))
+    monkeypatch.setattr("dpbench_plugins.learners.tails.ANSWERS_EXPLAINED", float("inf"))
     fallen, more = fit(learner)(x), fit(replace(learner, passes=3))(x)
     assert torch.equal(fallen, more)  # the tail has no part in it
     assert not torch.equal(fallen, trained)

@@ -224,14 +224,17 @@ def test_theorem_1_of_pillar_has_a_counterexample() -> None:
     assert margin - math.sqrt(xi * (2 - xi)) < 0  # the margin that does follow promises nothing here
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 def test_labelled_public_points_leave_nothing_for_private_labels_to_choose() -> None:
     data, labelled = "theory-thresholds:n=20,m={m},test=1000", {"public_labels": True, "seeds": 12}
     few, many = (_error("sspp-labelled:thresholds", data.format(m=m), **labelled) for m in (3, 100))
     assert many < 0.02 < few < 0.3
     assert many < _error("sspp:thresholds", data.format(m=100), seeds=12)  # 20 private examples choose badly
+
+
+def test_public_points_are_not_labelled_by_themselves() -> None:
     with pytest.raises(SpecError, match="public labels"):
-        _run("sspp-labelled:thresholds", data.format(m=3), seeds=1)
+        _run("sspp-labelled:thresholds", "theory-thresholds:n=20,m=3,test=1000", seeds=1)
 
 
 def test_the_step_of_the_printed_algorithm_falls_with_the_root_of_its_number() -> None:

@@ -50,7 +50,7 @@ def test_no_strategy_of_two_candidates_exceeds_the_curve(
     assert chances.sum() == pytest.approx(1)
     assert (chances * np.exp(-losses)).sum() == pytest.approx(1)
     e = at * eps0
-    bound = compose_above(eps0, len(moves)).above(np.array([e]))[0]
+    bound = compose_above(eps0, len(moves)).upper_bound(np.array([e]))[0]
     assert hockey_stick(losses, chances, e) <= bound + 1e-12
 
 
@@ -58,7 +58,7 @@ def test_no_strategy_of_two_candidates_exceeds_the_curve(
 def test_the_bounds_from_above_and_below_are_within_half_a_percent(eps0: float, steps: int) -> None:
     above, below = compose_above(eps0, steps), compose_below(eps0, steps)
     points = np.arange(-below.last, below.last + 1) * below.step
-    assert (below.values <= above.above(points) + 1e-13).all()
+    assert (below.values <= above.upper_bound(points) + 1e-13).all()
     e = epsilon_of(above)
     assert e < 1.005 * epsilon_of(below)
     assert e < 0.99 * steps * eps0
@@ -66,12 +66,12 @@ def test_the_bounds_from_above_and_below_are_within_half_a_percent(eps0: float, 
 
 def epsilon_of(curve: DivergenceCurve) -> float:
     e = np.linspace(0, curve.last * curve.step, 20_001)
-    return float(e[np.argmax(curve.above(e) <= DELTA)])
+    return float(e[np.argmax(curve.upper_bound(e) <= DELTA)])
 
 
 def test_the_curve_of_one_choice_has_its_closed_form() -> None:
     e = np.linspace(-0.7, 0.7, 29)
-    found = compose_above(0.5, 1).above(e) - divergence(0.5, e)
+    found = compose_above(0.5, 1).upper_bound(e) - divergence(0.5, e)
     assert (found >= -1e-15).all()
     assert (found < 1e-4).all()
 

@@ -63,7 +63,7 @@ def cross_check(
         return Account.exact("none", stated)
     if (pure := find_pure_cost(plan)) is not None:
         noise = sigma * plan[0].relative_noise
-        other = Account("law", pure.lower(noise), pure.epsilon(noise))
+        other = Account("law", pure.epsilon_lower_bound(noise), pure.epsilon(noise))
     elif accountant == "prv":
         other = Account.tight("pld", epsilon(plan, sigma, delta, "pld"))
     else:

@@ -150,10 +150,10 @@ class OuterGrids:
     products: Tensor  # (s, 1) float64
     column: Tensor | None  # (s, 1) float64: of a bias column, the left factor times a constant 1
     entries: Tensor  # (s, 1, d) or, with bias, (s, 1, d + 1)
-    moves: tuple[Tensor, Tensor | float]  # (s, 1): how far rounding moves products, for each unit of reach, and a bias
+    moves: tuple[Tensor, Tensor | float]  # (s, 1): rounding error of products per unit of reach, and of the bias column
 
-    def reserve(self, reach: Tensor) -> Tensor:
-        """Return how far rounding can move outer products with rows of lengths `reach` (c,), as (s, c) float64."""
+    def bound_rounding(self, reach: Tensor) -> Tensor:
+        """Return bounds (s, c) float64 on the rounding error of outer products with rows of lengths `reach` (c,)."""
         return (reach * self.moves[0]).add_(self.moves[1])
 
 
@@ -214,7 +214,7 @@ def outer_sum(
     grids = outer_grids(_grid_steps(clips, features), outputs, features, bias, left.device)
     reach = right.lengths.clamp(min=_least_reach(bits))  # (c,)
     widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(WIDER)
-    room = _scale_clips(grids.products * 2.0**bits, shares) - grids.reserve(reach)
+    room = _scale_clips(grids.products * 2.0**bits, shares) - grids.bound_rounding(reach)
     weights = weights_within(lengths(left).mul_(widths), room, ROW_LIMIT**2, shares)
     return rounded_outer_sum(left, right, weights, grids)
 

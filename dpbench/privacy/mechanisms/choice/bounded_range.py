@@ -63,7 +63,7 @@ class DivergenceCurve:
         """The index of the largest e, counted from 0 at the middle."""
         return len(self.values) // 2
 
-    def above(self, e: np.ndarray) -> np.ndarray:
+    def upper_bound(self, e: np.ndarray) -> np.ndarray:
         """Return an upper bound on the curve at each e, by the chords between the lattice's points."""
         import numpy as np
 
@@ -102,7 +102,7 @@ def compose_above(eps0: float, steps: int) -> DivergenceCurve:
         best = np.zeros_like(values)
         for cell in range(points):
             low, high = u[cell + 1], u[cell]
-            (a1, b1), (a0, b0) = (_shifted(wide, points, index, len(values)) for index in (cell + 1, cell))
+            (a1, b1), (a0, b0) = (_shift_curve(wide, points, index, len(values)) for index in (cell + 1, cell))
             slope_a, slope_b = (a0 - a1) / (high - low), (b0 - b1) / (high - low)
             c0, c2 = (b0 - slope_b * high) - (a0 - slope_a * high), ratio * slope_a - slope_b
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -126,7 +126,7 @@ def compose_below(eps0: float, steps: int) -> DivergenceCurve:
     for _ in range(steps):
         wide = _extend(values, curve.step, points)
         wide[-points:] = 0
-        pairs = (_shifted(wide, points, index, len(values)) for index in range(points + 1))
+        pairs = (_shift_curve(wide, points, index, len(values)) for index in range(points + 1))
         values = functools.reduce(
             np.maximum, (p * near + (1 - p) * far for p, (near, far) in zip(chances, pairs, strict=True))
         )
@@ -154,6 +154,6 @@ def _extend(values: np.ndarray, step: float, points: int) -> np.ndarray:
     return np.concatenate([below, values, np.full(points, values[-1])])
 
 
-def _shifted(wide: np.ndarray, points: int, index: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _shift_curve(wide: np.ndarray, points: int, index: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the curve at e - t and at e - t + eps0, for t the lattice's point of this index."""
     return wide[points - index :][:count], wide[2 * points - index :][:count]

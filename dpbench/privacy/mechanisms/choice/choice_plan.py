@@ -135,8 +135,8 @@ class PureChoice(PureCost):
         """Return eps0, the whole epsilon."""
         return compute_eps0(noise)
 
-    def lower(self, noise: float) -> float:
-        """Return how far one row moves the log-chance of the worse of two candidates, which has lost far more."""
+    def epsilon_lower_bound(self, noise: float) -> float:
+        """Return the privacy loss of one row at the worse of two candidates, whose total losses are far apart."""
         import numpy as np
 
         eps0, far = compute_eps0(noise), 30.0  # eps0 times how much more; at its worst, rounding is worth 1e-12
@@ -168,7 +168,7 @@ def loss_distribution(eps0: float, steps: int, interval: float) -> Any:
     curve = bounded_range.compose_above(eps0, size) if size > 1 else None
     ends = math.ceil((curve.last * curve.step if curve else eps0) / interval)
     grid = np.arange(-ends, ends + 1) * interval
-    deltas = curve.above(grid) if curve else divergence(eps0, grid)
+    deltas = curve.upper_bound(grid) if curve else divergence(eps0, grid)
     pmf = create_pmf_pessimistic_connect_dots_fixed_gap(interval, -ends, ends, deltas)
     return PrivacyLossDistribution(pmf).self_compose(copies)
 

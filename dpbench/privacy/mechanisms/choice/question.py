@@ -101,10 +101,8 @@ class LeastLoss(ChoiceQuestion):
     def _count_candidates(self, curator: LedgerCurator, candidates: int) -> int:
         """Count the candidates in the losses of an empty chunk, so that private rows have no influence."""
         with closing(curator.empty_chunk()) as empty:
-            return count_candidates(
-                single_block(curator.guard.blocks_of_empty_chunk(self.rows, next(empty), self.release), self.release),
-                candidates,
-            )
+            blocks = curator.guard.blocks_of_empty_chunk(self.rows, next(empty), self.release)
+            return int(check_losses(single_block(blocks, self.release), candidates).rows.shape[1])
 
     @property
     def row_function(self) -> RowFn:
@@ -234,15 +232,6 @@ def count_rows_held(candidates: int, chunk_size: int | None) -> int:
     return max(2, min(chunk_size or MOST_LOSSES_HELD, MOST_LOSSES_HELD // candidates))
 
 
-def count_candidates(block: Contribution, candidates: int) -> int:
-    """Return the number of candidates in the losses of an empty chunk (0, N).
-
-    Raises:
-        SpecError: the block is not losses, or has more candidates than were planned.
-    """
-    return int(check_losses(block, candidates).rows.shape[1])
-
-
 def check_losses(block: Contribution, candidates: int) -> Rows:
     """Check that a block is losses (c, N) by at most `candidates` candidates, and return it.
 
@@ -265,10 +254,10 @@ def sum_losses(block: Contribution, count: int, shares: Tensor | None = None) ->
     Raises:
         SpecError: the number of candidates differs from that of an empty chunk, which no private row influences.
     """
-    if not isinstance(block, Rows) or count_candidates(block, count) != count:
-        raise SpecError(f"Expected losses by {count:,} candidates in every chunk, as over no rows, got another number.")
-    steps = loss_steps(block.rows, shares)
-    return IntegerSum(steps.sum(0, dtype=torch.float64).to(torch.int64), loss_grid(block.rows))
+    losses = check_losses(block, count).rows
+    if losses.shape[1] != count:
+        raise SpecError(f"Expected losses by {count:,} candidates in every chunk, as in an empty chunk.")
+    return IntegerSum(loss_steps(losses, shares).sum(0, dtype=torch.float64).to(torch.int64), loss_grid(losses))
 
 
 def check_matrix(project: Tensor, candidates: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from torch import Tensor
 
@@ -16,6 +17,8 @@ Generator = Callable[[Tensor], Tensor]
 
 GENERATORS: Mapping[str, Callable[[int, int], Generator]] = {
     "stylegan-oriented": StyleGANImages,
+    "stylegan-sparse": partial(StyleGANImages, variant="sparse"),
+    "stylegan-high-freq": partial(StyleGANImages, variant="high-freq"),
     "dead-leaves": DeadLeaves,
     "statistical": StatisticalImages,
 }

@@ -1,9 +1,11 @@
-"""Untrained style-based generators whose filters are oriented wavelets: StyleGAN-Oriented."""
+"""Untrained style-based generators whose filters are wavelets: StyleGAN-Oriented, -Sparse and -High-freq."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,23 +39,37 @@ class StyleGANImages:
     channels, where theirs have up to 512; fields are normalised as in the first StyleGAN, where theirs are demodulated,
     because with few resolutions images came out blurred otherwise; borders are padded with themselves; a colour's mean
     and deviation are uniform, where theirs follow statistics of natural images.
+
+    `variant` follows their code, `generate_datasets/stylegan`: `sparse` draws a noise map for each layer in place of
+    the common one. `high-freq` does so, too, with fields that have no envelope; it has no biases, and its filters are
+    the signs of all wavelets, not the wavelets of a random part.
     """
 
     seed: int
     size: int
+    variant: Literal["oriented", "sparse", "high-freq"] = "oriented"
 
     def __call__(self, indices: Tensor) -> Tensor:
         """Return (n, 3, size, size) float32 in [0, 1] for image numbers (n,) int64."""
         draws = Draws(self.seed, indices)
-        filters, noise = filter_bank(indices.device), _noise(draws, self.size)
-        x = draws.normal(CHANNELS, START, START)
-        x = _apply_layer(x, filters, noise, draws)
+        layer = self._start_layers(draws)
+        x = layer(draws.normal(CHANNELS, START, START))
         image = _colours(x, draws)
         for _ in range(int(math.log2(self.size // START))):
-            x = _apply_layer(_double_size(x), filters, noise, draws)
-            x = _apply_layer(x, filters, noise, draws)
+            x = layer(layer(_double_size(x)))
             image = _double_size(image) + _colours(x, draws)
         return _adjust_tone(image, draws)
+
+    def _start_layers(self, draws: Draws) -> Callable[[Tensor], Tensor]:
+        """Return a layer with new weights at every call, by this variant."""
+        filters = filter_bank(draws.device)
+        if self.variant == "high-freq":
+            signs = _normalise(filters.sign())
+            return lambda x: _apply_layer(x, _pick_any(draws, signs), _field(draws, x.shape[-1]), draws, bias=0.0)
+        if self.variant == "sparse":
+            return lambda x: _apply_layer(x, _pick_from_part(draws, filters), _noise(draws, x.shape[-1]), draws)
+        common = _noise(draws, self.size)
+        return lambda x: _apply_layer(x, _pick_from_part(draws, filters), common, draws)
 
 
 def filter_bank(device: torch.device) -> Tensor:
@@ -68,23 +84,26 @@ def filter_bank(device: torch.device) -> Tensor:
             made.append(wave * envelope - (wave * envelope).mean())
     spot = ((x == 0) & (y == 0)).float()
     made += [spot, spot - 1 / 9, ((x * y) == 0).float(), ((x * y) == 0).float() - 5 / 9]
-    filters = torch.stack(made)
-    filters = filters / filters.square().sum((1, 2), keepdim=True).sqrt()
+    filters = _normalise(torch.stack(made))
     return torch.cat([filters, -filters])
 
 
-def _apply_layer(x: Tensor, filters: Tensor, noise: Tensor, draws: Draws) -> Tensor:
+def _normalise(filters: Tensor) -> Tensor:
+    """Return filters (m, 3, 3) of norm 1."""
+    return filters / filters.square().sum((1, 2), keepdim=True).sqrt()
+
+
+def _apply_layer(x: Tensor, chosen: Tensor, noise: Tensor, draws: Draws, bias: float = BIAS) -> Tensor:
     """Return a layer's activations (n, channels, h, w): a field of wavelets of either sign, noise, bias, ReLU."""
     n, channels, height, width = x.shape
-    chosen = _choose_filters(draws, filters)  # (n, channels, 3, 3)
     style = (1 + STYLE * draws.normal(channels, 1, 1)) * draws.normal(channels, 1, 1)
     padded = pad(x, (1, 1, 1, 1), mode="replicate").reshape(1, -1, height + 2, width + 2)
     field = _standardise(conv2d(padded, chosen * style, groups=n).reshape(n, 1, height, width))
     sign = (draws.uniform(channels, 1, 1) < 0.5).float() * 2 - 1
     strength = draws.uniform(1, 1, 1, high=NOISE)
-    bias = draws.uniform(channels, 1, 1, low=-BIAS, high=BIAS)
+    shift = draws.uniform(channels, 1, 1, low=-bias, high=bias)
     grain = strength * interpolate(noise, (height, width), mode="area")
-    return (field * sign + grain + bias).relu() * math.sqrt(2)
+    return (field * sign + grain + shift).relu() * math.sqrt(2)
 
 
 def _standardise(x: Tensor) -> Tensor:
@@ -93,12 +112,17 @@ def _standardise(x: Tensor) -> Tensor:
     return centred / centred.square().mean((2, 3), keepdim=True).sqrt().clamp(min=1e-6)
 
 
-def _choose_filters(draws: Draws, filters: Tensor) -> Tensor:
-    """Return a filter of each channel, out of a layer's random part of all."""
+def _pick_from_part(draws: Draws, filters: Tensor) -> Tensor:
+    """Return a filter of each channel (n, channels, 3, 3), out of a layer's random part of all."""
     order = draws.uniform(len(filters)).argsort(1)  # (n, m)
     kept = FEWEST_FILTERS + draws.integers(1, below=len(filters) + 1 - FEWEST_FILTERS)  # (n, 1)
     place = (draws.uniform(CHANNELS) * kept).long()
     return filters[order.gather(1, place)]
+
+
+def _pick_any(draws: Draws, filters: Tensor) -> Tensor:
+    """Return a filter of each channel (n, channels, 3, 3), out of all."""
+    return filters[draws.integers(CHANNELS, below=len(filters))]
 
 
 def _colours(x: Tensor, draws: Draws) -> Tensor:
@@ -111,9 +135,14 @@ def _double_size(x: Tensor) -> Tensor:
     return interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
 
 
+def _field(draws: Draws, size: int) -> Tensor:
+    """Return fields (n, 1, size, size) of deviation 1 and spectrum 1/f^a, a in (0.5, 1.5)."""
+    return power_law_fields(draws, draws.uniform(1, low=0.5, high=1.5), size)
+
+
 def _noise(draws: Draws, size: int) -> Tensor:
-    """Return (n, 1, size, size) of deviation 1: a field of spectrum 1/f^a, a in (0.5, 1.5), under a random envelope."""
-    field = power_law_fields(draws, draws.uniform(1, low=0.5, high=1.5), size)
+    """Return (n, 1, size, size) of deviation 1: a field under a random Laplacian envelope."""
+    field = _field(draws, size)
     envelope = interpolate(draws.laplace(1, 4, 4), (size, size), mode="bicubic", align_corners=False)
     return _standardise(field * envelope)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench import Extractor, hookimpl
-from dpbench_plugins.extractors.randp.extractor import RandPWRN
+from dpbench_plugins.extractors.randp.extractor import RandPDeepWRN, RandPResNet9, RandPWRN
 
-__all__ = ["RandPWRN", "dpbench_extractors"]
+__all__ = ["RandPDeepWRN", "RandPResNet9", "RandPWRN", "dpbench_extractors"]
 
 
 @hookimpl
 def dpbench_extractors() -> Sequence[type[Extractor]]:
-    """Register the extractor of this package."""
-    return [RandPWRN]
+    """Register the extractors of this package."""
+    return [RandPWRN, RandPDeepWRN, RandPResNet9]

@@ -73,7 +73,7 @@ class TrainingState:
             raise DataError(f"The unfinished pre-training {file} cannot be read: {error}. Delete it.") from error
         if about.get("format") != FORMAT:
             raise DataError(f"Expected format={FORMAT} in {file}, got {about.get('format')}. Delete it to start over.")
-        there, here = json.loads(about["made"]), json.loads(wanted.identity())
+        there, here = {"embed": False, **json.loads(about["made"])}, json.loads(wanted.identity())
         for key, value in here.items():
             if there.get(key) != value:
                 raise SpecError(f"{file} was started with {key}={there.get(key)}, not {value}. Resume with the same.")
@@ -81,7 +81,7 @@ class TrainingState:
 
 
 def export(encoder: Mapping[str, Tensor], state: TrainingState, out: Path) -> None:
-    """Write the trunk and the final normalisation in half precision, with a record of how they were made.
+    """Write the trunk, the final normalisation and an embedding in half precision, with a record of how they were made.
 
     Raises:
         DpbenchError: a weight is too large for half precision.

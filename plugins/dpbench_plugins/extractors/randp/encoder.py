@@ -12,14 +12,21 @@ from torch.nn.functional import avg_pool2d, group_norm, normalize
 from dpbench_plugins.networks.models import GROUPS, WSConv2d, build, draw_parameters, standardise
 from dpbench_plugins.networks.views import normalise
 
-HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is discarded
-KEPT = ("trunk.", "norm.")  # the parameters in a checkpoint; a learner adds its own head
+HIDDEN, EMBEDDED, PROJECTED = 512, 4096, 128  # widths of the layers on top of the network
+KEPT = ("trunk.", "norm.", "embedding.")  # the parameters in a checkpoint; a learner adds its own head
 
 
 class Encoder(nn.Module):
-    """Images in [0, 1] to unit vectors, through the features that a checkpoint keeps."""
+    """Images in [0, 1] to unit vectors, through the features that a checkpoint keeps.
 
-    def __init__(self, network: str, size: int) -> None:
+    The projection to unit vectors is discarded after pre-training. It reads the means of the last map, or with `embed`
+    the `embedding`: 4,096 numbers of the whole map, which are kept.
+
+    Source: the embedding is the authors' `learning_with_noise/align_uniform/wrn.py` and `linear_prob/wrn.py` (a linear
+    layer without bias from 256 x 8 x 8 numbers, GroupNorm with 16 groups, ReLU). Differs: the map is normalised first.
+    """
+
+    def __init__(self, network: str, size: int, *, embed: bool = False) -> None:
         """Build `network` for RGB images of size x size, without memory for its parameters."""
         super().__init__()
         whole = build(network, (3, size, size), 1)
@@ -28,10 +35,26 @@ class Encoder(nn.Module):
         self.trunk, self.norm = whole.trunk, whole.norm
         with torch.device("meta"):
             self.projection = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, PROJECTED))
+            if embed:
+                numbers = self.trunk(torch.empty(1, 3, size, size)).numel()
+                self.embedding = nn.Sequential(nn.Flatten(), *_embedding_layer(numbers))
+                self.projection = nn.Sequential(*_embedding_layer(EMBEDDED), nn.Linear(EMBEDDED, PROJECTED))
 
     def features(self, images: Tensor, pool: int = 1) -> Tensor:
         """Return (n, width * pool * pool): means over pool x pool parts of the map; the head reads those of pool 1."""
         return _means(self.norm(self.trunk(normalise(images))), pool)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Return what the projection reads: (n, 4096), or (n, width) of an encoder without an embedding."""
+        if not self.embeds:
+            return self.features(images)
+        embedded: Tensor = self.embedding(self.norm(self.trunk(normalise(images))))
+        return embedded
+
+    @property
+    def embeds(self) -> bool:
+        """Whether there is an embedding."""
+        return "embedding" in self._modules
 
     def stages(self, images: Tensor, pool: int = 1) -> Tensor:
         """Return (n, width of all stages * pool * pool): also the means before each halving of the resolution.
@@ -60,28 +83,34 @@ class Encoder(nn.Module):
         parts = OrderedDict(trunk=rest, norm=self.norm, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
         return nn.Sequential(parts).eval().requires_grad_(False)
 
-    def project(self, features: Tensor) -> Tensor:
-        """Return (n, projected) unit vectors of features (n, width)."""
-        return normalize(self.projection(features), dim=1)
+    def project(self, embedded: Tensor) -> Tensor:
+        """Return (n, projected) unit vectors of what `embed` returns."""
+        return normalize(self.projection(embedded), dim=1)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, projected) unit vectors of images."""
-        return self.project(self.features(images))
+        return self.project(self.embed(images))
 
 
 class EncoderFeatures(nn.Module):
-    """The part of an encoder that an extractor uses: features of one or every stage, or activations."""
+    """The part of an encoder that an extractor uses: features of one or every stage, its embedding, or activations."""
 
-    def __init__(self, encoder: Encoder, pool: int, *, every_stage: bool, layers: int | None) -> None:
+    def __init__(self, encoder: Encoder, pool: int, *, stages: str, layers: int | None) -> None:
         super().__init__()
         self.encoder = encoder.eval().requires_grad_(False)
-        self.pool, self.every_stage, self.layers = pool, every_stage, layers
+        self.pool, self.stages, self.layers = pool, stages, layers
 
     def forward(self, images: Tensor) -> Tensor:
         """Return (n, features) float32, or activations (n, channels, height, width) float16 after so many layers."""
         if self.layers is not None:
             return self.encoder.activations(images, self.layers)
-        return (self.encoder.stages if self.every_stage else self.encoder.features)(images, self.pool)
+        if self.stages == "embedding":
+            return self.encoder.embed(images)
+        return (self.encoder.stages if self.stages == "all" else self.encoder.features)(images, self.pool)
+
+
+def _embedding_layer(width: int) -> tuple[nn.Module, ...]:
+    return nn.Linear(width, EMBEDDED, bias=False), nn.GroupNorm(GROUPS, EMBEDDED), nn.ReLU()
 
 
 def _means(maps: Tensor, pool: int) -> Tensor:
@@ -89,9 +118,9 @@ def _means(maps: Tensor, pool: int) -> Tensor:
     return maps.mean((2, 3)) if pool == 1 else avg_pool2d(maps, maps.shape[2] // pool).flatten(1)
 
 
-def start_encoder(network: str, size: int, seed: int, device: torch.device) -> Encoder:
+def start_encoder(network: str, size: int, seed: int, device: torch.device, *, embed: bool = False) -> Encoder:
     """Return an encoder with random parameters, the same on every device."""
-    encoder = Encoder(network, size)
+    encoder = Encoder(network, size, embed=embed)
     start = draw_parameters(encoder, torch.Generator().manual_seed(seed))
     encoder.to_empty(device=device).load_state_dict(start)
     return encoder
@@ -103,7 +132,7 @@ def load_encoder(network: str, size: int, state: Mapping[str, Tensor]) -> Encode
     Raises:
         RuntimeError: a parameter is missing, left over or of another shape.
     """
-    encoder = Encoder(network, size)
+    encoder = Encoder(network, size, embed=any(name.startswith("embedding.") for name in state))
     encoder.projection = nn.Sequential()
     encoder.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
     return encoder

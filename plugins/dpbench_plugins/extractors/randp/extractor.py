@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, SpecError, Trainable, setting
 from dpbench_plugins.extractors.pixel_values import read_pixels
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from dpbench_plugins.extractors.randp.encoder import Encoder
 
-LAST = 4  # the side of images to that of the last stage's map
-
 
 @dataclass(frozen=True)
 class RandPWRN(Trainable):
@@ -28,15 +26,13 @@ class RandPWRN(Trainable):
 
     `stages=all` concatenates the means of the network's three stages, 64 + 128 + 256 (as appendix G does with blocks of
     a transformer); `last` is the third only, which phase II of DP-RandP uses. `pool=2` takes the means of each quarter
-    of a stage's map, and so four times as many features. `path` is a checkpoint of `dpbench
-    pretrain`, absolute or relative to the working folder or a folder of `DPBENCH_DATA`; None is the one shipped with
-    dpbench. Images are resized to 32x32 and scaled by fixed constants.
+    of a stage's map, and so four times as many features. `stages=embedding` is the layer of 4,096 numbers on top of the
+    network that the paper's linear probe reads (appendix F, Tables 4 and 22), of a checkpoint that was pre-trained with
+    `embed=true`. `path` is a checkpoint of `dpbench pretrain`, absolute or relative to the working folder or a folder
+    of `DPBENCH_DATA`; None is the one shipped with dpbench. Images are resized to 32x32 and scaled by fixed constants.
 
     `layer` gives the activations after that residual block in place of features, in half precision, for a learner that
     trains the blocks behind it (`dp-finetune`), as phase III of DP-RandP trains the whole network.
-
-    Differs from the paper's Table 4, whose probe uses a layer of 4,096 features on top of the network from its
-    pre-training.
     """
 
     name = "randp-wrn16-4"
@@ -46,9 +42,14 @@ class RandPWRN(Trainable):
     recipe = Recipe
     network = "wrn-16-4"
     size = 32
+    stem = 1  # layers before the first block
+    blocks: ClassVar[tuple[tuple[int, int], ...]] = ((64, 1), (64, 1), (128, 2), (128, 2), (256, 4), (256, 4))
+    """Of each residual block: the width, and the side of images to that of the map."""
 
     path: str | None = setting(None, says="checkpoint of `dpbench pretrain`; auto: the one that comes with dpbench")
-    stages: Literal["all", "last"] = setting("all", says="stages of the network whose means are features")
+    stages: Literal["all", "last", "embedding"] = setting(
+        "all", says="stages of the network whose means are features, or the layer on top of it"
+    )
     pool: int = setting(1, added=True, ge=1, says="parts along a side that a map is averaged over")
     layer: str | None = setting(
         None, added=True, says="residual block whose activations are returned instead of features"
@@ -63,23 +64,26 @@ class RandPWRN(Trainable):
                 f"Expected no stages and no pool with layer={self.layer} in extractor {self.name!r}: activations are "
                 "not pooled."
             )
-        if self.size // LAST % self.pool:
+        side = self.size // self.blocks[-1][1]
+        if side % self.pool:
             raise SpecError(
-                f"Expected pool={self.pool} of extractor {self.name!r} to divide {self.size // LAST}, the side of the "
+                f"Expected pool={self.pool} of extractor {self.name!r} to divide {side}, the side of the "
                 "last stage's map: it cuts each map into pool x pool parts."
             )
+        if self.stages == "embedding" and self.pool != 1:
+            raise SpecError(f"Expected no pool with stages=embedding in extractor {self.name!r}: it reads whole maps.")
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
         """Return the residual blocks that have blocks after them."""
-        widths, side = (64, 64, 128, 128, 256), self.size
         return {
-            f"blocks.{block}": (width, side * 64 // width, side * 64 // width) for block, width in enumerate(widths)
+            f"blocks.{block}": (width, self.size // divisor, self.size // divisor)
+            for block, (width, divisor) in enumerate(self.blocks[:-1])
         }
 
     @property
     def _layer_count(self) -> int:
-        """The number of trunk layers that the activations have passed: a convolution, and blocks."""
-        return list(self.layers()).index(str(self.layer)) + 2
+        """The number of trunk layers that the activations have passed."""
+        return list(self.layers()).index(str(self.layer)) + 1 + self.stem
 
     def tail(self) -> Callable[[], nn.Module] | None:
         """Return a loader of the blocks behind `layer`, the final normalisation and the pooling."""
@@ -89,14 +93,14 @@ class RandPWRN(Trainable):
         if self.path is None:
             from dpbench_plugins.networks.network_checkpoint import SHIPPED
 
-            return [SHIPPED[self.name]]
+            return [SHIPPED[self.name]] if self.name in SHIPPED else []
         return candidate_paths(self.path)
 
     def _file(self) -> Path:
         paths = self._candidates()
         if file := first_file(paths):
             return file
-        looked = ", ".join(map(str, paths))
+        looked = ", ".join(map(str, paths)) or "no path"
         raise DataMissing(
             f"The checkpoint of extractor {self.name!r} is not on this machine (looked for {looked}). Make one "
             f"without any data: dpbench pretrain {self.name} --out FILE.safetensors. Then use {self.name}:path=FILE."
@@ -137,7 +141,7 @@ class RandPWRN(Trainable):
         from dpbench_plugins.extractors.randp.encoder import EncoderFeatures
 
         layers = None if self.layer is None else self._layer_count
-        return EncoderFeatures(self._encoder(), self.pool, every_stage=self.stages == "all", layers=layers)
+        return EncoderFeatures(self._encoder(), self.pool, stages=self.stages, layers=layers)
 
     def _encoder(self) -> Encoder:
         from dpbench_plugins.extractors.randp.encoder import load_encoder
@@ -151,10 +155,16 @@ class RandPWRN(Trainable):
                 f"Extractor {self.name!r} reads what dpbench pretrain {self.name} writes."
             )
         try:
-            return load_encoder(self.network, self.size, checkpoint.state)
+            encoder = load_encoder(self.network, self.size, checkpoint.state)
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].strip()
             raise DataError(f"The weights in {file} do not fit network {self.network!r}: {reason}") from error
+        if self.stages == "embedding" and not encoder.embeds:
+            raise DataError(
+                f"The checkpoint {file} has no embedding, which stages=embedding of extractor {self.name!r} reads. "
+                f"Make one: dpbench pretrain {self.name}:embed=true --out FILE.safetensors."
+            )
+        return encoder
 
     @classmethod
     def pretrain(
@@ -168,3 +178,30 @@ class RandPWRN(Trainable):
             (lambda _: 0.0) if recipe.probe == "none" else Probe(recipe.probe, cls().prepare)
         )
         pretrain(Training(cls.network, cls.size, recipe, device), out, resume, report, probe)
+
+
+@dataclass(frozen=True)
+class RandPDeepWRN(RandPWRN):
+    """Pooled features of a WRN-40-4 that has seen no data at all, like `randp-wrn16-4` (Table 12 of Tang et al. 2023).
+
+    Make its checkpoint with `dpbench pretrain`; none comes with dpbench.
+    """
+
+    name = "randp-wrn40-4"
+    network = "wrn-40-4"
+    blocks = tuple((width, width // 64) for width in (64, 128, 256) for _ in range(6))
+
+
+@dataclass(frozen=True)
+class RandPResNet9(RandPWRN):
+    """Pooled features of a ResNet-9 that has seen no data at all, like `randp-wrn16-4` (Tables 3 and 16 of the paper).
+
+    `stages=all` concatenates the means before each halving of the resolution, 64 + 128 + 256, and those of the last map
+    (256). Make its checkpoint with `dpbench pretrain`; none comes with dpbench.
+    """
+
+    name = "randp-resnet9"
+    dimension = 704
+    network = "resnet-9"
+    stem = 0
+    blocks = ((64, 1), (128, 2), (128, 2), (256, 4), (256, 8), (256, 8))

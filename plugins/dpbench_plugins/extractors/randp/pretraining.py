@@ -34,7 +34,9 @@ class Training:
         """Start at step 0."""
         self.network, self.size, self.recipe, self.device, self.done = network, size, recipe, device, 0
         self.view = recipe.view or size
-        self.encoder = start_encoder(network, self.view, recipe.seed, device)
+        if recipe.embed and self.view != size:
+            raise SpecError(f"Expected view={self.view} to be {size} with embed=true: that layer reads one size alone.")
+        self.encoder = start_encoder(network, self.view, recipe.seed, device, embed=recipe.embed)
         self.optimiser = torch.optim.SGD(
             self.encoder.parameters(), lr=recipe.rate(0), momentum=MOMENTUM, weight_decay=DECAY
         )
@@ -81,7 +83,7 @@ class Training:
     def _embed(self, encoder: Encoder, views: Tensor) -> Tensor:
         """Return (n, projected) float32 unit vectors, computed in the recipe's precision."""
         with torch.autocast(self.device.type, torch.bfloat16, self.recipe.precision == "bfloat16"):
-            embedded: Tensor = encoder.features(views)
+            embedded: Tensor = encoder.embed(views)
         return encoder.project(embedded.float())
 
     def state(self) -> TrainingState:
@@ -157,4 +159,4 @@ def _take_step(training: Training) -> float:
 
 def _report_probe(training: Training, report: Report, probe: Callable[[Features], float]) -> None:
     if training.recipe.probe != "none":
-        report("probe", probe(lambda images: training.encoder.features(images.to(training.device))))
+        report("probe", probe(lambda images: training.encoder.embed(images.to(training.device))))

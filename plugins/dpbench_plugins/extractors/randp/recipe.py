@@ -23,9 +23,14 @@ class Recipe:
     `learning_rate=None` is 0.12 for a batch of 256 (0.03 with `moco`), and proportional to the batch. `probe` names a
     dataset to monitor: every `probe_every` steps a linear classifier on the features is scored on held-out images. The
     score is reported and never used.
+
+    `embed=true` puts the layers of DP-RandP's authors on top of the network: 4,096 numbers of the whole last map, which
+    the checkpoint keeps for a probe, another 4,096, and the projection. False reads the means of the map.
     """
 
-    generator: Literal["stylegan-oriented", "dead-leaves", "statistical"] = "stylegan-oriented"
+    generator: Literal["stylegan-oriented", "stylegan-sparse", "stylegan-high-freq", "dead-leaves", "statistical"] = (
+        "stylegan-oriented"
+    )
     seed: int = 0
     steps: int = 27_000
     batch: int = 768
@@ -35,6 +40,7 @@ class Recipe:
     view: int | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
     queue: int = 65_536
+    embed: bool = False
     probe: Literal["none", "digits", "cifar10"] = "digits"
     probe_every: int = 1000
 

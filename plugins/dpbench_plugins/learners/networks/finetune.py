@@ -14,6 +14,7 @@ from dpbench import (
     Predict,
     PublicData,
     Release,
+    SpecError,
     Task,
     aimed,
     effective_size,
@@ -21,16 +22,27 @@ from dpbench import (
     setting,
 )
 from dpbench_plugins.learners.coordinates import choose_settings, head_probe, train_head
-from dpbench_plugins.learners.tails import count_pooled_features, require_tail
+from dpbench_plugins.learners.tails import (
+    TAIL_RATE,
+    check_tail,
+    choose_answer_passes,
+    choose_passes,
+    count_pooled_features,
+    require_tail,
+    train_on_answers,
+    train_on_labels,
+)
 
 if TYPE_CHECKING:
     import torch
 
-    from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork
+    from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork
 
-Parameters = Literal["head", "bias", "lora", "last", "all"]
+Parameters = Literal["head", "bias", "film", "lora", "last", "all"]
 RATES = {"adam": 0.02, "momentum": 2.0}
 ENOUGH = 20_000  # private examples over sigma, from which on the rate is one of those
+PROBE_SHARE = 0.02  # of the budget of the tail, for probes of its learning rate
+PROBE_CLIP = 0.5  # L2 bound on the two changes of one example's loss, in nats
 
 
 @dataclass(frozen=True)
@@ -47,9 +59,10 @@ class DPFineTune(Learner):
     head stays fixed: if it were trained too, its weights would add up to 34,000 numbers that get noise.
 
     `parameters` says which parameters of the tail are trained: `head` trains none, and the first phase gets the whole
-    budget; `bias` trains the biases (BitFit, Zaken et al. 2022); `lora` adds adapters of rank `rank` to the 1x1
-    convolutions and linear layers (Hu et al. 2022); `last` trains the last layer that has weights; `all` trains all
-    convolutions and linear layers. Each trained tensor is measured in units of its own published size (root mean
+    budget; `bias` trains the biases (BitFit, Zaken et al. 2022); `film` trains them and a factor for each channel, as
+    FiLM does with the factors and shifts of a normalisation (Perez et al. 2018); `lora` adds adapters of rank `rank` to
+    the 1x1 convolutions and linear layers (Hu et al. 2022); `last` trains the last layer that has weights; `all` trains
+    all convolutions and linear layers. Each trained tensor is measured in units of its own published size (root mean
     square), so that one clip and one learning rate suit all of them.
 
     `optimiser=adam` is DP-AdamBC (Tang et al. 2024), which subtracts the variance of the noise, known from sigma, from
@@ -57,6 +70,19 @@ class DPFineTune(Learner):
     `momentum` is SGD with `momentum`, on gradients in units of the clip. Predictions use the mean of the last half of
     the iterates. By default, `learning_rate` is 0.02 (2 with `momentum`), and less where the private examples are few
     compared with the noise: it is proportional to n / sigma below 20,000 (`effective_size`).
+
+    With `probes`, the learning rate is corrected that many times, evenly spread over the steps. A probe asks for two
+    noisy sums over a Poisson sample: how far each example's loss changes by the step to come, and by the opposite step.
+    The two changes of an example are clipped as one vector of norm 0.5. A parabola through the answers says which
+    multiple of the step reaches its minimum; the rate is multiplied by this number, within 1/2 and 2, or stays where
+    the noise, whose size is known, hides both slope and curvature. All probes together cost 2% of the budget of the
+    tail. This follows HyFreeDP (Liu and Bu 2025, arXiv:2503.00703), which fits the same parabola to losses instead of
+    their changes, at every step, and adapts the bound on a loss.
+
+    `start=answers` fine-tunes the network of `self-tail` instead of the published one: the probabilities of the private
+    head on the public images train the tail and a new head, which costs nothing more, and the new head stays fixed. If
+    the answers taught nothing, the published tail and the private head are fine-tuned as ever. `public-finetune` starts
+    from the network of `public-tail`.
 
     If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
 
@@ -67,6 +93,7 @@ class DPFineTune(Learner):
 
     name = "dp-finetune"
     public = "unlabelled"
+    rule_origin = "training images of CIFAR-10 and HAM10000; clip: test images of HAM10000 as well"
     logits = True
     search_space = {
         "parameters": ("head", "bias", "lora", "last", "all"),
@@ -87,6 +114,14 @@ class DPFineTune(Learner):
     head_steps: int | None = setting(None, ge=1, says="full-batch gradient steps on the head")
     head_learning_rate: float | None = setting(None, gt=0, lt=math.inf, says="learning rate of the head")
     chunk_size: int = setting(16, ge=1, says="examples whose gradients are in memory at once")
+    probes: int = setting(0, added=True, ge=0, says="corrections of the tail's learning rate by private losses")
+    start: Literal["published", "answers"] = setting(
+        "published", added=True, says="network to start from: as published, or trained on the private head's answers"
+    )
+
+    def reads_mirrored(self) -> bool:
+        """Return whether public images train the network to start from."""
+        return self.start == "answers"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the settings that `thrift` chooses for the head's share of the budget, and the tail's learning rate.
@@ -112,24 +147,37 @@ class DPFineTune(Learner):
         }
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan the full-batch gradients of the head, then the sampled gradients of the tail."""
-        require_tail(task, self.name)
+        """Plan the full-batch gradients of the head, then the sampled gradients and probes of the tail."""
+        (check_tail if self.reads_mirrored() else require_tail)(task, self.name)
         head_steps = require_setting(self.head_steps)
         if self.parameters == "head":
             return [Release("head", head_steps)]
-        share = self.head_share / (1 - self.head_share)
-        noise = (head_steps / (share * self.steps)) ** 0.5 / self.sample_rate
-        return [Release("head", head_steps, relative_noise=noise), Release("tail", self.steps, self.sample_rate)]
+        share, probing = self.head_share / (1 - self.head_share), PROBE_SHARE if self.probes else 0.0
+        noise = (head_steps * (1 - probing) / (share * self.steps)) ** 0.5 / self.sample_rate
+        plan = [Release("head", head_steps, relative_noise=noise), Release("tail", self.steps, self.sample_rate)]
+        if not self.probes:
+            return plan
+        probes = min(self.probes, self.steps)
+        noise = (probes * (1 - probing) / (probing * self.steps)) ** 0.5
+        return [*plan, Release("probe", probes, self.sample_rate, relative_noise=noise)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head, then the tail with the head fixed."""
         from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled_features, predictor
 
-        tail = require_tail(curator.task, self.name)().to(curator.task.device)
-        neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k))
+        task, tail = curator.task, self._make_tail(curator.task, public, generator)
+        neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k), self.name)
         network = TunedNetwork(tail, neck, self._train_head(curator, tail, neck, generator))
+        if self.start == "answers":
+            answers, passes = predictor(network)(public.x).softmax(1), choose_answer_passes(task)
+            trained = train_on_answers(task, public, answers, self.name, passes, TAIL_RATE, generator)
+            network = TunedNetwork.from_trained(trained) if trained.gained else network
         tuned = network if self.parameters == "head" else self._tune(curator, network, generator)
-        return aimed(predictor(tuned), curator.task, public)
+        return aimed(predictor(tuned), task, public)
+
+    def _make_tail(self, task: Task, public: PublicData, generator: torch.Generator) -> torch.nn.Module:
+        """Return the tail on whose pooled features the head is trained: the published one."""
+        return require_tail(task, self.name)().to(task.device)
 
     def _train_head(
         self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator
@@ -165,8 +213,60 @@ class DPFineTune(Learner):
             total = curator.noisy_sum(
                 gradients.row_function(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
             )
-            position = position - rate * optimiser.step(total / (self.clip * expected))
+            direction = optimiser.step(total / (self.clip * expected))
+            if step * self.probes % self.steps < self.probes:
+                rate *= self._probe(curator, gradients, position, rate * direction)
+            position = position - rate * direction
             if 2 * step >= self.steps - 1:
                 taken += 1
                 average.lerp_(position, 1 / taken)
         return gradients.network_at(average)
+
+    def _probe(self, curator: Curator, gradients: TailGradients, position: torch.Tensor, step: torch.Tensor) -> float:
+        """Return the multiple of a step at which private losses are least, as far as the noise lets it be seen."""
+        rows, expected = gradients.loss_changes(position, step), self.sample_rate * curator.task.size
+        changes = curator.noisy_sum(rows, release="probe", clip=PROBE_CLIP, chunk_size=self.chunk_size) / expected
+        return find_step(*changes.tolist(), noise=PROBE_CLIP * curator.sigma["probe"] / expected)
+
+
+def find_step(forward: float, backward: float, noise: float) -> float:
+    """Return the multiple of a step, within 1/2 and 2, at which the parabola through three mean losses is least.
+
+    `forward` and `backward` are the changes of the mean loss by the step and by the opposite step, each with noise of
+    this deviation. A multiple of 1 is returned if neither slope nor curvature exceeds two deviations.
+    """
+    slope, curvature = (backward - forward) / 2, forward + backward
+    if max(abs(slope), abs(curvature) / 2) <= 2**0.5 * noise:
+        return 1.0
+    return min(max(slope / max(curvature, noise, 1e-12), 0.5), 2.0)
+
+
+@dataclass(frozen=True)
+class PublicFineTune(DPFineTune):
+    """Train the last stages of the network on public labels, then fine-tune them in private as `dp-finetune` does.
+
+    You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4, and labelled public images. The
+    stages behind the layer are trained on them as in `public-tail`, which costs no privacy. The rest is `dp-finetune`
+    on the new network: a private head on its pooled features, then noisy steps on the parameters that `parameters`
+    names. The controls are public-only:tail=true, which reads no private image, and `public-tail`, which trains a head
+    alone in private.
+    """
+
+    name = "public-finetune"
+    public = "labelled"
+
+    def __post_init__(self) -> None:
+        """Refuse to start from the answers of a private head."""
+        if self.start != "published":
+            raise SpecError(
+                f"Expected start=published in learner {self.name!r}, whose network public labels train, got "
+                f"start={self.start}. Leave it out, or use dp-finetune:start={self.start}."
+            )
+
+    def reads_mirrored(self) -> bool:
+        """Return True: each image is seen mirrored half of the time."""
+        return True
+
+    def _make_tail(self, task: Task, public: PublicData, generator: torch.Generator) -> torch.nn.Module:
+        """Return the tail that public labels trained."""
+        return train_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator).network.tail

@@ -43,6 +43,7 @@ class DPRandP(NetworkLearner):
     """
 
     name = "dp-randp"
+    rule_origin = "the paper"
     search_space = {
         "phase2_learning_rate": (5.0, 15.0, 25.0),
         "phase3_learning_rate": (0.2, 0.4, 1.0, 1.6),

@@ -115,6 +115,7 @@ class DPSGDNet(NetworkLearner):
     """
 
     name = "dp-sgd-net"
+    rule_origin = "the paper"
     search_space = {
         "learning_rate": (0.5, 1.0, 2.0, 4.0),
         "steps": (250, 875, 2468),

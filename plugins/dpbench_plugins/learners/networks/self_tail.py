@@ -21,12 +21,17 @@ from dpbench import (
     setting,
 )
 from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, head_probe, train_head
-from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, settle_pooled
+from dpbench_plugins.learners.tails import (
+    TAIL_RATE,
+    check_tail,
+    choose_answer_passes,
+    settle_pooled,
+    train_on_answers,
+)
 
 if TYPE_CHECKING:
     import torch
 
-ANSWERS_EXPLAINED = 0.5  # of what a head on the published features explains: it repeats a private head's errors
 TWO_HEADS = 500.0  # n / sigma per class from which on half of the budget buys a head as good
 
 
@@ -48,6 +53,7 @@ class SelfTail(Learner):
 
     name = "self-tail"
     public = "unlabelled"
+    rule_origin = "those of `thrift`; tail: public images of CIFAR-10"
     logits = True
     search_space = {"two_heads": (False, True), "passes": (2, 4, 8)}
 
@@ -69,8 +75,8 @@ class SelfTail(Learner):
         if two is None:
             two = effective_size(task, budget) >= TWO_HEADS * task.classes
         half = Budget(budget.epsilon * 0.5**0.5, budget.delta, budget.adjacency) if two else budget
-        passes = max(2, round(2 / 3 * choose_passes(task)))
-        return {**settle_pooled(choose_settings(task, half, self.steps), task), "two_heads": two, "passes": passes}
+        settled = settle_pooled(choose_settings(task, half, self.steps), task)
+        return {**settled, "two_heads": two, "passes": choose_answer_passes(task)}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one full-batch gradient per step of each head; training the tail is post-processing."""
@@ -79,15 +85,15 @@ class SelfTail(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train a private head, then the tail on its answers, then another head on the new features, if planned."""
-        from dpbench_plugins.learners.tail_training import TrainedTail, train_tail
+        from dpbench_plugins.learners.tail_training import TrainedTail
 
         published = TrainedTail.as_published(check_tail(curator.task, self.name)())
         frozen = PublicData(published.pool(public.x), None)
         first = self._train_head(curator.map(published.pool), frozen, generator)
         answers = first(frozen.x).softmax(1)
-        tail = check_tail(curator.task, self.name)().to(curator.task.device)
-        passes = require_setting(self.passes)
-        trained = train_tail(tail, public, answers, passes, self.tail_rate, generator, least=ANSWERS_EXPLAINED)
+        trained = train_on_answers(
+            curator.task, public, answers, self.name, require_setting(self.passes), self.tail_rate, generator
+        )
         own = trained.predict if trained.gained else lambda x: first(published.pool(x))
         if not self.two_heads:
             return own

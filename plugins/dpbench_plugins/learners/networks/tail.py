@@ -13,6 +13,7 @@ beside other rows (`privacy.core.sum` states that assumption). No layer uses sta
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from torch.nn.functional import conv2d, cross_entropy, linear, normalize, pad, u
 
 from dpbench import Chunk, Joined, Predict, RowFn, SpecError
 from dpbench_plugins.learners.spectrum import compute_spectrum
+from dpbench_plugins.learners.tail_training import TrainedTail
 
 BATCH = 256  # examples predicted at once
 WHITENING = 0.3  # thrift's
@@ -40,14 +42,14 @@ class Neck:
     offset: Tensor  # (k,)
 
     @classmethod
-    def from_features(cls, public: Tensor, k: int) -> Neck:
+    def from_features(cls, public: Tensor, k: int, who: str = "dp-finetune") -> Neck:
         """Return the map on the leading components of public features (m, d), half whitened as `thrift` has them."""
         spectral = compute_spectrum(public)
         most = min(spectral.examples - 1, len(spectral.centre))
         if k > most:
             raise SpecError(
-                f"Expected k={k} in 1..{most} in learner 'dp-finetune': fewer than the public examples, and no more "
-                "than the pooled features. Add --public-fraction, or set dp-finetune:k=..."
+                f"Expected k={k} in 1..{most} in learner {who!r}: fewer than the public examples, and no more than the "
+                f"pooled features. Add --public-fraction, or set {who}:k=..."
             )
         values = spectral.components.values
         relative = (values[-k:] / values[-1].clamp(min=1e-12)).clamp(min=1e-4)
@@ -62,10 +64,15 @@ class Neck:
         return found
 
 
+def flatten_features(features: Tensor) -> Tensor:
+    """Return pooled features (c, d, ...) as rows: the inputs of a head that reads all of them."""
+    return features.flatten(1)
+
+
 class TunedNetwork(nn.Module):
     """A network from activations to logits: the tail, the neck and a linear head."""
 
-    def __init__(self, tail: nn.Module, neck: Neck, head: Tensor) -> None:
+    def __init__(self, tail: nn.Module, neck: Callable[[Tensor], Tensor], head: Tensor) -> None:
         """Take a head (classes, k + 1), its bias in the last column."""
         super().__init__()
         self.tail, self.neck = tail, neck
@@ -73,6 +80,13 @@ class TunedNetwork(nn.Module):
             self.head = nn.Linear(head.shape[1] - 1, len(head))
         self.head.load_state_dict({"weight": head[:, :-1].clone(), "bias": head[:, -1].clone()}, assign=True)
         self.eval().requires_grad_(False)
+
+    @classmethod
+    def from_trained(cls, trained: TrainedTail) -> TunedNetwork:
+        """Return a network that public examples trained, with its own head on the pooled features."""
+        network = trained.network
+        head = torch.cat([network.head.weight, network.head.bias.unsqueeze(1)], 1)
+        return cls(network.tail, flatten_features, head.detach())
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (c, classes)."""
@@ -91,6 +105,19 @@ class Adapter(nn.Module):
         """Return the sum."""
         total: Tensor = self.layer(x) + self.up(self.down(x))
         return total
+
+
+class Gain(nn.Module):
+    """A factor for each channel of a layer's output, which starts at 1."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x (c, channels, ...), scaled."""
+        scaled: Tensor = x * self.weight.view(-1, *[1] * (x.ndim - 2))
+        return scaled
 
 
 def pooled_features(tail: nn.Module, x: Tensor) -> Tensor:
@@ -125,7 +152,7 @@ class TailGradients:
     def for_parameters(
         cls, network: TunedNetwork, which: str, rank: int, length: int, generator: torch.Generator
     ) -> TailGradients:
-        """Return the gradients of the parameters that `which` names; `lora` adds adapters to the network in place.
+        """Return the gradients of the parameters that `which` names; `lora` and `film` add layers in place.
 
         Chunks of fewer rows than `length` are filled up with zeros. Convolutions of another length may round otherwise,
         and a ReLU turns rounding into a jump: one row of a hundred would differ by up to two percent.
@@ -158,16 +185,31 @@ class TailGradients:
         parameters, shapes, units = {**self.published, **trained}, self._shapes, self.units
 
         def rows(chunk: Chunk) -> Joined:
-            missing = max(0, self.length - len(chunk))
-            x = torch.cat([chunk.x, chunk.x.new_zeros(missing, *chunk.x.shape[1:])])
+            x, y = self._fill_up(chunk)
             calls = LayerCalls(shapes, units)
             with torch.enable_grad():
-                logits = functional_call(calls.network, parameters, (x,))
-                loss = cross_entropy(logits, pad(chunk.y, (0, missing)), reduction="sum")
+                loss = cross_entropy(functional_call(calls.network, parameters, (x,)), y, reduction="sum")
             found = calls.gradients(loss)
             return Joined(tuple(found[name][: len(chunk)].view(-1, *value.shape) for name, value in trained.items()))
 
         return rows
+
+    def loss_changes(self, position: Tensor, step: Tensor) -> RowFn:
+        """Return the function from a chunk to rows (c, 2): the changes of each loss by a step forward and backward."""
+        networks = [self.network_at(point) for point in (position, position - step, position + step)]
+
+        def rows(chunk: Chunk) -> Tensor:
+            x, y = self._fill_up(chunk)
+            with torch.no_grad():
+                here, forward, backward = (cross_entropy(network(x), y, reduction="none") for network in networks)
+            return torch.stack([forward - here, backward - here], 1)[: len(chunk)]
+
+        return rows
+
+    def _fill_up(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
+        """Return the examples and labels of a chunk, with zeros up to the length that the network sees."""
+        missing = max(0, self.length - len(chunk))
+        return torch.cat([chunk.x, chunk.x.new_zeros(missing, *chunk.x.shape[1:])]), pad(chunk.y, (0, missing))
 
     @cached_property
     def _shapes(self) -> TunedNetwork:
@@ -208,6 +250,8 @@ class LayerCalls:
 
 def _weight_gradients(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradients (c, ...) by a layer's weight, from the layer's input and the gradient by its output."""
+    if isinstance(layer, Gain):
+        return (gradient * given).view(*given.shape[:2], -1).sum(2)
     if not isinstance(layer, nn.Conv2d):
         return gradient.unsqueeze(2) * given.unsqueeze(1)
     if layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1 and not any(_padding(layer)):
@@ -245,17 +289,20 @@ def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor
 def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.Generator) -> list[str]:
     """Return the names of the parameters to train, among those of convolutions and linear layers.
 
-    `lora` adds adapters to the tail in place.
+    `lora` adds adapters to the tail in place, and `film` adds a gain to each layer that has a bias.
 
     Raises:
         SpecError: the tail has no such parameters.
     """
     if which == "lora":
         _add_adapters(tail, rank, generator)
-    layers = {name: layer for name, layer in tail.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear)}
+    if which == "film":
+        _add_gains(tail)
+    layers = {name: layer for name, layer in tail.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear | Gain)}
     *_, last = ("", *layers)
     kept: Mapping[str, Callable[[str, str], bool]] = {
         "bias": lambda name, kind: kind == "bias",
+        "film": lambda name, kind: kind == "bias" or isinstance(layers[name], Gain),
         "lora": lambda name, kind: name.rpartition(".")[2] in {"down", "up"},
         "last": lambda name, kind: name == last,
         "all": lambda name, kind: True,
@@ -269,6 +316,14 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
     if not chosen:
         raise SpecError(f"The tail has no parameters of kind {which!r} to train. Set parameters to another kind.")
     return chosen
+
+
+def _add_gains(tail: nn.Module) -> None:
+    for name, layer in list(tail.named_modules()):
+        if isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None:
+            parent, _, own = name.rpartition(".")
+            gain = Gain(len(layer.bias)).to(layer.bias)
+            setattr(tail.get_submodule(parent), own, nn.Sequential(OrderedDict(layer=layer, gain=gain)))
 
 
 def _add_adapters(tail: nn.Module, rank: int, generator: torch.Generator) -> None:

@@ -44,6 +44,7 @@ class ComponentGraph(Learner):
 
     name = "component-graph"
     public = "unlabelled"
+    rule_origin = "the theorem"
 
     def made_for(self) -> str:
         """Disjunctions over random graphs."""
@@ -89,6 +90,7 @@ class LiteralCounts(Learner):
 
     name = "literal-counts"
     public = "none"
+    rule_origin = "the theorem"
 
     def made_for(self) -> str:
         """Disjunctions over random graphs."""

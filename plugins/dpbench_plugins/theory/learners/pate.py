@@ -57,6 +57,7 @@ class Pate(Learner):
 
     name = "pate"
     public = "unlabelled"
+    rule_origin = "the papers; gap between votes: photographs, which is not on record"
     search_space = {"k": (20, 40, 80), "queries": (100, 500, 2000)}
 
     shards: int | None = setting(None, ge=1, says="teachers")

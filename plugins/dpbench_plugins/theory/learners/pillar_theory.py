@@ -81,6 +81,7 @@ class PillarTheory(Learner):
 
     name = "pillar-theory"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    rule_origin = "the theorem"
 
     k: int = setting(5, ge=0, says="public components kept; 0 keeps all features")
     margin: float = setting(0.1, gt=0, le=1, says="margin gamma of the labels")
@@ -241,6 +242,7 @@ class RandomTheory(PillarTheory):
 
     name = "jl-theory"
     public = "none"
+    rule_origin = "the theorem"
 
     k: int = setting(40, ge=1, says="dimensions of the random projection")
 

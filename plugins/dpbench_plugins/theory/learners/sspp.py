@@ -49,6 +49,7 @@ class SemiPrivateLearner(Learner):
 
     name = "sspp"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    rule_origin = "the theorem"
     shorthand = "hypotheses"
 
     hypotheses: Literal["thresholds", "stumps", "intervals", "rectangles", "halfplanes"] = setting(
@@ -100,6 +101,7 @@ class LabelledSemiPrivate(SemiPrivateLearner):
 
     name = "sspp-labelled"
     public = "labelled"
+    rule_origin = "the theorem"
 
     def candidates(self, found: CellCandidates | RowCandidates, public: PublicData) -> CellCandidates | RowCandidates:
         """Return the representatives with the fewest public errors."""

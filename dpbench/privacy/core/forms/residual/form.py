@@ -100,7 +100,7 @@ class Residual(Contribution):
         entries = grids.entries[0, 0]  # (d,) or (d + 1,)
         taken = float(entries.square().sum()) * left.shape[1]  # of the rounding of V times the embeddings, squared
         rest = 0.5 * step * self.basis.k**0.5 * (1 + 1e-3) + taken**0.5
-        room = (clip if shares is None else clip * shares) * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)
+        room = (clip if shares is None else clip * shares) * (1 - 2.0**-30) - rest - grids.bound_rounding(right.lengths)
         bounds = norms + 2.0**-22 * whole + 2.0**-50 * embedded  # float32 factors move whole rows
         weights = sums.weights_within(bounds.unsqueeze(0), room, ROW_LIMIT**2, shares)
         weights = torch.minimum(weights, sums.two_slice_weights(left, right, grids))

@@ -38,7 +38,7 @@ EDITS = (
          tests=(IN_SUMS + "test_a_row_that_rounds_up_everywhere_stays_within_the_clip",
                 IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip")),
     edit(SUMS, "no room for rounding outer products", "rounding lengthens a row beyond the clip",
-         "_scale_clips(grids.products * 2.0**bits, shares)[- - grids.reserve(reach)-]",
+         "_scale_clips(grids.products * 2.0**bits, shares)[- - grids.bound_rounding(reach)-]",
          tests=(IN_SUMS + "test_a_row_that_rounds_up_everywhere_stays_within_the_clip",
                 IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip")),
     edit(SUMS, "the bias outside the norm", "a row with bias is longer than was measured",
@@ -139,7 +139,7 @@ EDITS = (
          tests=IN_BASES + "test_rows_along_a_basis_that_is_as_skew_as_allowed_have_upper_bounds"),
     edit(FORM, "residuals without room for rounding", "three roundings lengthen them beyond the clip",
          "[-(clip if shares is None else clip * shares) * (1 - 2.0**-30) - rest - "
-         "grids.reserve(right.lengths-]{+torch.full((1, 1), clip, dtype=torch.float64+})",
+         "grids.bound_rounding(right.lengths-]{+torch.full((1, 1), clip, dtype=torch.float64+})",
          tests=(IN_BASES + "test_one_row_moves_each_of_the_two_sums_by_at_most_its_clip",
                 IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip")),
 )  # fmt: skip

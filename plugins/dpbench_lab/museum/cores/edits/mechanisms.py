@@ -39,7 +39,7 @@ EDITS = (
          "choice: [-Choice = spent[0]-]{+Any = curator.ledger.find_release(self.release)+}\n        if choice.parts",
          tests=IN_CHOICE + "test_a_choice_finds_what_loses_least_and_spends_its_step"),
     edit(QUESTION, "candidates as many as rows say", "the number of candidates tells of a row",
-         "[- or count_candidates(block, count) != count-]:",
+         "if [-losses.shape[1] != count-]{+False+}:",
          tests="harness/test_around_the_core.py::test_candidates_are_as_many_as_no_rows_say"),
     edit(CHOICE_PLAN, "half of eps0 accounted", "the seed's factor 2, forgotten on one side",
          "return [-2-]{+1+} / sigma",

@@ -60,7 +60,7 @@ EDITS = (
          tests=(IN_PURITY + "test_a_large_tensor_changed_behind_its_version_counter",
                 IN_PURITY + "test_tensors_changed_in_place_by_any_road")),
     edit(KINDS, "guard off for closures", "a variable outside holds a private norm",
-         "    cells[- = map(read_cell, function.__closure__ or ()-]{+: tuple[Any, ...] = (+})\n",
+         "return (*map(read_cell, [-cells or -]()), ",
          '[-        *(f"closure variable `{name}`" for name in function.__code__.co_freevars),\n-]',
          tests=IN_PURITY + "test_a_variable_that_a_row_function_assigns"),
     edit(KINDS, "guard off for objects", "an attribute holds a private mean",

@@ -1,0 +1,216 @@
+"""`dpbench verify`: what a file states, what was recomputed from it, and what nobody can recompute."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.cli.given import UserSettings
+from dpbench.cli.output import Json
+from dpbench.cli.rerun import (
+    By,
+    Root,
+    count_noun,
+    plan_rerun,
+    prepare_rerun,
+    rerun_and_report,
+    write_result_line,
+)
+from dpbench.cli.takes import add_setting_flags
+from dpbench.errors import DataError, DpbenchError, SpecError
+from dpbench.records.place import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpbench.board.verify.expectations import Expectations
+    from dpbench.board.verify.review import Review
+    from dpbench.cli.rerun import RerunRequest
+    from dpbench.registry import Registry
+    from dpbench.verification.documents import Document
+    from dpbench.verification.report import FileReport
+
+LEADERBOARD = Path("leaderboard")  # see `board.folder`
+LEADERBOARD_PARTS = ("boards", "results")  # folders by which a leaderboard is recognised
+RerunOption = Annotated[
+    bool,
+    typer.Option(
+        "--rerun",
+        help="Also run again what can be run: all seeds of results, and the challenge seeds of filed ones; models are "
+        "fitted again. Prints an estimate of the cost first. What cannot be run here is not ok.",
+    ),
+]
+SeedOption = Annotated[
+    int | None, typer.Option(help="Re-run only this seed: a quick check that does not count as a reproduction.")
+]
+
+
+@dataclass(frozen=True)
+class RerunFlags:
+    """The flags of a re-run, as given."""
+
+    rerun: bool
+    seed: int | None
+    by: str | None
+
+    def __post_init__(self) -> None:
+        if (self.seed is not None or self.by is not None) and not self.rerun:
+            raise SpecError(f"{'--seed' if self.seed is not None else '--by'} applies only to re-runs: add --rerun.")
+
+
+@add_setting_flags(Place, only=("device",))
+def verify(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Results, models, receipts, records of audits, attacks and re-runs, or folders of them; or a "
+            "leaderboard. Name files together that belong together.",
+        ),
+    ],
+    rerun: RerunOption = False,
+    seed: SeedOption = None,
+    by: By = None,
+    submission: Annotated[
+        bool, typer.Option("--submission", help="Also check that a board takes each result, and say which.")
+    ] = False,
+    root: Root = LEADERBOARD,
+    as_json: Json = False,
+    *,
+    given: UserSettings,
+) -> None:
+    """Verify what somebody gave you: say what it states, what was recomputed from it, and what cannot be."""
+    flags, device = RerunFlags(rerun, seed, by), given.place.device
+    if rerun and as_json:
+        raise SpecError("Expected one of --rerun and --json, got both.")
+    folders = [file for file in files if any((file / part).is_dir() for part in LEADERBOARD_PARTS)]
+    if not folders:
+        print_reports(files, root, flags, device, submission=submission, as_json=as_json)
+        return
+    if len(files) > 1 or submission or as_json:
+        raise SpecError(f"Expected a leaderboard alone, without --submission and --json, got {folders[0]} beside them.")
+    verify_leaderboard([], folders[0], flags, device)
+
+
+def print_reports(
+    files: Sequence[Path],
+    root: Path,
+    flags: RerunFlags = RerunFlags(rerun=False, seed=None, by=None),
+    device: str = "auto",
+    *,
+    submission: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Verify files one by one and print a report of each; exit with 1 if one is contradicted or cannot be read."""
+    from dpbench.verification.documents import expand_folders
+    from dpbench.verification.files import verify_files
+
+    plugins = load_plugins()
+    refused: dict[str, DpbenchError] = {}
+    reports: dict[str, FileReport] = {}
+    failed = False
+    wanted = [*expand_folders(files)]
+    for file, found in zip(wanted, verify_files(wanted, root, plugins, submission=submission), strict=True):
+        if isinstance(found, DpbenchError):
+            refused[str(file)] = found
+            continue
+        document, report = found
+        reports[str(file)] = report
+        if not as_json:
+            print("\n".join(report.lines()), flush=True)
+            print(f"  {_count_mismatches(report)}")
+        if flags.rerun and report.passed:
+            failed |= not _rerun(document, report, root, flags, plugins, device)
+    if as_json:
+        unread = {name: {"passed": False, "error": str(error)} for name, error in refused.items()}
+        print(json.dumps({**{name: report.as_json() for name, report in reports.items()}, **unread}, indent=2))
+    if refused:
+        raise DataError("\n".join(map(str, refused.values())))
+    if failed or not all(report.passed for report in reports.values()):
+        raise typer.Exit(1)
+
+
+def _count_mismatches(report: FileReport) -> str:
+    many = len(report.complaints)
+    return f"{many} mismatch{'es' if many > 1 else ''}." if many else "No mismatch found."
+
+
+def _rerun(
+    document: Document, report: FileReport, root: Path, flags: RerunFlags, plugins: Registry, device: str
+) -> bool:
+    """Run a result or a model again, print what came out and return whether it agrees."""
+    if report.checked is not None:
+        from dpbench.board.folder import read_boards
+
+        request = prepare_rerun(plan_rerun([report.checked], flags.seed), flags.seed, flags.by, plugins, device)
+        line = rerun_and_report(report.checked, request, root, read_boards(root))
+        print(line)
+        return line.outcome == "ok"
+    if document.kind != "model":
+        print(f"not run {report.file}: {report.kind} has no run. Name its result or its model.")
+        return True
+    from dpbench.harness.session import open_session
+    from dpbench.verification.models import rerun_model
+
+    for said in rerun_model(document.file, open_session(device, plugins=plugins)):
+        print(f"  rerun        {said}", flush=True)
+    return True
+
+
+def verify_leaderboard(files: Sequence[Path], root: Path, flags: RerunFlags, device: str) -> None:
+    """Check results of a leaderboard, all unless files are named, and print a line for each."""
+    from dpbench.board.verify.expectations import Expectations
+
+    plugins = load_plugins()
+    known = Expectations.read(root, plugins)
+    found = _review_files(files, root, known)
+    request: RerunRequest | None = None
+    if flags.rerun:
+        request = prepare_rerun(plan_rerun(found.results, flags.seed), flags.seed, flags.by, plugins, device)
+    counts = Counter[str]()
+    for result in found.results:
+        again = request if result.ok else None
+        line = rerun_and_report(result, again, root, known.boards) if again else write_result_line(result)
+        counts[line.outcome] += 1
+        print(line)
+    for stray in found.strays:
+        print(f"FAILED {stray.file}: {stray}")
+    left = f", {counts['not run']} not run" if counts["not run"] else ""
+    others = f"; {count_noun(len(found.strays), 'other file')} failed" if found.strays else ""
+    print(f"{count_noun(len(found.results), 'result')}, {counts['FAILED']} failed{left}{others}")
+    if not found.results:
+        print(f"There are no results in {root}. Add one with dpbench leaderboard add FILE.")
+    if counts["FAILED"] or counts["not run"] or found.strays:
+        raise typer.Exit(1)
+
+
+def load_plugins() -> Registry:
+    """Load the plugins and report broken ones."""
+    from dpbench.registry import load
+
+    plugins = load()
+    plugins.report_broken_plugins()
+    return plugins
+
+
+def _review_files(files: Sequence[Path], root: Path, known: Expectations) -> Review:
+    from dpbench.board.build import verify_leaderboard as review_leaderboard
+    from dpbench.board.folder import locate_result
+    from dpbench.board.verify.review import review_files
+
+    if not files:
+        return review_leaderboard(root, known)
+    return review_files([locate_result(file, root) for file in files], known)
+
+
+def print_deprecation(old: str, new: str) -> None:
+    """Say on standard error that a command has a new name."""
+    print(
+        f"dpbench: dpbench {old} is deprecated and will be removed in version 0.4. Use dpbench {new}.", file=sys.stderr
+    )

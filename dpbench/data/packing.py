@@ -1,0 +1,123 @@
+"""Write a feature pack: the features of a dataset's images from the cache, extracted first where they are missing."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpbench.api import Dataset, Extractor, Features, Split, Splits
+from dpbench.data.cache import find_engine, load_features
+from dpbench.data.concat import Concat
+from dpbench.data.keys import KEY_SIZE, ImageKeys, digest_pixels, identify_images
+from dpbench.data.packs import FeaturePack
+from dpbench.data.reading import ImageMapper
+from dpbench.errors import DataError, SpecError
+from dpbench.records.pack import PackCard
+from dpbench.records.protocol import Component
+from dpbench.records.provenance import HARNESS
+from dpbench.support.fields import changed_fields
+from dpbench.support.files import write_atomically
+from dpbench.support.plugin_calls import call_plugin
+from dpbench.support.progress import progress_bar
+
+BATCH = 64  # images between two steps of the progress bar
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What the user says about the weights; None where the extractor says it."""
+
+    licence: str | None = None
+    trained_on: str | None = None
+
+    def complete(self, extractor: Extractor) -> tuple[str, str]:
+        """Return the licence of the weights and what they have seen.
+
+        Raises:
+            SpecError: neither the user nor the extractor says it.
+        """
+        licence, seen = self.licence or extractor.licence, self.trained_on or extractor.trained_on
+        flags = [flag for flag, said in (("--licence", licence), ("--trained-on", seen)) if not said]
+        if flags:
+            raise SpecError(
+                f"Expected {' and '.join(flags)} of the features, which extractor {extractor.name!r} does not state. "
+                "Read the page of the weights; `none` and `nothing` are answers."
+            )
+        return licence, seen
+
+
+def write_pack(
+    file: Path, dataset: Dataset, extractor: Extractor | Concat, stated: Statement, device: torch.device
+) -> FeaturePack:
+    """Write the features of every image of a dataset to a file, in half precision, and return the pack.
+
+    Raises:
+        SpecError: the extractor cannot be packed, or nobody states its licence or its training data.
+        DataError: the dataset has no images, or a feature does not fit half precision.
+        OutputError: the file cannot be written.
+    """
+    from safetensors.numpy import save
+
+    if isinstance(extractor, Concat) or extractor.made_elsewhere:
+        raise SpecError(
+            "Expected one extractor that computes features here. Make a pack for each, and join them: pack:A+pack:B."
+        )
+    licence, seen = stated.complete(extractor)
+    splits: Splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
+    named = {"train": splits.train, "test": splits.test, "public": splits.public}
+    packed = {name: split for name, split in named.items() if split is not None and len(split.images)}
+    if not packed or any(isinstance(split.images, Features) for split in packed.values()):
+        raise DataError(f"Expected images in dataset {dataset.name!r}, and it has none to pack.")
+    keys = {name: identify_images(split, splits.digest, name) for name, split in packed.items()}
+    features = np.concatenate([_load_half(split, keys[name], extractor, device) for name, split in packed.items()])
+    digests = np.frombuffer(b"".join(itertools.chain(*map(_digest_images, packed.values()))), np.uint8)
+    digests, rows = np.unique(digests.reshape(-1, KEY_SIZE), axis=0, return_index=True)  # sorted
+    features = np.ascontiguousarray(features[rows])
+    card = PackCard(
+        network=_label(extractor), version=extractor.version, weights=extractor.weights(), licence=licence,
+        trained_on=seen, dataset=_label(dataset), data_licence=dataset.licence,
+        images={name: len(split.images) for name, split in packed.items()},
+        made_with=f"dpbench {version(HARNESS)}, {find_engine(keys['train'], extractor)}",
+        content=hashlib.sha256(features.tobytes() + digests.tobytes()).hexdigest(),
+    )  # fmt: skip
+    content = save({"features": features, "digests": digests}, {"card": card.model_dump_json()})
+    write_atomically(file, lambda out: out.write(content))
+    return FeaturePack.read(file)
+
+
+def _load_half(split: Split, images: ImageKeys, extractor: Extractor, device: torch.device) -> np.ndarray:
+    features: np.ndarray = load_features(split, images, extractor, device).numpy().astype("<f2")
+    wrong = np.flatnonzero(~np.isfinite(features).reshape(len(features), -1).all(1))
+    if len(wrong):
+        raise DataError(
+            f"Extractor {extractor.name!r} gives image {wrong[0]} of the {images.split} split a feature above 65,504, "
+            "the largest number in half precision, so its features cannot be packed."
+        )
+    return features
+
+
+def _digest_images(split: Split) -> Iterator[bytes]:
+    read = ImageMapper(split.images, digest_pixels, "Reading for a pack")
+    with progress_bar("Reading images for the pack", len(split.images)) as advance:
+        for start in range(0, len(split.images), BATCH):
+            batch = range(start, min(start + BATCH, len(split.images)))
+            yield from read(batch)
+            advance(len(batch))
+
+
+def _label(part: Dataset | Extractor) -> str:
+    """Return a component with the options that differ from their defaults; of a path on this machine, its last part."""
+    options = {name: _shorten_path(value) for name, value in changed_fields(part).items()}
+    return str(Component(name=part.name, options=options))
+
+
+def _shorten_path(value: Any) -> Any:
+    return Path(value).name if isinstance(value, str) and Path(value).expanduser().exists() else value

@@ -1,0 +1,139 @@
+"""Read feature packs: features of named images, computed on another machine, with one digest for each image.
+
+A pack is a safetensors file. Its metadata hold the card (`records.pack`); its tensors are `digests` (n, 32) uint8,
+the sorted `digest_pixels` of the images, and `features` (n, *example_shape) float16. It holds no code.
+
+Covered: an image gets the features that the pack has for exactly its pixels, or the pack refuses it. Not covered: how
+the features were computed. A row may follow from several images, and no digest can show that.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbench.data.keys import KEY_SIZE, digest_pixels
+from dpbench.errors import DataError
+from dpbench.support.files import sha256
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+
+    from dpbench.records.pack import PackCard
+
+MAX_HEADER = 1_000_000  # bytes of a card and the description of two tensors
+BLOCK = 1 << 24  # bytes that are read at once
+
+
+@dataclass(frozen=True)
+class FeaturePack:
+    """A pack of features on the disk; only the digests of its images are in memory."""
+
+    file: Path
+    card: PackCard
+    digest: str  # SHA-256 of the file
+    example_shape: tuple[int, ...]
+    digests: bytes  # those of the images, sorted
+    start: int  # of the features, in bytes
+
+    @classmethod
+    def read(cls, file: Path) -> FeaturePack:
+        """Read a pack that may come from anyone, and check it whole.
+
+        Raises:
+            DataError: the file is not a pack, names no network, or was damaged, cut off or changed.
+        """
+        try:
+            with file.open("rb") as content:
+                size = int.from_bytes(content.read(8), "little")
+                header = content.read(min(size, MAX_HEADER))
+            layout = json.loads(header) if len(header) == size else None
+            length = file.stat().st_size
+        except OSError as error:
+            raise DataError(f"Cannot read feature pack {file}: {error.strerror}.") from error
+        except ValueError:
+            layout = None
+        if not isinstance(layout, dict) or not isinstance(layout.get("__metadata__"), dict):
+            raise DataError(f"Expected a feature pack, got {file}: `dpbench features pack` writes packs.")
+        card, start = _read_card(file, layout), 8 + size
+        shape, digests = _read_layout(file, layout, length - start)
+        return cls(file, card, sha256(file), shape, _read_content(file, card, start, digests), start)
+
+    def find(self, image: Image) -> np.ndarray:
+        """Return the features (*example_shape) float16 of an image.
+
+        Raises:
+            DataError: the pack has no image with these pixels.
+        """
+        import numpy as np
+
+        wanted, rows = digest_pixels(image), range(len(self.digests) // KEY_SIZE)
+        row = bisect.bisect_left(rows, wanted, key=self._digest)
+        if row == len(rows) or self._digest(row) != wanted:
+            raise DataError(
+                f"Feature pack {self.file} has no features of this image ({image.mode}, {image.width} x "
+                f"{image.height} pixels): it holds {len(rows):,} images of {self.card.dataset}, and this one differs "
+                "from all of them. Use the pack with that dataset, unchanged, or extract features here."
+            )
+        numbers = math.prod(self.example_shape)
+        with self.file.open("rb") as content:
+            content.seek(self.start + 2 * numbers * row)
+            return np.frombuffer(content.read(2 * numbers), "<f2").reshape(self.example_shape).copy()
+
+    def _digest(self, row: int) -> bytes:
+        return self.digests[KEY_SIZE * row : KEY_SIZE * (row + 1)]
+
+
+def _read_card(file: Path, layout: dict[str, Any]) -> PackCard:
+    from pydantic import ValidationError
+
+    from dpbench.records.pack import PackCard
+    from dpbench.support.validation import first_misfit
+
+    try:
+        return PackCard.model_validate_json(layout["__metadata__"].get("card", "{}"))
+    except ValidationError as error:
+        found = first_misfit(error)
+        unknown = found.field == "network"
+        raise DataError(
+            f"Expected feature pack {file} to name the network of its features, which is unknown."
+            if unknown
+            else f"Feature pack {file} has a card that dpbench cannot read: {found}."
+        ) from None
+
+
+def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple[int, ...], int]:
+    """Return the shape of a row of features and the number of bytes of the digests; `length` is that of both."""
+    try:
+        digests, features = layout["digests"], layout["features"]
+        rows, shape = features["shape"][0], tuple(map(int, features["shape"][1:]))
+        first, second = KEY_SIZE * rows, 2 * rows * math.prod(shape)
+        fits = (
+            (digests["dtype"], digests["shape"], features["dtype"]) == ("U8", [rows, KEY_SIZE], "F16")
+            and (digests["data_offsets"], features["data_offsets"]) == ([second, first + second], [0, second])
+            and length == first + second
+        )
+    except (KeyError, TypeError, IndexError, ValueError):
+        fits = False
+    if not fits:
+        raise DataError(f"Feature pack {file} is damaged or was cut off: its size does not fit. Copy it again.")
+    return shape, first
+
+
+def _read_content(file: Path, card: PackCard, start: int, size: int) -> bytes:
+    """Return the digests, which are the last `size` bytes of a file; check the digest of all from `start` on."""
+    found, tail = hashlib.sha256(), b""
+    with file.open("rb") as content:
+        content.seek(start)
+        while block := content.read(BLOCK):
+            found.update(block)
+            tail = (tail + block)[-size:] if size else b""
+    if found.hexdigest() != card.content:
+        raise DataError(f"Feature pack {file} is damaged or was changed: its digest does not fit. Copy it again.")
+    return tail

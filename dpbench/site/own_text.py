@@ -1,0 +1,35 @@
+"""The texts of a leaderboard of your own: its title and how to submit to it, from `site.toml` in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, ValidationError
+
+from dpbench.errors import SpecError
+from dpbench.support.untrusted import read_toml
+from dpbench.support.validation import UserRecord, misfit_sentence
+
+FILE = "site.toml"
+
+
+class OwnText(UserRecord):
+    """What the pages of a leaderboard say of themselves; empty for the leaderboard of dpbench."""
+
+    title: str = Field("", max_length=120)  # of the leaderboard, in place of dpbench's
+    submission: str = Field("", max_length=3_000)  # how to submit a result, in place of a pull request
+
+    @classmethod
+    def read(cls, root: Path | None) -> Self:
+        """Read the texts of the leaderboard in `root`; they are empty without a file, and without a folder.
+
+        Raises:
+            SpecError: the file cannot be read, or a key does not fit.
+        """
+        if root is None or not (file := root / FILE).is_file():
+            return cls()
+        try:
+            return cls(**read_toml(file, "file"))
+        except ValidationError as error:
+            raise SpecError(misfit_sentence(error, str(file), {"": cls})) from None

@@ -1,0 +1,112 @@
+"""Find out what a file is, from its ending or from its keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dpbench.errors import DataError
+from dpbench.receipts.receipt import MAX_FILE_BYTES
+from dpbench.records.packed import list_records, read_packed_record
+from dpbench.support.untrusted import read_regular_file
+
+Kind = Literal["model", "receipt", "result", "attack", "audit", "rerun", "challenge"]
+KEYS: dict[Kind, frozenset[str]] = {
+    "receipt": frozenset({"training"}),
+    "result": frozenset({"spec", "privacy", "seeds"}),
+    "attack": frozenset({"shadows", "tests"}),
+    "audit": frozenset({"figures", "plan"}),
+    "rerun": frozenset({"tolerance", "seeds"}),
+    "challenge": frozenset({"commit", "seeds"}),
+}
+"""The keys by which JSON of each kind is recognised, in the order in which they are tried."""
+KIND_WORDS: dict[Kind, str] = {
+    "model": "a model", "receipt": "a receipt", "result": "a result", "attack": "an attack on released models",
+    "audit": "an audit", "rerun": "a re-run", "challenge": "challenge seeds",
+}  # fmt: skip
+EXPECTED = "a result, a model, a receipt, the record of an audit, attack or re-run, or a folder of them"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file and what it is. The check of its kind reads it again, within the limits of that kind."""
+
+    file: Path
+    kind: Kind
+
+
+def read_document(file: Path) -> Document:
+    """Read a file, packed or not, and find out what it is.
+
+    Raises:
+        DataError: the file cannot be read, or states nothing that dpbench can verify.
+    """
+    if _is_model(file):
+        return Document(file, "model")
+    kind = _find_kind(file)
+    if kind is None:
+        raise DataError(f"Expected {EXPECTED}, got {file}, which is none of these.")
+    return Document(file, kind)
+
+
+def expand_folders(files: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files, and of each folder the models and the records of the kinds that can be verified.
+
+    Raises:
+        DataError: a folder has none, or an archive in it is malformed.
+    """
+    for place in files:
+        if not place.is_dir():
+            yield place
+            continue
+        found = [*filter(_is_verifiable, list_records(place))]
+        found += sorted(filter(_is_model, place.rglob("*")))
+        if not found:
+            raise DataError(f"Expected {EXPECTED}, got {place}, which has none of these files.")
+        yield from found
+
+
+def _is_model(file: Path) -> bool:
+    if file.suffix in ("", ".json"):
+        return False
+    from dpbench.models.model_file import ENDINGS  # beside models, which load torch
+
+    return file.suffix in ENDINGS.values()
+
+
+def _is_verifiable(file: Path) -> bool:
+    """Return whether a JSON file is of a kind that can be verified, or is damaged: that is for its check to say."""
+    try:
+        return _find_kind(file) is not None
+    except DataError:
+        return True
+
+
+def _find_kind(file: Path) -> Kind | None:
+    """Return the kind of a JSON file; None if it has the keys of none.
+
+    Raises:
+        DataError: it cannot be read, or is not JSON.
+    """
+    try:
+        content = json.loads(_read_bytes(file))
+    except OSError as error:
+        raise DataError(f"Cannot read {file}: {error.strerror}. Expected {EXPECTED}.") from error
+    except (ValueError, RecursionError) as error:
+        said = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is not JSON ({error})"
+        raise DataError(f"Expected {EXPECTED}, got {file}: {said}.") from None
+    keys = content.keys() if isinstance(content, dict) else frozenset[str]()
+    return next((kind for kind, needed in KEYS.items() if needed <= keys), None)
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return read_regular_file(file, MAX_FILE_BYTES)
+    except FileNotFoundError:
+        packed = read_packed_record(file)
+        if packed is None:
+            raise
+        return packed

@@ -1,0 +1,71 @@
+"""Verify any file: one check for each kind, and the files that the user names together know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from dpbench.board.verify.expectations import Expectations
+from dpbench.errors import DpbenchError
+from dpbench.receipts.receipt import Receipt
+from dpbench.records.result import Result
+from dpbench.registry import Registry
+from dpbench.verification.documents import Document, read_document
+from dpbench.verification.receipts import verify_receipt
+from dpbench.verification.records import verify_record
+from dpbench.verification.report import FileReport
+from dpbench.verification.results import ResultVerifier
+
+Record = TypeVar("Record", Result, Receipt)
+
+
+def verify_files(
+    files: Sequence[Path], root: Path, plugins: Registry, *, submission: bool = False
+) -> Iterator[tuple[Document, FileReport] | DpbenchError]:
+    """Yield each file with its report, or the error with which it cannot be read.
+
+    Args:
+        files: results, models, receipts and records; those of one call may be about each other.
+        root: the leaderboard whose boards results are compared with.
+        plugins: the installed plugins.
+        submission: whether each result must be one that a board takes.
+    """
+    documents = [_try_reading(file) for file in files]
+    read = [document for document in documents if isinstance(document, Document)]
+    results, receipts = [*_read_valid(Result, "result", read)], [*_read_valid(Receipt, "receipt", read)]
+    verifier: ResultVerifier | None = None
+    for document in documents:
+        if isinstance(document, DpbenchError):
+            yield document
+            continue
+        try:
+            if document.kind == "result":
+                verifier = verifier or ResultVerifier(root, Expectations.read(root, plugins), submission=submission)
+                yield document, verifier.verify(document.file)
+            elif document.kind == "receipt":
+                yield document, verify_receipt(document.file)
+            elif document.kind == "model":
+                from dpbench.verification.models import verify_model  # which loads torch
+
+                yield document, verify_model(document.file, results, receipts)
+            else:
+                yield document, verify_record(document, results)
+        except DpbenchError as error:
+            yield error
+
+
+def _try_reading(file: Path) -> Document | DpbenchError:
+    try:
+        return read_document(file)
+    except DpbenchError as error:
+        return error
+
+
+def _read_valid(kind: type[Record], name: str, documents: Sequence[Document]) -> Iterator[Record]:
+    """Yield the records of a kind that fit its schema."""
+    for document in documents:
+        if document.kind == name:
+            with suppress(DpbenchError):
+                yield kind.read(document.file)

@@ -1,0 +1,104 @@
+"""Verify a model file: its card's ε, its graph, and the result or receipt beside it; or fit it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dpbench.board.verify.derive import check_bounds, compare_epsilon, derive_epsilon, make_epsilon_question
+from dpbench.board.verify.expectations import FieldComplaints
+from dpbench.errors import Complaint, DataError, DpbenchError
+from dpbench.harness.fit import score_seed
+from dpbench.harness.session import Session
+from dpbench.models import Card, Model
+from dpbench.models.model_run import ACCURACY_TOLERANCE, prepare_model_run
+from dpbench.receipts.model_check import check_card
+from dpbench.receipts.receipt import Receipt
+from dpbench.records.result import Result
+from dpbench.verification.documents import KIND_WORDS
+from dpbench.verification.report import FileReport, describe_accountants
+
+STATED_LINES = ("privacy", "learner", "data", "test split")
+UNCHECKED = (
+    "the data, the settings' origin and the test accuracy on its card: --rerun fits the model again, if its data are "
+    "here; dpbench audit --released MODEL attacks fits of its kind"
+)
+
+
+def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Receipt]) -> FileReport:
+    """Check a model's digest and graph, ε of its card, and that results and receipts of this model state the same.
+
+    Raises:
+        DataError: the file is not a model, or was damaged or changed.
+    """
+    model = Model.load(file)
+    card, named = model.card, dict(model.lines())
+    recomputed = ["the digest of the file, and that its graph takes and gives what its card states"]
+    wrong = [*_check_guarantee(card)]
+    if card.privacy.plan and not wrong:
+        recomputed.append(describe_accountants(card.privacy))
+    about = [result for result in results if result.digest == card.spec.digest]
+    for result in about:
+        wrong += _compare_with_result(card, result)
+        recomputed.append(f"that its guarantee and predictions are those of seed {card.seed} of {result.file_name}")
+    for receipt in receipts:
+        if (hashed := receipt.files.get("model")) is not None and hashed.sha256 == model.digest:
+            wrong += _compare_with_receipt(model, receipt)
+            recomputed.append("that it states what its receipt states")
+    unchecked = (*(() if about else ("its result, which was not given: name it too",)), UNCHECKED)
+    complaints = tuple(Complaint(str(file), *parts) for parts in wrong)
+    stated = tuple(f"{name}: {named[name]}" for name in STATED_LINES)
+    return FileReport(str(file), KIND_WORDS["model"], stated, tuple(recomputed), complaints, unchecked)
+
+
+def _check_guarantee(card: Card) -> FieldComplaints:
+    impossible = [*check_bounds(card.privacy, card.spec.epsilon)]
+    yield from impossible
+    if not impossible:
+        try:
+            yield from compare_epsilon(card.privacy, derive_epsilon(make_epsilon_question(card)))
+        except DpbenchError as error:
+            yield "privacy.plan", str(error)
+
+
+def _compare_with_result(card: Card, result: Result) -> FieldComplaints:
+    seed = next((seed for seed in result.seeds if seed.seed == card.seed), None)
+    if seed is None:
+        yield "seed", f"expected a seed of {result.file_name}, got {card.seed}"
+        return
+    pairs = {
+        "privacy": (card.privacy, result.privacy), "test.accuracy": (card.test.accuracy, seed.accuracy),
+        "test.predictions": (card.test.predictions, seed.predictions),
+        "components": (card.components, result.components),
+    }  # fmt: skip
+    for field, (stated, expected) in pairs.items():
+        if stated != expected:
+            yield field, f"expected what {result.file_name} states, {str(expected)[:80]}, got {str(stated)[:80]}"
+
+
+def _compare_with_receipt(model: Model, receipt: Receipt) -> FieldComplaints:
+    try:
+        check_card(model.card, model.digest, receipt)
+    except DataError as error:
+        yield "receipt", str(error)
+
+
+def rerun_model(file: Path, session: Session) -> Iterator[str]:
+    """Test a model on its test split here, fit it again unless its noise is secure, and yield what came out.
+
+    Raises:
+        NotReproducible: its data or code are not on this machine.
+        DataError: the fit gives another accuracy than the card states.
+    """
+    model = Model.load(file, plugins=session.plugins)
+    prepared, stated = prepare_model_run(model, session), model.card.test
+    yield f"labels {stated.examples:,} test images here with the accuracy that its card states, {stated.accuracy:.2%}"
+    if model.card.privacy.rng == "secure" and model.card.privacy.plan:
+        yield "not fitted again: its noise is secure, and another fit would spend ε again"
+        return
+    found = score_seed(prepared, model.card.seed)
+    if abs(found.accuracy - stated.accuracy) > ACCURACY_TOLERANCE:
+        said = f"{found.accuracy:.2%} is its accuracy now, and its card states {stated.accuracy:.2%}"
+        raise DataError(f"Fitted again, {file} is another model: {said}.")
+    same = "the same" if found.predictions == stated.predictions else "other"
+    yield f"fitted again: {same} predictions, accuracy {found.accuracy:.2%}"

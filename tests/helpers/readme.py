@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbench import registry
 from dpbench.board.index import Index
 from dpbench.docs.tables import (
     board_tables,

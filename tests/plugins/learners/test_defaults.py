@@ -151,6 +151,11 @@ def test_the_papers_own_setting_is_one_word_away(learner: type[Learner]) -> None
     assert selection_rule(asked) == "by-hand"
 
 
+@pytest.mark.parametrize("learner", (AdaDPS, DPSGD, GEP, JL, Pillar), ids=lambda item: item.name)
+def test_the_papers_setting_is_one_of_the_papers_grid(learner: type[Learner]) -> None:
+    assert all(value in learner.paper_space[name] for name, value in learner.paper.items())
+
+
 def test_further_options_override_the_papers() -> None:
     assert build("pillar", **{"": "paper", "k": "200"}) == Pillar(**{**Pillar.paper, "k": 200})
 

@@ -201,7 +201,7 @@ MUTANTS = (
         "literal-counts",
         GRAPH,
         "clip=math.sqrt(_count_variables(curator.task))",
-        "clip=100 * math.sqrt(_variables(curator.task))",
+        "clip=100 * math.sqrt(_count_variables(curator.task))",
     ),
     Mutant("literal-counts", GRAPH, "x.flatten(1) > 0.5", "x.flatten(1) > 1.5"),
     Mutant("literal-counts", GRAPH, "literal = counts > 0", "literal = counts < 0"),

@@ -122,14 +122,16 @@ def make_entry(candidate: Candidate, board: Board, known: Expectations, label: s
     scored = select_scores(candidate, challenged)
     if challenged and role == "entry" and candidate.challenge is None:
         role, why = "unranked", "its challenge seeds have not been run yet"
-    trust = _assign_trust(agrees, reproduced, passed)
+    trust, earlier = _assign_trust(agrees, reproduced, passed), candidate.checked.earlier_defaults
     facts = vars(collect_facts(result)) | {
         "learner": label, "status": result.status if result.status in {"disputed", "withdrawn"} else trust,
         "metrics": dict(sorted(scored.metrics.items())), "seeds": len(scored.seeds),
     }  # fmt: skip
     return Entry(
         id=candidate.checked.stored.path.stem, file=candidate.checked.stored.file, role=role, rank=None, why=why,
-        source=find_learner_digest(result.provenance), command=make_repeat_command(result, board, known),
+        source=find_learner_digest(result.provenance),
+        command=make_repeat_command(result, board, known, earlier_defaults=earlier),
+        defaults_version=result.components["learner"].version if earlier else "",
         reads=_find_public_reads(result, known), reads_private=bool(result.privacy.plan),
         trust=trust, reproduced=reproduced, again=_summarize_rerun(agrees, result) if agrees else None,
         challenge=_summarize_challenge(candidate, board),
@@ -164,11 +166,12 @@ def _find_installed_learner(result: Result, known: Expectations) -> InstalledCom
     return here if here and here.distribution == result.components["learner"].distribution else None
 
 
-def make_repeat_command(result: Result, board: Board, known: Expectations) -> str:
-    """Return the command that repeats a result; the learner's default settings are left out."""
+def make_repeat_command(result: Result, board: Board, known: Expectations, *, earlier_defaults: bool = False) -> str:
+    """Return the command that repeats a result; the learner's default settings of today are left out."""
     spec, here = result.spec, _find_installed_learner(result, known)
     defaults = here.defaults if here else {}
     own = {name: value for name, value in spec.learner.options.items() if defaults.get(name, ...) != value}
+    own |= result.settled if earlier_defaults else {}
     changes: dict[str, Any] = {"learner": spec.learner.model_copy(update={"options": own}), "unit": spec.unit}
     if spec.search is not None and here and _is_default_space(spec.search.space, here.space):
         changes["search"] = spec.search.model_copy(update={"space": "own"})

@@ -116,6 +116,8 @@ class Entry(Record):
     settings: dict[str, str]  # of the learner, spelled out
     command: str  # that repeats it
     selection: SelectionRule
+    defaults_version: str = Field(default="", exclude_if=lambda value: not value)
+    """The version that chose the open settings from the budget, if the learner chooses others today."""
     tried: int | None  # settings that were tried, where that may be told
     reads: Reads  # of the public data
     reads_private: bool  # False where the plan is empty

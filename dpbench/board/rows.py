@@ -54,9 +54,15 @@ def make_board_rows(standing: Standing) -> tuple[EntryRow, ...]:
             file=entry.file, protocol=standing.board, entry=entry, above=above,
             facts=ResultFacts(**{name: getattr(entry, name) for name in FACT_FIELDS}),
             standing=_make_standing(entry, standing.board, behind, rivals[entry.reads_labels]),
-            differs=", ".join(f"{key}={entry.settings[key]}" for key in varied[entry.learner] if key in entry.settings),
+            differs=_describe_settings(entry, varied[entry.learner]),
         ))  # fmt: skip
     return tuple(rows)
+
+
+def _describe_settings(entry: Entry, varied: Sequence[str]) -> str:
+    shown = [f"{key}={entry.settings[key]}" for key in varied if key in entry.settings]
+    chosen = "defaults" if entry.selection == "default" else "open settings"
+    return ", ".join([*shown, *[f"{chosen} of version {entry.defaults_version}"] * bool(entry.defaults_version)])
 
 
 def _find_best_scores(standing: Standing) -> Mapping[bool, Interval]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from dpbench.analysis.grid import GridLine, ResultGrid
+from dpbench.board.distance import list_default_rows
 from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow, find_reference_row
 from dpbench.site import view
@@ -40,6 +41,8 @@ class HeatMap:
     columns: tuple[BoardColumn, ...]
     grid: ResultGrid[EntryRow]  # learners with an entry on one of the boards, and references
     left_out: int
+    defaults: Mapping[tuple[str, str], EntryRow]
+    """By learner and board: the learner's best entry with default settings, where its best entry has others."""
 
     @property
     def lines(self) -> list[GridLine[EntryRow]]:
@@ -75,8 +78,16 @@ def _make_map(site: Site, filled: Sequence[Standing], epsilon: float, learners: 
     grid = ResultGrid(f"ε {epsilon:g}", None, titles, (*lines[:MAX_LEARNERS], *references))
     return HeatMap(
         epsilon, f"epsilon-{epsilon:g}.html" if place else "index.html", tuple(map(_make_column, boards)), grid,
-        max(len(lines) - MAX_LEARNERS, 0),
+        max(len(lines) - MAX_LEARNERS, 0), _find_default_rows(boards, lines),
     )  # fmt: skip
+
+
+def _find_default_rows(
+    boards: Sequence[Standing], lines: Sequence[GridLine[EntryRow]]
+) -> dict[tuple[str, str], EntryRow]:
+    known = {(row.entry.learner, row.protocol.name): row for standing in boards for row in list_default_rows(standing)}
+    shown = [row.entry for line in lines for row in line.present_rows]
+    return {key: row for key, row in known.items() if row.entry not in shown}
 
 
 def render_other_maps(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:

@@ -15,6 +15,7 @@ import pytest
 
 from dpbench.board import build
 from dpbench.board.build import INDEX, build_index
+from dpbench.board.entry import make_repeat_command
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import rerun_seeds, write_rerun
@@ -221,6 +222,14 @@ def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry)
         assert Result.read(root / filed.file).spec.learner == build_component(built)
     assert entry(index, "class-means").command == "dpbench run --board tiny --learner class-means"
     assert entry(index, "pillar").command.endswith("--learner pillar:steps=5")
+
+
+def test_the_command_of_an_entry_with_earlier_defaults_names_its_settings(root: Path, plugins: Registry) -> None:
+    found, known = standing(build_index(root, plugins)), Expectations.read(root, plugins)
+    filed = next(filed for filed in found.entries if filed.learner == "class-means")
+    said = make_repeat_command(Result.read(root / filed.file), found.board, known, earlier_defaults=True)
+    assert said == f"{filed.command}:k={filed.settings['k']}"
+    assert (filed.defaults_version, "defaults_version" in filed.model_dump()) == ("", False)
 
 
 def build_component(part: Any) -> Component:

@@ -45,6 +45,13 @@ def test_without_a_ranked_entry_nothing_is_behind() -> None:
     assert behind(entry(0.8, "ceiling"), entry(0.5, "unranked")) == [None, None]
 
 
+def test_a_row_says_which_version_chose_its_settings_if_its_learner_chooses_others_today() -> None:
+    said = {"default": "defaults of version 0.2.0", "public-validation": "open settings of version 0.2.0"}
+    for selection, words in said.items():
+        earlier = entry(0.8).model_copy(update={"selection": selection, "defaults_version": "0.2.0"})
+        assert [row.differs for row in make_board_rows(standing(earlier))] == [words]
+
+
 def test_a_row_knows_its_rank_its_ties_its_rivals_and_the_ceiling() -> None:
     rows = make_board_rows(
         standing(entry(0.8, rank=1), entry(0.7), entry(0.9, labels=True, rank=1), entry(0.95, "ceiling"))

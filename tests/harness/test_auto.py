@@ -29,6 +29,7 @@ from dpbench import (
     require_setting,
 )
 from dpbench.board.verify.declarations import check_selection
+from dpbench.board.verify.plan_check import check_learner_plan, has_earlier_defaults
 from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.errors import ComponentFailed, DataError, DpbenchError
 from dpbench.records.result import Result
@@ -123,6 +124,26 @@ def test_a_rerun_takes_the_numbers_of_the_result_and_refuses_those_that_did_not_
     assert rerun_seeds(result, None, session(registry())).outcome == "same predictions"
     with pytest.raises(DataError, match=r"chooses .* here, but .* The stated settings do not follow from the budget"):
         rerun_seeds(result, None, session(registry(Later)))
+
+
+@dataclass(frozen=True)
+class Remembering(Later):
+    """The same learner, which knows its earlier rules."""
+
+    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+        return [Adaptive.auto(self, task, budget)]
+
+
+def test_results_by_a_learners_earlier_rules_are_checked_and_run_again_by_them() -> None:
+    result, today = ran(epsilon=2), registry(Remembering)
+    assert rerun_seeds(result, None, session(today)).outcome == "same predictions"
+    assert [*check_learner_plan(result, today)] == []
+    forged = result.model_copy(update={"settled": {"steps": 2, "k": 17}})
+    assert [field for field, _ in check_learner_plan(forged, today)] == ["settled.steps", "settled.k", "privacy.plan"]
+    with pytest.raises(DataError, match="The stated settings do not follow from the budget"):
+        rerun_seeds(forged, None, session(today))
+    assert [has_earlier_defaults(result, plugins) for plugins in (today, registry(), load())] == [True, False, False]
+    assert not has_earlier_defaults(ran(epsilon=2, learner=Remembering), today)
 
 
 def test_a_result_that_calls_settled_what_its_learner_needs_given_is_refused_in_a_sentence() -> None:

@@ -632,6 +632,24 @@ def test_an_empty_cell_of_the_map_says_why_and_so_does_its_caption(results: list
     assert [name for name in missing if any(f">{name}</a>" in row for row in rows)] == [*missing]
 
 
+def test_the_map_has_the_score_of_a_tuned_learner_at_default_settings_too(index: Index, tmp_path: Path) -> None:
+    filled, *others = index.standings
+    first, *entries, last = filled.entries
+    tuned = entries[0].model_copy(update={"selection": "public-validation"})
+    score = {"accuracy": Interval(mean=0.0123, low=0.01, high=0.02)}
+    earlier = last.model_copy(
+        update={"learner": tuned.learner, "metrics": {**last.metrics, **score}, "defaults_version": "0.2.0"}
+    )
+    changed = filled.model_copy(update={"entries": (first, tuned, *entries[1:], earlier)})
+    build_site(index.model_copy(update={"standings": (changed, *others)}), tmp_path, tmp_path / "site")
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert re.findall('<span class="default".*?</span>', page) == [
+        '<span class="default" title="defaults of version 0.2.0">1.2</span>'
+    ]
+    said = (tmp_path / "site" / "boards" / f"{filled.board.name}.html").read_text(encoding="utf-8")
+    assert "<small>defaults of version 0.2.0</small>" in said
+
+
 def test_the_home_pages_preview_shows_its_map(index: Index, tmp_path: Path) -> None:
     build_site(index, tmp_path, tmp_path / "site")
     home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")

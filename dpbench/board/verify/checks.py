@@ -23,7 +23,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpbench.board.folder import ResultFile, read_content, validate_content
@@ -57,6 +57,7 @@ class CheckedFile:
     complaints: tuple[Complaint, ...]
     result: Result | None = None
     question: EpsilonQuestion | None = None
+    earlier_defaults: bool = False  # settings that an earlier version of its learner chose from the budget
 
     @property
     def ok(self) -> bool:
@@ -66,7 +67,7 @@ class CheckedFile:
     def with_complaints(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
         """Return a copy of this file with further complaints."""
         more = tuple(Complaint(self.stored.file, *parts) for parts in found)
-        return CheckedFile(self.stored, self.complaints + more, self.result, self.question)
+        return replace(self, complaints=self.complaints + more)
 
 
 def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from dpbench.api import Extractor, Learner, Task
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import DataMissing, DpbenchError
-from dpbench.harness.plans import ask_plan, settle_as_stated
+from dpbench.harness.plans import ask_plan, settle_as_stated, settle_learner
 from dpbench.harness.tuning.space import set_options
 from dpbench.records.result import Result
 from dpbench.records.tolerance import agree_up_to_rounding
@@ -78,6 +78,21 @@ def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
     if plan != result.privacy.releases:
         got = ", ".join(map(str, result.privacy.releases)) or "nothing"
         yield "privacy.plan", f"expected {', '.join(map(str, plan)) or 'nothing'}, as learner {name!r} plans, got {got}"
+
+
+def has_earlier_defaults(result: Result, plugins: Registry) -> bool:
+    """Return whether the installed learner would choose other settings for the budget of a result than it states."""
+    item, brought = plugins.components["learner"].get(result.spec.learner.name), result.components.get("learner")
+    if not result.settled or item is None or brought is None or item.distribution != brought.distribution:
+        return False
+    if item.cls.earlier_auto is Learner.earlier_auto:
+        return False
+    try:
+        asked = set_options(_build_learner(result, plugins), dict.fromkeys(result.settled))
+        today = settle_learner(asked, item.describe_call, _restore_task(result, None), result.spec.budget)
+    except DpbenchError:
+        return False
+    return any(not agree_up_to_rounding(getattr(today, name), value) for name, value in result.settled.items())
 
 
 def _is_known_equivalent(result: Result, plugins: Registry) -> bool:

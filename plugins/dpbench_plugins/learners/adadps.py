@@ -44,8 +44,9 @@ class AdaDPS(Learner):
     steps and the learning rate follow from the budget (`travel`). AdaDPS needs public labels, so the protocol must
     provide them; compare its results only with others that use public labels.
 
-    `paper_space` is the grid of PILLAR's comparison (appendix B.5). Appendix C counts three times its 1,440 settings,
-    for micro-batches of 2, 4 and 32. It gives no momentum, and the authors' code has none.
+    `adadps:paper` is a setting of `paper_space`, the grid of PILLAR's comparison (appendix B.5). Appendix C counts
+    three times its 1,440 settings, for micro-batches of 2, 4 and 32. It gives no momentum, and the authors' code has
+    none.
 
     Differences from the authors' code: this learner has no micro-batches (they average examples before clipping, so
     that one record can move the sum by twice the clip), draws Poisson samples, uses moments of per-example gradients
@@ -69,6 +70,10 @@ class AdaDPS(Learner):
         "public_share": PUBLIC_SHARES,
         "momentum": (0.0,),
     }
+    paper = {
+        "epsilon_c": 0.1, "batch": 1024, "steps": 1000, "learning_rate": 0.1, "momentum": 0.0,
+        "public_share": PUBLIC_SHARES[0],
+    }  # fmt: skip
 
     epsilon_c: float = setting(0.1, gt=0, lt=math.inf, says="constant added to the preconditioner")
     refresh: int = setting(10, ge=1, says="steps between preconditioners")

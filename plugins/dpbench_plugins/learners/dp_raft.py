@@ -37,8 +37,9 @@ class DPRAFT(Learner):
     The learning rate follows the linear scaling rule: learning rate times steps is `travel` times mu = sqrt(steps) /
     sigma, and the learning rate is at most `rate_limit`. mu measures the privacy budget; epsilon is nearly linear in
     it. Table 22 of DP-RandP corresponds to a travel of 4,000 for 50,000 examples (`dp-raft:paper`). By default, travel
-    is proportional to the number of examples, because the noise is divided by that number. Each row of features is
-    divided by its own norm and multiplied by `feature_norm`. This learner uses no public data.
+    is proportional to the number of examples, because the noise is divided by that number; with the momentum, the head
+    then moves by 0.8 n / sigma, where other heads on rows of norm 1 move by n / sigma (`dpbench.travel`). Each row of
+    features is divided by its own norm and multiplied by `feature_norm`. This learner uses no public data.
 
     With `private_mean` (DP-RandP, appendix G), the learner first spends the share `mean_share` of the budget, measured
     in 1 / sigma^2, on a separate release of the noisy mean of the features, and then trains on centred features. The

@@ -55,10 +55,10 @@ class GEP(Learner):
     residual, which is B-GEP. Both parts come from the same sample and are accounted as one release. The number of steps
     and the learning rate follow from the budget (`travel`); `k` is 120, or the number of anchors if that is smaller.
 
-    `paper_space` is the grid of PILLAR's comparison (appendix B.5): 3,528 settings, as appendix C counts. Its public
-    shares, 0.1% and 0.01% of the data, leave 50 and 5 examples of CIFAR-10, fewer than most of its k: k is then cut to
-    the number of examples. It gives no momentum; 0.9 is that of the authors' code, whose weight decay of 2e-4 and
-    falling learning rate are left out.
+    `gep:paper` is a setting of `paper_space`, the grid of PILLAR's comparison (appendix B.5): 3,528 settings, as
+    appendix C counts. Its public shares, 0.1% and 0.01% of the data, leave 50 and 5 examples of CIFAR-10, fewer than
+    most of its k: k is then cut to the number of examples. It gives no momentum; 0.9 is that of the authors' code,
+    whose weight decay of 2e-4 and falling learning rate are left out.
 
     Differences from the authors' code: Poisson samples; the two parts are one Gaussian mechanism, where the authors
     double the Renyi divergence of one part, which is valid only without sampling; bases must be orthonormal to 1e-4,
@@ -83,6 +83,7 @@ class GEP(Learner):
         "public_share": PUBLIC_SHARES,
         "momentum": (0.9,),
     }
+    paper = {"k": 120, "batch": 1024, "steps": 1000, "learning_rate": 0.1, "public_share": PUBLIC_SHARES[0]}
 
     k: int | None = setting(None, ge=1, says="directions of the public subspace")
     anchors: int | None = setting(None, ge=1, says="public examples whose gradients span the subspace")

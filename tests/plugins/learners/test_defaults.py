@@ -151,6 +151,11 @@ def test_the_papers_own_setting_is_one_word_away(learner: type[Learner]) -> None
     assert selection_rule(asked) == "by-hand"
 
 
+@pytest.mark.parametrize("learner", (AdaDPS, DPSGD, GEP, JL, Pillar), ids=lambda item: item.name)
+def test_the_papers_setting_is_one_of_the_papers_grid(learner: type[Learner]) -> None:
+    assert all(value in learner.paper_space[name] for name, value in learner.paper.items())
+
+
 def test_further_options_override_the_papers() -> None:
     assert build("pillar", **{"": "paper", "k": "200"}) == Pillar(**{**Pillar.paper, "k": 200})
 
@@ -201,3 +206,15 @@ def test_grids_of_the_paper_have_as_many_settings_as_it_counts() -> None:
     assert found[AdaDPS] * 3 == 4320  # times its three sizes of micro-batches
     assert found[DPSGD] * 9 == 405  # times the numbers of dimensions, of which the authors' runs have eleven
     assert found[Pillar] == found[JL] == found[DPSGD] * 11
+
+
+@pytest.mark.slow
+def test_on_pixels_the_defaults_of_dp_sgd_are_as_good_as_settings_by_hand() -> None:
+    def score(learner: str) -> float:
+        result = session().run(make_spec({"learner": learner, "seeds": 5, "epsilon": 1}, "the test"))
+        return result.metrics["accuracy"].mean
+
+    untouched = score("dp-sgd:steps=40,learning_rate=1.0,momentum=0")  # what a new plugin starts with
+    own, short, long = (score(f"dp-sgd{options}") for options in ("", ":learning_rate=0.0757", ":learning_rate=1.21"))
+    assert own > untouched - 0.02  # half the interval over seeds is 0.01
+    assert own > max(short, long) + 0.02

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dpbench.data.keys import KEY_SIZE, digest_pixels
 from dpbench.errors import DataError
 from dpbench.support.files import sha256
+from dpbench.support.untrusted import open_regular_file, parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,19 +50,16 @@ class FeaturePack:
             DataError: the file is not a pack, names no network, or was damaged, cut off or changed.
         """
         try:
-            with file.open("rb") as content:
+            with open_regular_file(file) as content:
                 size = int.from_bytes(content.read(8), "little")
                 header = content.read(min(size, MAX_HEADER))
-            layout = json.loads(header) if len(header) == size else None
-            length = file.stat().st_size
         except OSError as error:
             raise DataError(f"Cannot read feature pack {file}: {error.strerror}.") from error
-        except ValueError:
-            layout = None
+        layout = parse_json(header, f"the header of {file}") if 0 < len(header) == size else None
         if not isinstance(layout, dict) or not isinstance(layout.get("__metadata__"), dict):
             raise DataError(f"Expected a feature pack, got {file}: `dpbench features pack` writes packs.")
         card, start = _read_card(file, layout), 8 + size
-        shape, digests = _read_layout(file, layout, length - start)
+        shape, digests = _read_layout(file, layout, file.stat().st_size - start)
         return cls(file, card, sha256(file), shape, _read_content(file, card, start, digests), start)
 
     def find(self, image: Image) -> np.ndarray:
@@ -118,6 +115,7 @@ def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple
             (digests["dtype"], digests["shape"], features["dtype"]) == ("U8", [rows, KEY_SIZE], "F16")
             and (digests["data_offsets"], features["data_offsets"]) == ([second, first + second], [0, second])
             and length == first + second
+            and min(features["shape"]) > 0
         )
     except (KeyError, TypeError, IndexError, ValueError):
         fits = False

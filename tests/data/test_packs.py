@@ -130,6 +130,10 @@ def flip_byte(file: Path, place: int) -> None:
 DAMAGES: dict[str, tuple[Callable[[FeaturePack], object], str]] = {
     "a feature": (lambda pack: flip_byte(pack.file, pack.start), "damaged or was changed"),
     "a digest": (lambda pack: flip_byte(pack.file, -1), "damaged or was changed"),
+    "a shape": (
+        lambda pack: pack.file.write_bytes(pack.file.read_bytes().replace(b'"shape":[4,2]', b'"shape":[0,2]')),
+        "damaged or was cut off",
+    ),
     "the end": (lambda pack: pack.file.write_bytes(pack.file.read_bytes()[:-5]), "damaged or was cut off"),
     "the start": (lambda pack: pack.file.write_bytes(pack.file.read_bytes()[:50]), "Expected a feature pack, got"),
     "all": (lambda pack: pack.file.write_bytes(b""), "Expected a feature pack, got"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import timm
 from dpbench_plugins.extractors.packs import Pack
 
 from dpbench.board.verify import declarations
@@ -12,6 +14,7 @@ from dpbench.models.model import Model
 from dpbench.records.result import Result
 from tests.helpers import trees
 from tests.helpers.commands import Output, Refusal, call
+from tests.helpers.readme import ROOT
 
 FLAGS = ("--public-fraction", "0.3", "--allow-overlap", "--device", "cpu")
 
@@ -92,6 +95,12 @@ def test_a_pack_that_is_not_here_is_named(photos: Path, refusal: Refusal) -> Non
     assert "The feature pack other.safetensors is not on this machine" in refusal.command(
         *run("pack:other.safetensors")
     )
+
+
+@pytest.mark.slow
+def test_the_script_of_the_project_names_networks_that_timm_has() -> None:
+    named = re.findall(r"timm:(\S+)", (ROOT / ".ci" / "packs").read_text(encoding="utf-8"))
+    assert len(named) == 4 and set(named) <= set(timm.list_pretrained())
 
 
 def test_the_card_of_a_pack_is_shown(photos: Path, capsys: Output) -> None:

@@ -606,7 +606,6 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         tried=None,
         reads="features",
         reads_private=True,
-        status="submitted",
         trust="audited",
         rng="research",
         mechanism=MECHANISM,
@@ -644,7 +643,7 @@ def test_the_card_has_the_header_that_the_hub_reads() -> None:
         "task_categories": ["image-classification"],
         "size_categories": ["n<1K"],
         "tags": ["dpbench", "leaderboard", "differential-privacy"],
-        "viewer": False,
+        "configs": [{"config_name": "entries", "data_files": [{"split": "entries", "path": "entries.parquet"}]}],
     }
 
 

@@ -21,10 +21,10 @@ Which private learner is best on this data, at this ε? Every number here comes 
 passed `dpbench leaderboard verify`, which computes ε from plan and noise with two accountants. A board is a frozen
 protocol in `boards/`, and only results of the same board are ranked together. `entries.parquet` has a row per entry,
 with typed columns and `settings` as JSON text; `pandas.read_parquet` reads it, and so does
-`datasets.load_dataset("OWNER/NAME", split="entries")`. `leaderboard.json` holds all boards and entries at full precision;
-`schema.json` describes its keys. A rank in brackets is the one without correction for the number of comparisons; one
-"with labels" is that of a learner that reads public labels. CPU is the processor time of one fit, and memory is the
-peak of the whole run. An empty cell means that the result does not record the value.
+`datasets.load_dataset("OWNER/NAME", split="entries")`. `leaderboard.json` holds all boards and entries at full
+precision; `schema.json` describes its keys. A rank in brackets is the one without correction for the number of
+comparisons; one "with labels" is that of a learner that reads public labels. CPU is the processor time of one fit, and
+memory is the peak of the whole run. An empty cell means that the result does not record the value.
 """
 
 

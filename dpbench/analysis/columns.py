@@ -6,6 +6,7 @@ lists of these columns, and name a column by its `name`. To add a column, add on
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ ReadValue = Callable[[ResultRow], object]
 FormatCell = Callable[[ResultRow], str]
 Availability = Literal["everywhere", "boards", "files"]
 """Of which rows a column has a value: of all, of entries of boards, or of results that were read from their files."""
+ValueType = Literal["string", "int64", "double", "bool"]
+"""The type of a column's values, by its name in Parquet; any value may be missing."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Column:
     show: FormatCell  # as a person reads it
     filter: bool = False  # whether the page of all entries can be filtered by it
     known: Availability = "everywhere"
+    dtype: ValueType = "string"
 
     def numeric_value(self, row: ResultRow) -> float | None:
         """Return the value if it is a number, otherwise None. Tables align numbers right and sort by them."""
@@ -43,17 +47,18 @@ class Column:
 
 
 def _column(name: str, title: str, value: ReadValue, show: FormatCell | None = None, *, filtered: bool = False,
-            known: Availability = "everywhere") -> Column:  # fmt: skip
-    return Column(name, title, value, show or (lambda row: write_value(value(row))), filtered, known)
+            known: Availability = "everywhere", dtype: ValueType = "string") -> Column:  # fmt: skip
+    return Column(name, title, value, show or (lambda row: write_value(value(row))), filtered, known, dtype)
 
 
 def _board_column(name: str, title: str, value: Callable[[ResultStanding], object],
-              show: Callable[[ResultStanding], str] | None = None, *, filtered: bool = False) -> Column:  # fmt: skip
+              show: Callable[[ResultStanding], str] | None = None, *, filtered: bool = False,
+              dtype: ValueType = "string") -> Column:  # fmt: skip
     """Return a column of a fact that only boards record about a result."""
     shown = show or (lambda standing: write_value(value(standing)))
     return Column(
         name, title, lambda row: value(row.standing) if row.standing else None,
-        lambda row: shown(row.standing) if row.standing else NO_VALUE, filtered, "boards",
+        lambda row: shown(row.standing) if row.standing else NO_VALUE, filtered, "boards", dtype,
     )  # fmt: skip
 
 
@@ -101,9 +106,12 @@ def _make_score_columns(metric: Metric) -> Iterator[Column]:
         found = score(row)
         return NO_VALUE if found is None else write_score(metric, found)
 
-    yield Column(metric, title, lambda row: found.mean if (found := score(row)) else None, show)
-    yield _column(f"{metric}_low", f"{title}, low", lambda row: found.low if (found := score(row)) else None)
-    yield _column(f"{metric}_high", f"{title}, high", lambda row: found.high if (found := score(row)) else None)
+    def end(name: str) -> ReadValue:
+        return lambda row: getattr(score(row), name, None)
+
+    yield _column(metric, title, end("mean"), show, dtype="double")
+    yield _column(f"{metric}_low", f"{title}, low", end("low"), dtype="double")
+    yield _column(f"{metric}_high", f"{title}, high", end("high"), dtype="double")
 
 
 def _write_settings(row: ResultRow) -> str:
@@ -126,56 +134,58 @@ COLUMNS: tuple[Column, ...] = (
     _column("extractor", "Extractor", lambda row: str(row.protocol.extractor),
             lambda row: row.protocol.extractor.names, filtered=True),
     _column("target_epsilon", "ε", lambda row: row.protocol.epsilon,
-            lambda row: write_epsilon(row.protocol.epsilon), filtered=True),
-    _column("delta", "δ", lambda row: row.protocol.delta),
+            lambda row: write_epsilon(row.protocol.epsilon), filtered=True, dtype="double"),
+    _column("delta", "δ", lambda row: row.protocol.delta, dtype="double"),
     _board_column("role", "Role", lambda standing: standing.role),
-    _board_column("rank", "Rank", lambda standing: standing.rank),
+    _board_column("rank", "Rank", lambda standing: standing.rank, dtype="int64"),
     _board_column("why", "Why unranked", lambda standing: standing.why),
     _column("learner", "Learner", lambda row: row.facts.learner, filtered=True),
-    _column("settings", "All settings", _write_settings),
+    _column("settings", "All settings", lambda row: json.dumps(row.facts.settings, ensure_ascii=False),
+            _write_settings),
     _column("selection", "Settings", lambda row: row.facts.selection, lambda row: SELECTION_WORDS[row.facts.selection],
             filtered=True),
-    _column("tried", "Settings tried", lambda row: row.facts.tried),
+    _column("tried", "Settings tried", lambda row: row.facts.tried, dtype="int64"),
     _column("status", "Status", lambda row: row.facts.status),
     _board_column("trust", "Trust", lambda standing: standing.trust, lambda standing: standing.checks, filtered=True),
-    _column("seeds", "Seeds", lambda row: row.facts.seeds),
+    _column("seeds", "Seeds", lambda row: row.facts.seeds, dtype="int64"),
     *(column for metric in METRICS for column in _make_score_columns(metric)),
-    _column("epsilon", "ε spent", lambda row: row.facts.epsilon),
+    _column("epsilon", "ε spent", lambda row: row.facts.epsilon, dtype="double"),
     _column("accountant", "Accountant", lambda row: row.protocol.accountant),
     _column("second_accountant", "Second accountant", lambda row: row.facts.independent.accountant),
-    _column("second_lower", "ε at least", lambda row: row.facts.independent.lower),
-    _column("second_upper", "ε at most", lambda row: row.facts.independent.upper),
-    _column("sigma", "σ", lambda row: row.facts.sigma),
-    _column("steps", "Steps", lambda row: row.facts.steps),
-    _column("seconds", "Seconds of a fit", lambda row: row.facts.seconds, known="boards"),
-    _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _write_cpu_time),
+    _column("second_lower", "ε at least", lambda row: row.facts.independent.lower, dtype="double"),
+    _column("second_upper", "ε at most", lambda row: row.facts.independent.upper, dtype="double"),
+    _column("sigma", "σ", lambda row: row.facts.sigma, dtype="double"),
+    _column("steps", "Steps", lambda row: row.facts.steps, dtype="int64"),
+    _column("seconds", "Seconds of a fit", lambda row: row.facts.seconds, known="boards", dtype="double"),
+    _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _write_cpu_time, dtype="double"),
     _column("peak_bytes", "Memory", lambda row: row.facts.peak_bytes,
-            lambda row: bytes_in_words(row.facts.peak_bytes) if row.facts.records_cost else ""),
+            lambda row: bytes_in_words(row.facts.peak_bytes) if row.facts.records_cost else "", dtype="int64"),
     _column("plugin", "Plugin", lambda row: row.facts.plugin.plugin),
     _column("distribution", "Distribution", lambda row: row.facts.plugin.distribution),
     _column("version", "Version", lambda row: row.facts.plugin.version),
     _column("date", "Date", lambda row: row.facts.made.date),
     _column("commit", "Commit", lambda row: row.facts.made.commit),
-    _column("dirty", "With changes", lambda row: row.facts.made.dirty),
+    _column("dirty", "With changes", lambda row: row.facts.made.dirty, dtype="bool"),
     _board_column("command", "Command", lambda standing: standing.command),
     _column("file", "File", lambda row: row.file),
-    _board_column("uncorrected_rank", "Uncorrected rank", lambda standing: standing.uncorrected_rank),
+    _board_column("uncorrected_rank", "Uncorrected rank", lambda standing: standing.uncorrected_rank, dtype="int64"),
     _column("unmeasured", "Why cost is missing", lambda row: row.facts.unmeasured),
     _column("rng", "Noise", lambda row: row.facts.rng),
-    _board_column("reproduced", "Reproduced", lambda standing: standing.reproduced),
+    _board_column("reproduced", "Reproduced", lambda standing: standing.reproduced, dtype="bool"),
     _board_column("reads", "Public data", lambda standing: standing.reads, filtered=True),
     _column("mechanism", "Mechanism", lambda row: row.facts.mechanism),
     _column("metric", "Metric", lambda row: row.protocol.metric),
     _column("score", "Score, %", lambda row: row.score.mean if row.score else None,
-            lambda row: write_percent(row.score)),
+            lambda row: write_percent(row.score), dtype="double"),
     _board_column("behind", "Behind the best", lambda standing: standing.behind,
-              lambda standing: NO_VALUE if standing.behind is None else f"{100 * standing.behind:.2f}"),
-    _column("private", "Private", lambda row: row.result.task.private, known="files"),
-    _column("public", "Public", lambda row: row.result.task.public, known="files"),
-    _column("test", "Test", lambda row: row.result.task.test, known="files"),
-    _column("public_labels", "Public labels read", lambda row: row.result.task.public_labels_seen, known="files"),
-    _column("run_seconds", "Seconds of the run", _sum_run_seconds, known="files"),
-    _column("seconds", "Seconds of the run (old name)", _sum_run_seconds, known="files"),  # until 0.4
+              lambda standing: NO_VALUE if standing.behind is None else f"{100 * standing.behind:.2f}", dtype="double"),
+    _column("private", "Private", lambda row: row.result.task.private, known="files", dtype="int64"),
+    _column("public", "Public", lambda row: row.result.task.public, known="files", dtype="int64"),
+    _column("test", "Test", lambda row: row.result.task.test, known="files", dtype="int64"),
+    _column("public_labels", "Public labels read", lambda row: row.result.task.public_labels_seen, known="files",
+            dtype="int64"),
+    _column("run_seconds", "Seconds of the run", _sum_run_seconds, known="files", dtype="double"),
+    _column("seconds", "Seconds of the run (old name)", _sum_run_seconds, known="files", dtype="double"),  # until 0.4
 )  # fmt: skip
 ENTRY_COLUMNS = tuple(column for column in COLUMNS if column.known != "files")
 FILE_COLUMNS = tuple(column for column in COLUMNS if column.known != "boards")

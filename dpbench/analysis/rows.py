@@ -44,7 +44,7 @@ class ResultFacts:
     settings: Mapping[str, str]  # of the learner, spelled out
     selection: SelectionRule
     tried: int | None  # settings that were tried, where that may be told
-    status: Literal["submitted", "disputed", "withdrawn"]
+    status: str | None  # of a file: submitted, disputed or withdrawn; of an entry: see `Entry.status`
     rng: Literal["research", "secure"]
     mechanism: str  # that answered
     made: Origin

@@ -124,7 +124,7 @@ def make_entry(candidate: Candidate, board: Board, known: Expectations, label: s
         role, why = "unranked", "its challenge seeds have not been run yet"
     trust, earlier = _assign_trust(agrees, reproduced, passed), candidate.checked.earlier_defaults
     facts = vars(collect_facts(result)) | {
-        "learner": label, "status": result.status if result.status in {"disputed", "withdrawn"} else trust,
+        "learner": label, "status": result.status if result.status in {"disputed", "withdrawn"} else None,
         "metrics": dict(sorted(scored.metrics.items())), "seeds": len(scored.seeds),
     }  # fmt: skip
     return Entry(

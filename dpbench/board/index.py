@@ -34,7 +34,7 @@ Trust = Literal["submitted", "re-run", "reproduced", "audited"]
 The records of both lie in the leaderboard's folder. The project makes them; a submission may not bring any.
 """
 Status = Literal["submitted", "re-run", "reproduced", "audited", "disputed", "withdrawn"]
-"""The trust in an entry, or what the project decided about it."""
+"""What the project decided about an entry: disputed or withdrawn. Until version 0.2 it repeated the trust, too."""
 
 SeedSource = Literal["challenge seeds", "seeds chosen by the submitter"]
 """Whose seeds decide scores and ranks; a board has one source for all of its ranks."""
@@ -122,7 +122,7 @@ class Entry(Record):
     reads: Reads  # of the public data
     reads_private: bool  # False where the plan is empty
     worth: Worth | None = None  # None where private data are not read, public labels are, or the board has no curve
-    status: Status
+    status: Status | None = Field(None, exclude_if=lambda status: status is None)  # what `trust` does not say
     trust: Trust
     reproduced: bool = False  # all seeds, by the same code
     again: RerunSummary | None = None

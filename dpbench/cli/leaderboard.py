@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -253,18 +254,48 @@ def diff(
 
 @app.command()
 def export(
-    csv: Annotated[Path, typer.Option(help="File to write; - for standard output.")],
+    csv: Annotated[Path | None, typer.Option(help="CSV file to write; - for standard output.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Parquet file to write, with typed columns.")] = None,
+    every_eval_ever: Annotated[
+        Path | None, typer.Option(metavar="<folder>", help="Folder for a log of Every Eval Ever per entry.")
+    ] = None,
+    eval_results: Annotated[
+        Path | None,
+        typer.Option(metavar="<folder>", help="Folder for an .eval_results file of the Hugging Face hub per entry."),
+    ] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option(metavar="OWNER/NAME", help="Dataset repository of the leaderboard, for --eval-results."),
+    ] = None,
     root: Root = LEADERBOARD,
 ) -> None:
-    """Export leaderboard.json as a table with one row per entry."""
+    """Export leaderboard.json as a table with one row per entry, or in formats of other collections of results."""
+    from dpbench.board import evaluation_logs
+    from dpbench.board import export as tables
     from dpbench.board.build import INDEX
-    from dpbench.board.export import render_leaderboard_csv
     from dpbench.board.index import Index
+    from dpbench.site.upload import REPOSITORY
     from dpbench.support.files import write_atomically
 
-    text = render_leaderboard_csv(Index.read(root / INDEX))
-    if str(csv) == "-":
-        sys.stdout.write(text)
-        return
-    write_atomically(csv, lambda file: file.write(text.encode()))
-    print(f"Wrote {csv}")
+    if not any((csv, parquet, every_eval_ever, eval_results)):
+        raise SpecError("Expected a format to export to: --csv, --parquet, --every-eval-ever or --eval-results.")
+    if (eval_results is None) is not (repository is None):
+        raise SpecError("--eval-results and --repository need each other: each file names the hub's repository.")
+    if repository is not None and not re.fullmatch(REPOSITORY, repository):
+        raise SpecError(f"Expected --repository to be OWNER/NAME, got {repository[:200]!r}.")
+    index, files = Index.read(root / INDEX), dict[Path, bytes]()
+    if csv is not None and str(csv) == "-":
+        sys.stdout.write(tables.render_leaderboard_csv(index))
+    elif csv is not None:
+        files[csv] = tables.render_leaderboard_csv(index).encode()
+    if parquet is not None:
+        files[parquet] = tables.render_leaderboard_parquet(index)
+    if every_eval_ever is not None:
+        files |= {every_eval_ever / path: content for path, content in evaluation_logs.render_logs(index)}
+    if eval_results is not None and repository is not None:
+        found = evaluation_logs.render_hub_results(index, repository)
+        files |= {eval_results / path: content for path, content in found}
+    for path, content in files.items():
+        write_atomically(path, lambda file, content=content: file.write(content))
+    if files:
+        print(f"Wrote {next(iter(files))}" if len(files) == 1 else f"Wrote {count_noun(len(files), 'file')}")

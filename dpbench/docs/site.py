@@ -46,7 +46,7 @@ def build(out: Path, command: Command, *, root: str | None = None, extras: Extra
         command: the root command, from which the command-line reference is made.
         root: the relative path from `out` to a leaderboard's site, whose header every page then shows; None for no
             header.
-        extras: further pages, and sections of that site.
+        extras: further pages.
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
@@ -67,7 +67,7 @@ def build_cached(command: Command, *, root: str | None = None, extras: Extras = 
     versions = [_require_version(name) for name in GENERATOR_PACKAGES]
     plugins = load()
     made = {**generate_pages(command, plugins), **{path: page() for path, page in extras.manual.items()}}
-    header = None if root is None else Header(root, (*SECTIONS, *extras.sections))
+    header = None if root is None else Header(root, SECTIONS)
     kind = "alone" if root is None else "beside-a-leaderboard"  # either is rebuilt without the other
     site = cache_folder() / "docs" / kind / _digest_sources(made, versions, header, plugins)
     if not site.is_dir():

@@ -4,7 +4,8 @@ Layout::
 
     index.html                       learners by dataset and epsilon, what epsilon means, how to submit
     boards/<board>.html, .csv, .png  one board: standings, charts, protocol; its table and preview image
-    entries.html, entries.csv        every entry, sorted and filtered
+    entries.html, .csv, .parquet     every entry, sorted and filtered
+    llms.txt                         an overview of the site, on one page, for language models
     entries/<board>/<id>.html        one entry: command, privacy, scores, settings, provenance
     results/<board>/<id>.json        the raw files
     learners.html, learners/         one page a learner
@@ -58,7 +59,7 @@ def build_site(
     """
     extras = extras.for_leaderboard(root)
     layout.check_names(index)
-    site = Site.from_index(index, root, plugins or load(), docs=docs is not None, further=extras.sections)
+    site = Site.from_index(index, root, plugins or load(), docs=docs is not None, studies=extras.sections)
     with replace_site(out) as folder:
         with entry_pages.write_entries(site, folder):
             pages.write_pages(site, extras, folder)

@@ -1,4 +1,4 @@
-"""The page of re-runs and audits. The project makes them in addition to the checks of every result."""
+"""The page of evidence: what the project re-ran and audited in addition to the checks of every result, and studies."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def audits_page(site: Site, renderer: Renderer) -> bytes:
     values = {
         "boards": [board for board in boards if board.again or board.audited],
         "counts": tuple(sum(sizes) for sizes in zip(*(board.counts for board in boards), strict=True)),
-        "looks": site.looks, "results": sum(1 for _ in site.entries), "before": old, "read": among,
+        "studies": site.studies, "results": sum(1 for _ in site.entries), "before": old, "read": among,
     }  # fmt: skip
-    return renderer.page("audits", "audits.html", "audits", values)
+    return renderer.page("audits", "audits.html", "evidence", values)
 
 
 def _collect_evidence(standing: Standing) -> BoardEvidence:

@@ -17,4 +17,4 @@ def compare_page(site: Site, renderer: Renderer) -> bytes:
     near = [result.distance.learner for result in list_overall_results(site.index)]
     names = [*near, *sorted(lines.keys() - set(near))][:MAX_LEARNERS]
     rows = [(board, [lines[name].rows[place] for name in names]) for place, board in enumerate(boards)]
-    return renderer.page("compare", "compare.html", "compare", {"names": names, "rows": rows})
+    return renderer.page("compare", "compare.html", "learners", {"names": names, "rows": rows})

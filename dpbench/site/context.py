@@ -29,12 +29,13 @@ class Site:
     learners: Mapping[str, str]  # the page of each, by name
     families: list[list[Standing]]
     rows: Mapping[str, tuple[EntryRow, ...]]  # of each board, by its name
+    studies: tuple[PageSection, ...]  # of other packages, which the page of evidence links to
 
     @classmethod
     def from_index(
-        cls, index: Index, root: Path, plugins: Registry, *, docs: bool, further: tuple[PageSection, ...] = ()
+        cls, index: Index, root: Path, plugins: Registry, *, docs: bool, studies: tuple[PageSection, ...] = ()
     ) -> Self:
-        """Build the site of an index; `further` adds sections to the header.
+        """Build the site of an index; `studies` are further sections.
 
         Raises:
             SpecError: see `Settings.read`.
@@ -43,9 +44,9 @@ class Site:
         ranked = {entry.learner for entry in pairs if entry.role in {"entry", "unranked"}}
         every = assign_learner_styles(ranked, {entry.learner for entry in pairs} - ranked)
         pages = {name: f"learners/{slug}.html" for name, slug in make_slugs(every).items()}
-        settings = Settings.read(index, docs=docs, further=further)
+        settings = Settings.read(index, docs=docs)
         rows = {standing.board.name: make_board_rows(standing) for standing in index.standings}
-        return cls(index, root, plugins, settings, every, pages, view.group_families(index), rows)
+        return cls(index, root, plugins, settings, every, pages, view.group_families(index), rows, studies)
 
     @property
     def entries(self) -> Iterator[tuple[Standing, Entry]]:

@@ -30,7 +30,7 @@ def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> by
         "filters": [(column, _list_filter_choices(column, rows)) for column in COLUMNS if column.filter],
         "ranked": sum(row.standing.rank is not None for row in rows), "first": found[0].epsilon if found else None,
     }  # fmt: skip
-    return renderer.page("entries", "entries.html", "entries", values)
+    return renderer.page("entries", "entries.html", "home", values)
 
 
 def _list_filter_choices(column: Column, rows: Sequence[EntryRow]) -> list[str]:

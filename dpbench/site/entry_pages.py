@@ -169,7 +169,7 @@ def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: Risk, share
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
     }  # fmt: skip
     preview = f"boards/{board.name}.png" if batch.rivals[True] else PREVIEW
-    return shared.page("entry", layout.entry_page_path(batch.standing, entry), "entries", values, preview)
+    return shared.page("entry", layout.entry_page_path(batch.standing, entry), "home", values, preview)
 
 
 def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:

@@ -39,7 +39,7 @@ class Extras:
 
     @property
     def sections(self) -> tuple[PageSection, ...]:
-        """The sections that the header links to in addition to the site's own."""
+        """The sections that the page of evidence links to."""
         return tuple(page.section for page in self.pages)
 
     @property

@@ -20,7 +20,6 @@ from dpbench.site.render import Renderer
 
 MAX_EPSILONS = 12  # that have a map, a page each
 MAX_LEARNERS = 25  # rows of a map: the rest is on the boards and in the table of all entries
-COLOUR_STEPS = (0.005, 0.01, 0.02, 0.035, 0.055, 0.09, 0.15)  # how far behind the best, in shares: each a paler colour
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def _find_default_rows(
 
 def render_other_maps(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page of each map except the home page's map."""
-    shared = {"maps": _sort_by_epsilon(found), "looks": site.looks, "learners": site.learners, "heat": cell_shade}
+    shared = {"maps": _sort_by_epsilon(found), "looks": site.looks, "learners": site.learners}
     for heat_map in found[1:]:
         yield heat_map.path, renderer.page("epsilon", heat_map.path, "home", {"map": heat_map, **shared})
 
@@ -119,7 +118,7 @@ def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup]
         "again": sum(entry.again is not None and not entry.reproduced for entry in everything),
         "reproduced": sum(entry.reproduced for entry in everything),
         "audited": sum(entry.audit is not None for entry in everything),
-        "evidence": evidence, "heat": cell_shade,
+        "evidence": evidence,
         "above": {view.family_title(standing): standing for standing in reversed(filled) if standing.above},
         "open": [standing for standing in site.index.standings if not standing.entries],
         "ranking": site.index.ranking, "learner": lines[0].label if lines else "pillar",
@@ -154,11 +153,6 @@ def _sort_key(line: GridLine[EntryRow]) -> tuple[float, float, str]:
 
 def _count_ties(line: GridLine[EntryRow]) -> int:
     return sum(row.standing.tied for row in line.present_rows)
-
-
-def cell_shade(row: EntryRow) -> int:
-    """Return a cell's shade: 0 for a tie with the best entry, otherwise 1 plus the number of colour steps behind it."""
-    return 0 if row.standing.tied else 1 + sum((row.distance_behind or 0.0) > step for step in COLOUR_STEPS)
 
 
 def _make_reference_line(site: Site, boards: Sequence[Standing], role: str) -> GridLine[EntryRow]:

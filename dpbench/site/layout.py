@@ -13,18 +13,19 @@ from dpbench.errors import DataError
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section of the site that the header of every page links to."""
+    """A section of the site, with its first page."""
 
     key: str  # what a page of it calls itself
     title: str
     path: str  # of its first page
+    summary: str = ""  # what the page shows, as a sentence
 
 
 SECTIONS = (
-    PageSection("home", "Leaderboard", "index.html"), PageSection("entries", "Entries", "entries.html"),
-    PageSection("learners", "Learners", "learners.html"), PageSection("compare", "Compare", "compare.html"),
-    PageSection("data", "Data", "data.html"), PageSection("audits", "Audits", "audits.html"),
+    PageSection("home", "Leaderboard", "index.html"), PageSection("learners", "Learners", "learners.html"),
+    PageSection("data", "Data", "data.html"), PageSection("evidence", "Evidence", "audits.html"),
 )  # fmt: skip
+"""The sections that the header links to. The documentation is the fifth; more would not fit on a phone."""
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 

@@ -1,22 +1,23 @@
-"""A page for each learner: its method, its source code and all of its entries."""
+"""A page for each learner: its results, its method and its source code."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from dpbench.analysis.grid import ResultGrid, make_numeric_grid
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow
 from dpbench.registry import Registration
 from dpbench.site import prose, text, view
 from dpbench.site.context import Site
+from dpbench.site.entries_page import MAX_NAME_LENGTH
 from dpbench.site.overall import count_data_sets, describe_distance, list_overall_results
 from dpbench.site.picture import Chart
 from dpbench.site.render import Renderer
-
-MAX_ENTRIES = 200  # entries on a learner's page
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,6 @@ class LearnerView:
     name: str
     registered: Registration | None  # None: its plugin is not installed where the site was built
     entries: tuple[tuple[Standing, EntryRow], ...]
-    axis: view.Axis
     role: str
     distance: str  # from the best entry, over all boards, in words; empty where it has none
 
@@ -79,9 +79,7 @@ def _make_view(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]],
         registered = None
     roles = {row.entry.role for _, row in rows}
     role = "entry" if roles & {"entry", "unranked"} else next(iter(roles), "entry")
-    return LearnerView(
-        name, registered, tuple(rows), view.Axis.from_scores(row.score for _, row in rows), role, distance
-    )
+    return LearnerView(name, registered, tuple(rows), role, distance)
 
 
 def _read_summary(view: LearnerView) -> Markup:
@@ -98,13 +96,21 @@ def _render_page(site: Site, view: LearnerView, charts: Sequence[Chart], rendere
         "learner": view, "look": site.looks[view.name], "paragraphs": prose.render_paragraphs(cls)[1:] if cls else [],
         "papers": prose.list_paper_links(*prose.read_docstrings(cls)) if cls else [], "summary": _read_summary(view),
         "file": file, "code": site.settings.code(file, commits[0] if commits else None) if file else "",
-        "commit": commits[0] if commits else None, "rows": view.entries[:MAX_ENTRIES],
-        "left_out": max(len(view.entries) - MAX_ENTRIES, 0),
+        "commit": commits[0] if commits else None, "grid": _make_grid(view), "longest": MAX_NAME_LENGTH,
         "plan": _describe_guarantee(first[1].entry) if first else "",
         "command": _write_run_command(*first) if first else "",
         "charts": charts,
     }  # fmt: skip
     return renderer.page("learner", site.learners[view.name], "learners", values)
+
+
+def _make_grid(learner: LearnerView) -> ResultGrid[EntryRow]:
+    """Return the learner's best result on each board: a line per protocol, a column per epsilon."""
+    lines: dict[str, dict[float, EntryRow]] = defaultdict(dict)
+    for standing, row in reversed(learner.entries):  # the best last
+        if row.score:
+            lines[view.family_title(standing)][standing.board.epsilon] = row
+    return make_numeric_grid("", None, "ε", dict(reversed(lines.items())))
 
 
 def _write_run_command(standing: Standing, row: EntryRow) -> str:

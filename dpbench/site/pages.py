@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dpbench.board.export import render_leaderboard_csv
+from dpbench.board.export import render_leaderboard_csv, render_leaderboard_parquet
 from dpbench.board.index import Standing
 from dpbench.site import component_pages, learner_pages, view
 from dpbench.site.audits_page import audits_page
@@ -17,6 +17,7 @@ from dpbench.site.entries_page import entries_page
 from dpbench.site.extras import Extras
 from dpbench.site.home_page import make_heat_maps, render_home, render_other_maps
 from dpbench.site.lines import make_epsilon_charts
+from dpbench.site.overview import render_overview
 from dpbench.site.picture import Chart
 from dpbench.site.preview import render_board_preview, render_map_preview
 from dpbench.site.render import PREVIEW, STATIC_FILES, Renderer, make_renderer, read_static, site_stylesheet
@@ -40,6 +41,8 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     yield from render_other_maps(site, found, shared)
     yield "entries.html", entries_page(site, found, shared)
     yield "entries.csv", render_leaderboard_csv(site.index).encode("utf-8", "replace")
+    yield "entries.parquet", render_leaderboard_parquet(site.index)
+    yield "llms.txt", render_overview(site)
     for family in site.families:
         against = make_epsilon_charts([site.rows[standing.board.name] for standing in family], site.looks)
         for standing in family:

@@ -21,7 +21,7 @@ from dpbench.board.rows import name_entry
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 from dpbench.site import text, view
-from dpbench.site.home_page import BoardColumn, HeatMap, cell_shade
+from dpbench.site.home_page import BoardColumn, HeatMap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,7 @@ def _draw_map(shown: HeatMap | None) -> Figure:
     columns = shown.columns[:MAX_COLUMNS]
     axes = figure.add_axes((0.15, 0.12, 0.69, 0.46))
     cells = [
-        HeatCell(place, row, cell_shade(cell), f"{100 * cell.score.mean:.1f}")
+        HeatCell(place, row, view.cell_shade(cell), f"{100 * cell.score.mean:.1f}")
         for row, line in enumerate(lines)
         for place, cell in enumerate(line.rows[:MAX_COLUMNS])
         if cell and cell.score

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpbench.board import build
 from dpbench.board.exchange import CURVES_FOLDER as CURVES
+from dpbench.board.export import render_leaderboard_parquet
 from dpbench.board.index import Index
 from dpbench.board.verify.challenge_record import FOLDER as CHALLENGES
 from dpbench.errors import ChecksFailed, DataError
@@ -18,7 +19,7 @@ from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
 from dpbench.site.extras import NO_EXTRAS, Extras
 from dpbench.site.layout import result_path
-from dpbench.site.readme import make_dataset_card
+from dpbench.site.readme import ENTRIES_FILE, make_dataset_card
 
 HUB_PREFIX = "hf:"
 
@@ -75,7 +76,7 @@ def _build_verified_index(root: Path, plugins: Registry) -> Index:
 
 
 def _collect_repository_files(index: Index, root: Path) -> dict[str, bytes]:
-    """Return the files of the hub's repository: the index, all of its sources, the schema and the dataset card."""
+    """Return the files of the hub's repository: the index, its sources, the table of entries, schema and card."""
     entries = [entry for standing in index.standings for entry in standing.entries]
     reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
     audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
@@ -93,6 +94,7 @@ def _collect_repository_files(index: Index, root: Path) -> dict[str, bytes]:
     return {
         **files,
         **{entry.file: read_record(result_path(root, entry)) for entry in entries},
+        ENTRIES_FILE: render_leaderboard_parquet(index),
         "README.md": make_dataset_card(index),
     }
 

@@ -10,6 +10,7 @@ from dpbench.board.rows import describe_trust
 from dpbench.site import view
 from dpbench.site.cost import cost_cells
 
+ENTRIES_FILE = "entries.parquet"  # what the hub shows and `datasets.load_dataset` reads
 MAX_ENTRIES = 10  # entries of a board; the rest is in leaderboard.json
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
 
@@ -18,10 +19,12 @@ INTRODUCTION = """\
 
 Which private learner is best on this data, at this ε? Every number here comes from a result file in `results/` that
 passed `dpbench leaderboard verify`, which computes ε from plan and noise with two accountants. A board is a frozen
-protocol in `boards/`, and only results of the same board are ranked together. `leaderboard.json` holds all boards and
-entries at full precision; `schema.json` describes its keys. A rank in brackets is the one without correction for the
-number of comparisons; one "with labels" is that of a learner that reads public labels. CPU is the processor time of
-one fit, and memory is the peak of the whole run. An empty cell means that the result does not record the value.
+protocol in `boards/`, and only results of the same board are ranked together. `entries.parquet` has a row per entry,
+with typed columns and `settings` as JSON text; `pandas.read_parquet` reads it, and so does
+`datasets.load_dataset("OWNER/NAME", split="entries")`. `leaderboard.json` holds all boards and entries at full
+precision; `schema.json` describes its keys. A rank in brackets is the one without correction for the number of
+comparisons; one "with labels" is that of a learner that reads public labels. CPU is the processor time of one fit, and
+memory is the peak of the whole run. An empty cell means that the result does not record the value.
 """
 
 
@@ -36,7 +39,7 @@ def make_dataset_card(index: Index) -> bytes:
         task_categories=["image-classification"],
         size_categories=[next((name for limit, name in SIZES if count < limit), "100K<n<1M")],
         tags=["dpbench", "leaderboard", "differential-privacy"],
-        viewer=False,  # nested JSON is no table
+        configs=[{"config_name": "entries", "data_files": [{"split": "entries", "path": ENTRIES_FILE}]}],
     ).to_yaml()
     parts = [INTRODUCTION, f"{_escape_markdown(index.ranking)}\n", *map(_board_table, index.standings)]
     empty = [f"`{standing.board.name}`" for standing in index.standings if not standing.entries]
@@ -71,16 +74,11 @@ def _table_row(entry: Entry, metric: str) -> str:
         _escape_markdown(entry.learner),
         value,
         f"{entry.epsilon:.4g}",
-        _describe_trust(entry),
+        entry.status or describe_trust(entry),
         spent.seconds,
         spent.memory,
     )
     return f"| {' | '.join(cells)} |\n"
-
-
-def _describe_trust(entry: Entry) -> str:
-    """Return how an entry was confirmed beyond the checks of all entries, or its status if disputed or withdrawn."""
-    return entry.status if entry.status in {"disputed", "withdrawn"} else describe_trust(entry)
 
 
 def _escape_markdown(text: str) -> str:

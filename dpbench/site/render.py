@@ -51,7 +51,7 @@ class Renderer:
         address = self.settings.address
         shared = {
             "root": "../" * path.count("/"), "here": here, "policy": POLICY, "settings": self.settings,
-            "docs": self.settings.docs, "repository": self.settings.repository, "sections": self.settings.sections,
+            "docs": self.settings.docs, "repository": self.settings.repository, "sections": layout.SECTIONS,
             "canonical": address and f"{address}{'' if path == 'index.html' else path}", "preview": preview,
         }  # fmt: skip
         values = {**shared, "site_text": self.site_text, **values}
@@ -106,6 +106,7 @@ def _build_environment(packages: tuple[str, ...]) -> Environment:
         metric_name=view.metric_title,
         axis=lambda metric: METRIC_FACTS[metric].axis,
         uncorrected=view.uncorrected_rank,
+        heat=view.cell_shade,
         cost=cost_cells,
         page=layout.entry_page_path,
         row_page=layout.row_page_path,

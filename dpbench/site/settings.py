@@ -17,7 +17,6 @@ from typing import Self
 from dpbench.board.index import Index
 from dpbench.errors import SpecError
 from dpbench.records.provenance import HARNESS
-from dpbench.site.layout import SECTIONS, PageSection
 
 ADDRESS, REPOSITORY, EPOCH = "DPBENCH_ADDRESS", "DPBENCH_REPOSITORY", "SOURCE_DATE_EPOCH"
 URL_LABELS = ("repository", "source", "source code", "code")
@@ -33,11 +32,10 @@ class Settings:
     date: str  # YYYY-MM-DD
     version: str  # of dpbench
     docs: bool = False  # the documentation is part of the site
-    sections: tuple[PageSection, ...] = SECTIONS  # where the header leads
 
     @classmethod
-    def read(cls, index: Index, *, docs: bool = False, further: tuple[PageSection, ...] = ()) -> Self:
-        """Read the settings from the environment and the results; `further` adds sections to the header.
+    def read(cls, index: Index, *, docs: bool = False) -> Self:
+        """Read the settings from the environment and the results.
 
         Raises:
             SpecError: an address is malformed, or a time is not a number of seconds.
@@ -46,8 +44,7 @@ class Settings:
         address = _read_address(ADDRESS)
         return cls(
             address and f"{address}/", _read_address(REPOSITORY) or read_repository_address(),
-            _read_date() or max(dates, default=""),
-            read_installed_version(), docs, (*SECTIONS, *further),
+            _read_date() or max(dates, default=""), read_installed_version(), docs,
         )  # fmt: skip
 
     def code(self, file: str, commit: str | None) -> str:

@@ -26,7 +26,7 @@ MARKER = ".dpbench-published.json"
 """A file with the digests of all published files. If it is missing, someone else's files are there."""
 TIMEOUT = 60.0  # seconds for an answer to a question
 PUBLISHED_FILES = re.compile(
-    r"README\.md|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
+    r"README\.md|entries\.parquet|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
     r"(results|reruns|challenges|audits|released)/[^/]+/[^/]+\.json|" + re.escape(MARKER)
 )
 HUB_FILE = ".gitattributes"  # comes with every repository

@@ -7,7 +7,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import ClassVar
 
 from dpbench.board.index import Entry, Index, Standing
@@ -17,6 +16,10 @@ from dpbench.records.metrics import TITLES, Metric
 from dpbench.records.result import Interval
 
 MAX_ROWS = 500  # rows of a board's table: beyond, the table of all entries has them
+GROUP_HEADS = (
+    ("without-labels", "Entries that read no public labels"), ("with-labels", "Entries that read public labels"),
+)  # fmt: skip
+COLOUR_STEPS = (0.005, 0.01, 0.02, 0.035, 0.055, 0.09, 0.15)  # how far behind the best, in shares: each a paler colour
 REFERENCE_LABELS = {"control": "public labels only", "ceiling": "no privacy"}
 
 
@@ -61,37 +64,52 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class RowGroup:
+    """A table of a board: entries that read the same kind of public data, with references placed by score."""
+
+    key: str
+    title: str
+    rows: list[EntryRow]
+
+
+@dataclass(frozen=True)
 class BoardTable:
-    """The rows of a board's table: two groups of ranked entries, with references placed in the first by score.
+    """The tables of a board: entries that read no public labels, then those that do, each with the best first."""
 
-    Entries of the first group read no public labels; entries of the second group do. Each group lists its best entry
-    first.
-    """
-
-    rows: tuple[EntryRow, ...]
+    groups: tuple[RowGroup, ...]
     unranked: tuple[EntryRow, ...]
     entries: int  # with a rank
     left_out: int  # entries that are in the table of all entries alone
     axis: Axis
     ruled: tuple[tuple[str, Interval], ...]  # role and score of the references that rule the axis
 
+    @property
+    def rows(self) -> list[EntryRow]:
+        """The rows of all groups."""
+        return [row for group in self.groups for row in group.rows]
+
 
 def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
-    """Return the table of a board's page, with at most `MAX_ROWS` entries of each role."""
+    """Return the tables of a board's page, with at most `MAX_ROWS` entries of each role.
+
+    A reference is placed among the entries that read the same public data, if there are any.
+    """
     roles: dict[str, list[EntryRow]] = defaultdict(list)
     for row in lines:
         roles[row.entry.role].append(row)
     ranked, unranked = roles["entry"], roles["unranked"]
     beside = [*_choose_reference(roles["control"]), *_choose_reference(roles["ceiling"])]
-    rows = ranked[:MAX_ROWS]
-    labels = bool(ranked) and ranked[0].entry.reads_labels  # as all do
-    for line in beside:
-        first_group = takewhile(lambda row: row.entry.role != "entry" or row.entry.reads_labels is labels, rows)
-        rows.insert(sum(_scores_at_least_as_well(row, line) for row in first_group), line)
+    rows: dict[bool, list[EntryRow]] = defaultdict(list)
+    for row in ranked[:MAX_ROWS]:
+        rows[row.entry.reads_labels].append(row)
+    for line in beside if rows else ():
+        group = rows[line.entry.reads_labels if line.entry.reads_labels in rows else next(iter(rows))]
+        group.insert(sum(_scores_at_least_as_well(row, line) for row in group), line)
+    groups = tuple(RowGroup(*GROUP_HEADS[labels], found) for labels, found in sorted(rows.items()))
     ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
     left_out = sum(max(len(found) - MAX_ROWS, 0) for found in (ranked, unranked))
-    axis = Axis.from_scores(row.score for row in rows)
-    return BoardTable(tuple(rows), tuple(unranked[:MAX_ROWS]), len(ranked), left_out, axis, ruled)
+    axis = Axis.from_scores(row.score for group in groups for row in group.rows)
+    return BoardTable(groups, tuple(unranked[:MAX_ROWS]), len(ranked), left_out, axis, ruled)
 
 
 def _scores_at_least_as_well(row: EntryRow, line: EntryRow) -> bool:
@@ -198,3 +216,8 @@ def count_earlier_mechanisms(index: Index) -> tuple[int, int]:
 def metric_title(metric: Metric) -> str:
     """Return the title of a metric as a column head."""
     return TITLES[metric]
+
+
+def cell_shade(row: EntryRow) -> int:
+    """Return a cell's shade: 0 for a tie with the best entry, otherwise 1 plus the number of colour steps behind it."""
+    return 0 if row.standing.tied else 1 + sum((row.distance_behind or 0.0) > step for step in COLOUR_STEPS)

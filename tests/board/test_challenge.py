@@ -93,7 +93,7 @@ def test_a_board_is_ranked_by_challenge_seeds_once_all_its_reproduced_entries_ha
     assert entry.challenge is not None and entry.metrics["accuracy"] == entry.challenge.score
     assert entry.challenge.submitter == filed_result(root).result.metrics["accuracy"] != entry.challenge.score
     assert entry.challenge.seeds == tuple(seed["seed"] for seed in record["seeds"])
-    assert (entry.seeds, entry.challenge.by, entry.status) == (5, "the test", "audited")
+    assert (entry.seeds, entry.challenge.by, entry.trust) == (5, "the test", "audited")
     gap = standing.gap
     challenge_path(filed_result(root).stored, root).unlink()
     standing = tiny(root, plugins)

@@ -126,7 +126,7 @@ def test_a_learner_that_fails_with_challenge_seeds_moves_no_board(having: int, l
 def test_a_learner_from_elsewhere_is_ranked_once_its_source_has_run(root: Path) -> None:
     impostor(root)
     entry = entry_of(built(root), PRO)
-    assert (entry.role, entry.rank, entry.status) == ("entry", 1, "reproduced")
+    assert (entry.role, entry.rank, entry.trust, entry.status) == ("entry", 1, "reproduced", None)
 
 
 def test_challenge_seeds_of_other_code_beside_a_quick_look_at_the_stated_code_give_no_rank(root: Path) -> None:

@@ -506,6 +506,28 @@ def test_export_is_one_row_an_entry_at_full_precision(root: Path, tmp_path: Path
     assert len(list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8"))))) == len(rows)
 
 
+def test_export_writes_every_format_that_is_asked_for(root: Path, tmp_path: Path, capsys: Captured) -> None:
+    wanted = ["--parquet", tmp_path / "out.parquet", "--every-eval-ever", tmp_path / "eee", "--eval-results"]
+    assert ask("export", *wanted, tmp_path / "hub", "--repository", "owner/board", "--root", root) == 0
+    files = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_relative_to(root)]
+    assert capsys.readouterr().out == f"Wrote {len(files)} files\n"
+    assert {file.relative_to(tmp_path).parts[0] for file in files} == {"out.parquet", "eee", "hub"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "Expected a format to export to: --csv, "),
+        (["--eval-results", "x"], "--eval-results and --repository need each other"),
+        (["--csv", "-", "--repository", "a/b"], "--eval-results and --repository need each other"),
+        (["--eval-results", "x", "--repository", "../b"], "Expected --repository to be OWNER/NAME, got '../b'"),
+    ],
+)
+def test_export_refuses_what_it_cannot_export_to(root: Path, capsys: Captured, flags: list[str], said: str) -> None:
+    assert ask("export", *flags, "--root", root) == 1
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ['=HYPERLINK("x")', "+1", "-1", "@SUM(A1)", "a,b\n=c"])
 def test_a_strangers_text_is_no_formula_and_no_row_of_its_own(root: Path, text: str) -> None:
     made = json.loads((root / build.INDEX).read_text(encoding="utf-8"))

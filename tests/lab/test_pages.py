@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -78,16 +79,18 @@ def test_the_museum_tells_of_every_exhibit_what_it_does_where_it_was_found_and_i
     build_site(index, tmp_path, tmp_path / "site", extras=EXTRAS)
     page = html.unescape((tmp_path / "site" / "museum.html").read_text(encoding="utf-8"))
     for exhibit in EXHIBITS:
-        story = page.split(f'<div id="{exhibit.name}">')[1].split("</details>", maxsplit=1)[0]
+        line, story = page.split(f'<div id="{exhibit.name}">')
+        assert len(re.findall(r'<span class="summary">[^<]+', line.rsplit("<details", maxsplit=1)[1])) == 1
+        story = story.split("</details>", maxsplit=1)[0]
         assert exhibit.code in story and "Where it comes from:" in story and "What catches it:" in story
 
 
 @pytest.mark.slow
-def test_the_header_leads_to_every_study_and_no_link_is_dead(index: Index, tmp_path: Path) -> None:
+def test_the_page_of_evidence_leads_to_every_study_and_no_link_is_dead(index: Index, tmp_path: Path) -> None:
     build_site(index, tmp_path, tmp_path / "site", extras=EXTRAS)
-    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    evidence = (tmp_path / "site" / "audits.html").read_text(encoding="utf-8")
     for section in EXTRAS.sections:
-        assert f'<a href="{section.path}">{section.title}</a>' in home
+        assert f'<a href="{section.path}">{section.title}</a>: {section.summary}' in evidence
         assert (tmp_path / "site" / section.path).is_file()
     assert broken(tmp_path / "site") == []
 

@@ -510,7 +510,8 @@ def test_what_is_on_the_hub_verifies_itself(root: Path, tmp_path: Path, plugins:
         (tmp_path / "copy" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / path).write_bytes(content)
     assert build.encode_index(build.build_index(tmp_path / "copy", plugins)) == (root / "leaderboard.json").read_bytes()
-    assert {path: content for path, content in there(hub).items() if path != "README.md"} == state(root)
+    made = {"README.md", "entries.parquet"}
+    assert {path: content for path, content in there(hub).items() if path not in made} == state(root)
     assert b"synthetic-00001" in there(hub)["README.md"]
     assert b'"re-run"' in there(hub)["leaderboard.json"]
 
@@ -606,7 +607,6 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         tried=None,
         reads="features",
         reads_private=True,
-        status="submitted",
         trust="audited",
         rng="research",
         mechanism=MECHANISM,
@@ -644,7 +644,7 @@ def test_the_card_has_the_header_that_the_hub_reads() -> None:
         "task_categories": ["image-classification"],
         "size_categories": ["n<1K"],
         "tags": ["dpbench", "leaderboard", "differential-privacy"],
-        "viewer": False,
+        "configs": [{"config_name": "entries", "data_files": [{"split": "entries", "path": "entries.parquet"}]}],
     }
 
 

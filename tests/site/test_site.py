@@ -56,7 +56,7 @@ def entry_of(result: Result, board: str, rank: int | None = None) -> Entry:
         why="its search is outside ε" if role == "unranked" else "", learner=result.spec.learner.name,
         settings={key: str(value) for key, value in result.spec.learner.options.items()},
         command=f"dpbench run --board {board} --learner {result.spec.learner}", selection=result.selection, tried=None,
-        reads="features", reads_private=True, status=result.status, trust="submitted", rng="research",
+        reads="features", reads_private=True, trust="submitted", rng="research",
         mechanism=MECHANISM, made=Origin(date=None, version="0.1.0", commit="0" * 40, dirty=False),
         metrics=result.metrics, class_accuracy=tuple(pair[0] for pair in classes), seeds=len(result.seeds),
         epsilon=result.privacy.epsilon, independent=result.privacy.independent, sigma=result.privacy.sigma,
@@ -224,9 +224,7 @@ def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> 
     assert command in (tmp_path / "site" / "boards" / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
 
 
-def test_a_cost_that_is_not_known_is_an_empty_cell_that_says_why_and_no_mark_in_the_chart(
-    results: list[Result], tmp_path: Path
-) -> None:
+def test_a_cost_that_is_not_known_says_why_and_is_no_mark_in_the_chart(results: list[Result], tmp_path: Path) -> None:
     standing = filed(tmp_path, find_board("digits-eps1"), results)
     unknown = standing.entries[1].model_copy(update={"cpu_seconds": None, "unmeasured": "the fit ran on a GPU"})
     entries = tuple(unknown if entry.id == unknown.id else entry for entry in standing.entries)
@@ -234,10 +232,8 @@ def test_a_cost_that_is_not_known_is_an_empty_cell_that_says_why_and_no_mark_in_
         Index(ranking="", standings=(standing.model_copy(update={"entries": entries}),)), tmp_path, tmp_path / "site"
     )
     page = (tmp_path / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8")
-    (row,) = [part for part in page.split("<tbody")[1:] if f">{unknown.learner}</a>" in part and "number cost" in part]
-    cells = re.findall(r'<td class="number cost"[^>]* title="([^"]*)">(.*?)</td>', row)
-    assert [title for title, _ in cells] == [unknown.unmeasured] * 2
-    assert [re.sub(r"<span.*?</span>", "", cell) for _, cell in cells] == ["", ""]
+    (row,) = [part for part in page.split("<tbody")[1:] if f">{unknown.learner}</a>" in part and 'class="rest"' in part]
+    assert f"<dt>Cost of one fit</dt><dd>not known: {unknown.unmeasured}</dd>" in row
     chart = page[page.index('id="cost"') :]
     shown = re.findall(r'<th scope="row">(.*?)</th><td class="number">', chart[: chart.index("</figure>")])
     assert shown == [name_entry(entry) for entry in entries if entry.role == "entry" and entry.id != unknown.id]
@@ -481,6 +477,49 @@ def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Resu
     assert (len(shown.rows), shown.entries, shown.left_out) == (500, 1000, 500)
 
 
+def test_a_board_has_a_table_of_entries_without_public_labels_and_one_of_those_with(results: list[Result]) -> None:
+    standing = standing_of(find_board("digits-eps1"), results)
+    ceiling, first, second, *_ = standing.entries
+    reads = {"reads": "features and labels"}
+    control = first.model_copy(update={"role": "control", "rank": None, "id": "control", **reads})
+    reader = second.model_copy(update={"id": "reader", **reads})
+
+    def groups(*entries: Entry) -> list[tuple[str, set[str]]]:
+        table = view.make_board_table(make_board_rows(standing.model_copy(update={"entries": entries})))
+        return [(group.key, {row.entry.id for row in group.rows}) for group in table.groups]
+
+    assert groups(first, second, reader, control, ceiling) == [
+        ("without-labels", {first.id, second.id, ceiling.id}),
+        ("with-labels", {"reader", "control"}),
+    ]
+    assert groups(first, control) == [("without-labels", {first.id, "control"})]  # a reference opens no table
+    assert groups(reader, ceiling) == [("with-labels", {"reader", ceiling.id})]
+    assert groups(control, ceiling) == []
+
+
+def test_a_learners_page_shows_its_best_result_on_each_board_by_epsilon(results: list[Result], tmp_path: Path) -> None:
+    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "1")]
+    standings = tuple(filed(tmp_path, board, results) for board in boards)
+    build_site(Index(ranking="", standings=standings), tmp_path, tmp_path / "site")
+    name = standings[0].entries[1].learner
+    page = (tmp_path / "site" / "learners" / f"{name}.html").read_text(encoding="utf-8")
+    assert page.index('id="entries"') < page.index("<dt>Guarantee</dt>")  # results come first
+    (table,) = re.findall(r'<table class="heat.*?</table>', page, re.DOTALL)
+    assert re.findall(r'class="group">([^<]+)<', table) == ["ε 0.1", "ε 1"]
+    (line,) = re.findall(r'<tr><th scope="row">CIFAR-10.*?</tr>', table, re.DOTALL)
+    pages = [layout.entry_page_path(standing, standing.entries[1]) for standing in standings]
+    assert re.findall(r'href="\.\./([^"]+)"', line) == pages
+
+
+def test_the_overview_for_language_models_names_every_board_with_entries(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    text = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# dpbench\n\n> ") and len(text.splitlines()) < 80
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert "boards/digits-eps1.html" in links and "boards/pcam-resnet50-eps0.1.html" not in links
+    assert all((tmp_path / "site" / link).is_file() for link in links)
+
+
 def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
     scores = [Interval(mean=mean, low=mean - 0.01, high=mean + 0.01) for mean in (0.80, 0.79, 0.78, 0.77, 0.3)]
     axis = view.Axis.from_scores(scores)
@@ -511,7 +550,7 @@ def test_a_page_says_what_it_is_and_links_are_canonical_where_an_address_is_know
             continue
         address = "https://example.org/board/" + ("" if path == "index.html" else path)
         assert f'<link rel="canonical" href="{address}">' in page
-        assert '<a href="https://example.org/code" rel="noreferrer">Code</a>' in page
+        assert '<a href="https://example.org/code" rel="noreferrer">source code</a>' in page
         assert "1970-01-02" in page
         head = page.split("<body")[0]
         (title,), (described,), (preview,) = (

@@ -87,7 +87,7 @@ def _render_files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]
         "rows": rows, "papers": papers, "counts": [(judgement, counts[judgement]) for judgement in JUDGEMENTS],
         "filters": FILTERS, "choices": choices, "charts": make_charts(rows, site.families),
     }  # fmt: skip
-    yield "claims.html", renderer.page("claims", "claims.html", "claims", values)
+    yield "claims.html", renderer.page("claims", "claims.html", "evidence", values)
 
 
 def make_charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> list[Chart]:
@@ -185,4 +185,9 @@ def _draw_chart(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, flo
     return figure
 
 
-PAGE = ExtraPages(PageSection("claims", "Claims", "claims.html"), _render_files, "dpbench_lab.claims", "claims")
+PAGE = ExtraPages(
+    PageSection("evidence", "Published claims", "claims.html", "Accuracies at an ε from papers, with ε recomputed."),
+    _render_files,
+    "dpbench_lab.claims",
+    "claims",
+)

@@ -127,7 +127,7 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
         "exhibits": stories, "groups": ordered, "guards": guards, "guarded": GUARDED,
         "stopped": sum(bool(record.stopped) for record in records),
     }  # fmt: skip
-    yield "museum.html", renderer.page("museum", "museum.html", "museum", values)
+    yield "museum.html", renderer.page("museum", "museum.html", "evidence", values)
 
 
 def _source_sentence(record: ExhibitRecord) -> Markup:
@@ -148,4 +148,8 @@ def museum_sentence() -> Markup:
     return Markup('{} in the <a href="museum.html">museum</a>.').format(known)
 
 
-PAGE = ExtraPages(PageSection("museum", "Museum", "museum.html"), _files, "dpbench_lab.museum")
+PAGE = ExtraPages(
+    PageSection("evidence", "Museum of privacy bugs", "museum.html", "Ways of getting ε wrong, and what catches each."),
+    _files,
+    "dpbench_lab.museum",
+)

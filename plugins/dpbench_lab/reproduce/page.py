@@ -50,11 +50,11 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the list of all figures, and a page for each that has a chart."""
     found = [_figure_view(site, comparison) for comparison in compare_studies(site.root, site.plugins)]
     verdicts = Counter(figure.comparison.verdict for figure in found)
-    yield "figures.html", renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
+    yield "figures.html", renderer.page("figures", "figures.html", "evidence", {"figures": found, "verdicts": verdicts})
     for figure in found:
         if figure.chart:
             path = f"figures/{figure.comparison.study.name}.html"
-            yield path, renderer.page("figure", path, "figures", {"figure": figure})
+            yield path, renderer.page("figure", path, "evidence", {"figure": figure})
 
 
 def _figure_view(site: Site, comparison: Comparison) -> FigureView:
@@ -129,4 +129,11 @@ def _chart(data: FigureData) -> Chart:
     return Chart(data.name, title, note, drawn, head, rows)
 
 
-PAGE = ExtraPages(PageSection("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce", "figures")
+PAGE = ExtraPages(
+    PageSection(
+        "evidence", "Papers, measured again", "figures.html", "Published tables, figures and theorems, re-run."
+    ),
+    _files,
+    "dpbench_lab.reproduce",
+    "figures",
+)

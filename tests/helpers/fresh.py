@@ -72,9 +72,9 @@ class Case:
 
 
 HEADS = (
-    "thrift", "pillar", "dp-sgd", "jl", "dp-raft", "class-means", "whitened", "least-squares",
+    "thrift", "pillar", "dp-sgd", "jl", "dp-raft", "class-means", "whitened", "least-squares", "dp-newton",
 )  # fmt: skip
-BY_LABELS = ("public-only", "public-prior", "adadps", "prototypes")
+BY_LABELS = ("public-only", "public-prior", "public-origin", "adadps", "prototypes")
 EVERYWHERE = ("pixels", "features", "units", "points")
 LABELLED = ("--public-labels",)
 STEPS = "sample_rate=0.02,augmult=0"
@@ -97,6 +97,7 @@ CASES: tuple[Case, ...] = (
     Case("dp-finetune", "activations", "steps=3"),
     Case("self-tail", "activations", "passes=2"),
     Case("public-tail", "activations", "passes=2", flags=LABELLED),
+    Case("public-finetune", "activations", "steps=3", flags=LABELLED),
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 LEARNERS = (
     "adadps", "class-means", "dp-raft", "dp-sgd", "gep", "jl", "least-squares", "non-private", "pillar", "public-only",
-    "prototypes", "public-prior", "thrift", "whitened:distil=true",
+    "prototypes", "public-prior", "public-origin", "dp-newton", "thrift", "whitened:distil=true",
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ LEARNERS = (
 def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
     learner: str, digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
-    needs = learner in {"adadps", "public-only", "public-prior"}
+    needs = learner in {"adadps", "public-only", "public-prior", "public-origin"}
     found = dpbench.run(learner, seeds=1, epsilon=2, public_labels=needs, out=tmp_path)
     fresh = found.model(0)
     model = dpbench.load_model(fresh.save(tmp_path / "model.onnx"))

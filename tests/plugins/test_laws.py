@@ -104,6 +104,11 @@ LEARNERS = (
     Suite("learner", "class-means:k=16"),
     Suite("learner", "least-squares:k=16"),
     Suite("learner", "least-squares:k=8,moment=0.3,rounds=4,clip=0.5"),
+    Suite("learner", "dp-newton:k=8,steps=4"),
+    Suite("learner", "dp-newton:k=8,steps=3,curvature=hessian"),
+    Suite("learner", "dp-newton:k=8,steps=3,curvature=public"),
+    Suite("learner", "public-origin:steps=10"),
+    Suite("learner", "public-origin:steps=10,rule=mixing,start=zero"),
     Suite("learner", "gep:k=20,steps=20,learning_rate=1"),
     Suite("learner", "gep:k=16,anchors=300,steps=12,learning_rate=1"),  # with a whole basis
     Suite("learner", "gep:k=20,residual=false,steps=12,learning_rate=1"),
@@ -184,7 +189,7 @@ def random_weights(random_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OWN_SUITE = {
-    "dp-finetune", "public-tail", "self-tail",  # need a tail: tests/plugins/learners/ has their laws
+    "dp-finetune", "public-finetune", "public-tail", "self-tail",  # need a tail: tests/plugins/learners/ has their laws
     "pack",  # has no features of the images of the laws
 }  # fmt: skip
 # These differ from a suite above by a name that is looked up, not by code, and a ResNet-50 is slow: one test for each.

@@ -23,6 +23,7 @@ REFUSED = {
         dp-finetune:rank=0 dp-finetune:steps=0 dp-finetune:head_share=1 dp-finetune:learning_rate=0
         dp-finetune:momentum=1 dp-finetune:chunk_size=0 dp-finetune:sample_rate=0 dp-finetune:sample_rate=1.5
         dp-finetune:k=0 dp-finetune:learning_rate=inf dp-finetune:head_learning_rate=-1
+        dp-finetune:probes=-1 dp-newton:k=0 dp-newton:steps=0 dp-newton:floor=0 dp-newton:share=1 dp-newton:clip=inf
         dp-raft:mean_share=1 dp-raft:feature_norm=0
         dp-randp:phase2_steps=-1 dp-randp:phase3_steps=-1 dp-randp:phase2_learning_rate=0
         dp-randp:phase3_learning_rate=-1 dp-randp:augmult=-1
@@ -35,7 +36,8 @@ REFUSED = {
         pillar:k=0 pillar:sample_rate=0 pillar:clip=0 pillar:momentum=1 pillar:steps=0
         pillar-theory:k=-1 pillar-theory:steps=0 pillar-theory:beta=1 pillar-theory:margin=0 pillar-theory:xi=1
         prototypes:k=0 prototypes:groups=0 prototypes:groups=1001 prototypes:reach=0 prototypes:reach=1.5
-        public-only:regularisation=0
+        public-finetune:steps=0 public-finetune:probes=-1 public-only:regularisation=0
+        public-origin:k=0 public-origin:steps=0 public-origin:clip=0 public-origin:learning_rate=inf
         public-prior:k=0 public-prior:clip=0 public-prior:clip=-1 public-prior:graph=2 public-prior:whitening=2
         public-prior:strength=0 public-prior:strength=inf public-prior:ridge=-1 public-prior:ridge=inf
         public-tail:passes=0 public-tail:tail_rate=0 self-tail:passes=0 self-tail:tail_rate=inf self-tail:k=0

@@ -776,14 +776,15 @@ def test_every_installed_component_has_what_to_cite(index: Index, tmp_path: Path
 
 
 OUR_OWN = {f"learner/{name}" for name in (
-    "class-means", "dp-finetune", "non-private", "public-only", "public-tail", "self-tail", "thrift", "whitened",
+    "class-means", "dp-finetune", "non-private", "public-finetune", "public-only", "public-tail", "self-tail",
+    "thrift", "whitened",
 )}  # fmt: skip
 """Learners that come from no paper: one cites dpbench."""
 
 
 def test_entries_of_bibtex_are_whole_and_have_distinct_keys() -> None:
     keys = [re.match(r"@\w+\{([\w-]+),\n", reference.bibtex) for reference in read_catalogue()]
-    assert len({key[1] for key in keys if key}) == len(read_catalogue()) == 42
+    assert len({key[1] for key in keys if key}) == len(read_catalogue()) == 44
     for reference in read_catalogue():
         assert reference.bibtex.count("{") == reference.bibtex.count("}")
         assert all(f"  {field} " in reference.bibtex for field in ("author", "title", "year"))

@@ -25,6 +25,7 @@ from dpbench import (
     require_setting,
     setting,
 )
+from dpbench_plugins.learners.second_moments import ask_second_moment
 from dpbench_plugins.learners.spectrum import compute_spectrum
 
 if TYPE_CHECKING:
@@ -144,13 +145,10 @@ class LeastSquares(Learner):
         if not self.moment:
             return known
 
-        def outer(chunk: Chunk) -> RankOne:
-            return RankOne(torch.nn.functional.pad(chunk.x, (0, 1), value=1.0), chunk.rows, bias=True)
-
-        noisy = private.noisy_sum(outer, release="moment", clip=float(width)).double()
+        noisy = ask_second_moment(private, "moment")
         sigma = private.sigma["moment"]
         share = private_weight(n / sigma if sigma else math.inf, width - 1, m)
-        values, vectors = torch.linalg.eigh(known + share * ((noisy + noisy.T) / 2 - known))
+        values, vectors = torch.linalg.eigh(known + share * (noisy - known))
         positive: Tensor = (vectors * values.clamp(min=0)) @ vectors.T
         return positive
 

@@ -17,6 +17,7 @@ from dpbench import (
     Predict,
     PublicData,
     Release,
+    SpecError,
     Task,
     aimed,
     exact_linear,
@@ -26,6 +27,7 @@ from dpbench import (
     setting,
 )
 from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, choose_settings, head_probe
+from dpbench_plugins.learners.prior_files import read_head
 from dpbench_plugins.learners.public_labels import require_labels
 from dpbench_plugins.learners.spectrum import Spectrum, compute_spectrum
 from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, settle_pooled, train_on_labels
@@ -72,6 +74,13 @@ class PublicPrior(Learner):
     residuals are smaller here from the start. A `strength` of 2 lost 0.2 points on CIFAR-10 and HAM10000 at epsilon 0.1
     and gained 0.4 points on the digits at epsilon 0.03.
 
+    With `prior`, the public head is read from a file instead: a linear head on the features that was made elsewhere,
+    such as embeddings of the names of the classes. The file is in safetensors format, with tensors `weight` (classes,
+    features) and `bias` (classes). Its logits are divided by the temperature with the least log loss on the public
+    labels, and the head counts as much as one that was fitted to them. `prior_digest` is the SHA-256 digest of the
+    file: it stands in every result, and another file is refused. The guarantee does not cover private images that the
+    head was made from.
+
     Source: the posterior mean of a linear model with known noise. Amid et al. (2022, PDA-DPMD, arXiv:2112.00193) also
     use public gradients as a prior for private training, with a weight that the user sets.
     """
@@ -94,6 +103,10 @@ class PublicPrior(Learner):
     learning_rate: float | None = setting(None, gt=0, says="step size of the descent")
     clip: float = setting(0.3, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
     whitening: float = setting(0.3, ge=0, le=1, says="power by which components are whitened; 1 whitens fully")
+    prior: str = setting(
+        "", added=True, kw_only=True, says="file of a head made elsewhere, in place of the one fitted to public labels"
+    )
+    prior_digest: str = setting("", added=True, kw_only=True, says="SHA-256 digest of that file")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the k, graph, steps and learning rate that `thrift` chooses."""
@@ -109,9 +122,8 @@ class PublicPrior(Learner):
 
         task = curator.task
         y = require_labels(public, self.name)
-        scores = kernel_head(compute_spectrum(public.x, self.name), public.x, y, task.classes, self.ridge)
+        scores, known = self._make_public_head(task, public.x, y)  # logits of rows, and of the public ones (m, classes)
         coordinates = self._coordinates().features(public.x, generator)
-        known = scores.unseen  # (m, classes)
         scale = SHARE * require_setting(self.k) ** 0.5 / float(known.square().sum(1).mean().sqrt())
 
         def features(x: Tensor) -> Tensor:
@@ -131,6 +143,18 @@ class PublicPrior(Learner):
         probe = dataclasses.replace(probe, learning_rate=min(probe.learning_rate, most))
         head = probe.descend(curator.map(features), generator, prior=GaussianPrior(mean, precision))
         return aimed(lambda x: probe.logits(head, features(x)), task, public)
+
+    def _make_public_head(self, task: Task, x: Tensor, y: Tensor) -> tuple[Predict, Tensor]:
+        """Return a head as a map from rows to logits, and its logits of the public rows, whose labels it has not seen.
+
+        Raises:
+            DpbenchError: the file of a head made elsewhere is missing, another one, or does not fit the task.
+        """
+        if self.prior:
+            given = read_head(self.prior, self.prior_digest, task, self.name).calibrate(x, y)
+            return given, given(x)
+        fitted = kernel_head(compute_spectrum(x, self.name), x, y, task.classes, self.ridge)
+        return fitted, fitted.unseen
 
     def _coordinates(self) -> Coordinates:
         return Coordinates(self.name, self.k, self.graph, self.whitening)
@@ -155,6 +179,14 @@ class PublicTail(PublicPrior):
 
     passes: int | None = setting(None, ge=1, says="passes over the public examples that train the tail")
     tail_rate: float = setting(TAIL_RATE, gt=0, lt=math.inf, says="peak learning rate of the tail")
+
+    def __post_init__(self) -> None:
+        """Refuse a head made elsewhere: the features change, and no such head fits them."""
+        if self.prior:
+            raise SpecError(
+                f"Expected no prior in learner {self.name!r}, which trains the features that a head reads, got "
+                f"prior={self.prior}. Leave it out, or use public-prior."
+            )
 
     def reads_mirrored(self) -> bool:
         """Return True: each image is seen mirrored half of the time."""

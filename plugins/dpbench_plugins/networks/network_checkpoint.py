@@ -93,8 +93,7 @@ def find_checkpoint(path: str) -> Path:
     """
     if path in SHIPPED:
         return SHIPPED[path]
-    named = Path(path).expanduser()
-    places = [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
+    places = list_places(path)
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         looked = ", ".join(dict.fromkeys(map(str, places)))
@@ -103,6 +102,12 @@ def find_checkpoint(path: str) -> Path:
             f"includes weights={', '.join(SHIPPED)}."
         )
     return found
+
+
+def list_places(path: str) -> list[Path]:
+    """Return where a file may be: at the path itself, or below a folder of `DPBENCH_DATA`."""
+    named = Path(path).expanduser()
+    return [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
 
 
 def _shape(named: Mapping[str, Tensor], name: str) -> str:

@@ -21,6 +21,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "parameters": "all", "steps": 4, "k": 12, "head_steps": 6, "head_learning_rate": 0.5, "learning_rate": 0.1,
         "chunk_size": 100, "head_share": 0.3,
     },
+    "dp-newton": {"k": 12, "curvature": "hessian", "steps": 4},
+    "public-finetune": {"parameters": "all", "steps": 4, "learning_rate": 0.1, "chunk_size": 100, "probes": 2},
+    "public-origin": {"k": 12, "steps": 12},
     "self-tail": {"passes": 2, "two_heads": True, "tail_rate": 0.01},
     "public-tail": {"passes": 12, "tail_rate": 0.01},
     "non-private": {},
@@ -58,6 +61,8 @@ PUBLIC, PRIOR, WHITENED = "learners/public_only.py", "learners/public_prior.py",
 THRIFT, COORDINATES, SPECTRUM = "learners/thrift.py", "learners/coordinates.py", "learners/spectrum.py"
 TRAINING, RANDP, TUNE = "learners/networks/training.py", "learners/networks/randp.py", "learners/networks/finetune.py"
 TAILS, TAIL_TRAINING, SELF = "learners/tails.py", "learners/tail_training.py", "learners/networks/self_tail.py"
+TUNING, MOMENTS = "learners/networks/tail_tuning.py", "learners/second_moments.py"
+NEWTON, ORIGIN = "learners/dp_newton.py", "learners/public_origin.py"
 TAIL, GRADIENTS, VIEWS = "learners/networks/tail.py", "learners/networks/gradients.py", "networks/views.py"
 SCATTER, THEORY, SSPP = "extractors/scatternet.py", "theory/learners/pillar_theory.py", "theory/learners/sspp.py"
 GRAPH, PATE = "theory/learners/graph.py", "theory/learners/pate.py"
@@ -103,7 +108,7 @@ MUTANTS = (
         "one_hot(chunk.y, task.classes) - 1 / task.classes",
         "one_hot(chunk.y, task.classes) - 0.0",
     ),
-    Mutant("least-squares", SQUARES, "(noisy + noisy.T) / 2", "noisy"),
+    Mutant("least-squares", MOMENTS, "(noisy + noisy.T) / 2", "noisy"),
     Mutant("least-squares", SQUARES, "((1 - moment) / (moment * rounds)) ** 0.5", "((1 - moment) / moment) ** 0.5"),
     Mutant("dp-sgd-net", TRAINING, "(1 + step) / (10 + step)", "(1 + step) / (20 + step)"),
     Mutant("dp-sgd-net", TRAINING, "alpha=-phase.learning_rate", "alpha=-0.99 * phase.learning_rate"),
@@ -116,10 +121,25 @@ MUTANTS = (
     Mutant("dp-randp", RANDP, "or TABLE[reached - 1][2]", "or 0.5 * TABLE[reached - 1][2]"),
     Mutant("dp-randp", TRAINING, "min(self.ema,", "min(0.5 * self.ema,"),
     Mutant("dp-finetune", COORDINATES, "CLIP = 0.5", "CLIP = 0.6"),
-    Mutant("dp-finetune", TUNE, "2 * step >= self.steps - 1", "step >= self.steps - 1"),
+    Mutant("dp-finetune", TUNING, "2 * step >= self.steps - 1", "step >= self.steps - 1"),
     Mutant("dp-finetune", TAIL, "WHITENING = 0.3", "WHITENING = 0.2"),
     Mutant("dp-finetune", TUNE, "self.head_share / (1 - self.head_share)", "(1 - self.head_share) / self.head_share"),
     Mutant("dp-finetune", TAIL, "gradient.flatten(2).sum(2)", "gradient.flatten(2).mean(2)"),
+    Mutant("dp-newton", NEWTON, "(1 - folded(chances.square(), 1))", "(2 - folded(chances.square(), 1))"),
+    Mutant("dp-newton", NEWTON, "times * (1 - self.share)", "(1 - self.share)"),
+    Mutant("dp-newton", NEWTON, "values.clamp(min=require_setting(self.floor))", "(values + 2)"),
+    Mutant("dp-newton", NEWTON, "private.task.size / len(head)", "private.task.size"),
+    Mutant("dp-newton", NEWTON, "self.learning_rate * ((gradient", "0.9 * self.learning_rate * ((gradient"),
+    Mutant("public-finetune", TUNING, "self.steps < self.probes", "self.steps >= self.probes"),
+    Mutant("public-finetune", TUNING, "PROBE_SHARE = 0.02", "PROBE_SHARE = 0.5"),
+    Mutant("public-finetune", TAIL, "network.head.bias.unsqueeze(1)", "1 + network.head.weight[:, :1]"),
+    Mutant("public-finetune", TUNE, "choose_passes(task), TAIL_RATE", "1, TAIL_RATE"),
+    Mutant("public-finetune", TUNING, "lerp_(position, 1 / taken)", "lerp_(position, 1.0)"),
+    Mutant("public-origin", ORIGIN, ".dense() - origin", ".dense() + origin"),
+    Mutant("public-origin", ORIGIN, "rest = 1.0 if", "rest = 0.9 if"),
+    Mutant("public-origin", ORIGIN, "math.pi * step / (2 * steps)", "math.pi * step / (3 * steps)", {"rule": "mixing"}),
+    Mutant("public-origin", ORIGIN, "fit_softmax_regression(known", "fit_softmax_regression(2 * known"),
+    Mutant("public-origin", ORIGIN, "self.clip * (k + 1) ** 0.5", "self.clip * k"),
     Mutant("self-tail", SELF, "self.steps) * (2 if", "self.steps) * (1 if"),
     Mutant("self-tail", SELF, "epsilon * 0.5**0.5", "epsilon * 0.5"),
     Mutant("self-tail", SELF, "first(frozen.x).softmax(1)", "(3 * first(frozen.x)).softmax(1)"),

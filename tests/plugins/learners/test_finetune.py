@@ -14,9 +14,10 @@ import pytest
 import torch
 from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite
 from dpbench_plugins.learners.networks import DPFineTune, PublicFineTune
-from dpbench_plugins.learners.networks.finetune import PROBE_SHARE, Parameters, find_step
 from dpbench_plugins.learners.networks.optimisers import Momentum
 from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _weight_gradients
+from dpbench_plugins.learners.networks.tail_tuning import PROBE_SHARE, Parameters, find_step
+from dpbench_plugins.learners.public_only import PublicOnly
 from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -104,7 +105,7 @@ class TestLawsOfProbes(LearnerLaws):
 
 @pytest.mark.slow
 class TestLawsOfPublicFineTuning(LearnerLaws):
-    learner = PublicFineTune(steps=6, sample_rate=0.5, learning_rate=0.1, k=12, head_steps=10, chunk_size=300)
+    learner = PublicFineTune(steps=6, sample_rate=0.5, learning_rate=0.1, chunk_size=300, probes=2)
     example_shape = SHAPE
     tail = staticmethod(small_tail)
 
@@ -353,29 +354,33 @@ class TestStarts:
         assert plans[0] == plans[1]
 
     @pytest.mark.parametrize("learner", [DPFineTune(start="answers"), PublicFineTune()], ids=["answers", "labels"])
-    def test_ten_public_images_are_refused(self, learner: DPFineTune) -> None:
+    def test_ten_public_images_are_refused(self, learner: DPFineTune | PublicFineTune) -> None:
         task = replace(self.task, public=10)
         with pytest.raises(SpecError, match="at least 128 public examples"):
             learner.settle(task, BUDGET).plan(task, BUDGET)
 
-    def test_public_labels_and_answers_are_two_starts(self) -> None:
-        with pytest.raises(SpecError, match=r"start=published in learner 'public-finetune'.*dp-finetune:start=answers"):
-            PublicFineTune(start="answers")
+    def test_public_labels_need_no_budget_and_leave_no_head_to_train(self) -> None:
+        learner = PublicFineTune(probes=2).settle(self.task, BUDGET)
+        assert [release.name for release in learner.plan(self.task, BUDGET)] == ["tail", "probe"]
+        with pytest.raises(SpecError, match=r"parameters of the tail in learner 'public-finetune'.*Use public-tail"):
+            PublicFineTune(parameters="head")
 
-    @pytest.mark.parametrize("learner", [DPFineTune(start="answers"), PublicFineTune()], ids=["answers", "labels"])
-    def test_the_start_is_trained_and_repeats(self, learner: DPFineTune) -> None:
-        x = draw_examples(50, 4)[0]
-        head = replace(learner, parameters="head")
+    def test_answers_train_the_start_and_repeat(self) -> None:
+        x, head = draw_examples(50, 4)[0], DPFineTune(parameters="head", start="answers")
         first, second = (fit(head, 1.0)(x) for _ in range(2))
-        published = fit(DPFineTune(parameters="head"), 1.0)(x)
         assert torch.equal(first, second)
-        assert not torch.equal(first, published)
+        assert not torch.equal(first, fit(DPFineTune(parameters="head"), 1.0)(x))
+
+    def test_labels_train_the_start(self) -> None:
+        still = PublicFineTune(steps=1, sample_rate=0.1, learning_rate=1e-9, chunk_size=200)
+        assert score(fit(still)) == pytest.approx(score(fit(PublicOnly(tail=True))), abs=0.05)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("learner", [DPFineTune(start="answers"), PublicFineTune()], ids=["answers", "labels"])
-    def test_the_start_is_tuned_further(self, learner: DPFineTune) -> None:
-        tuned = replace(learner, parameters="all", steps=20, sample_rate=0.5, chunk_size=200)
-        assert score(fit(tuned)) >= score(fit(replace(learner, parameters="head"))) - 0.02
+    def test_the_start_is_tuned_further(self, learner: DPFineTune | PublicFineTune) -> None:
+        tuned = replace(learner, parameters="all", steps=20, sample_rate=0.5, chunk_size=200, learning_rate=0.02)
+        still = replace(tuned, learning_rate=1e-9)
+        assert score(fit(tuned)) > score(fit(still)) + 0.01
 
     def test_answers_that_taught_nothing_leave_the_published_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
         x = draw_examples(50, 4)[0]

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from dpbench_plugins.learners.coordinates import ROWS
 from dpbench_plugins.learners.public_only import PublicOnly
-from dpbench_plugins.learners.public_prior import PublicPrior, kernel_head
+from dpbench_plugins.learners.public_prior import PublicPrior, PublicTail, kernel_head
 from dpbench_plugins.learners.spectrum import compute_spectrum
 from dpbench_plugins.learners.thrift import Thrift
+from safetensors.torch import save_file
 from torch import Tensor
 
-from dpbench import Budget, GaussianPrior, LinearProbe, PublicData, SpecError, Task
+from dpbench import (
+    Budget,
+    DataError,
+    DataMissing,
+    DpbenchError,
+    GaussianPrior,
+    LinearProbe,
+    PublicData,
+    SpecError,
+    Task,
+)
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
@@ -179,3 +192,68 @@ def test_training_with_a_prior_reaches_the_minimum_of_loss_and_prior() -> None:
     (loss + 0.5 * (finite * (free - mean).square()).sum()).backward()  # type: ignore[no-untyped-call]
     assert free.grad is not None
     assert float(free.grad[:, precision.isfinite()].abs().max()) < 1.0  # of 80 examples; what 8 bits of a row leave
+
+
+class TestPriorFiles:
+    """Heads that were made elsewhere."""
+
+    @staticmethod
+    def _write(folder: Path, **tensors: Tensor) -> dict[str, str]:
+        save_file(tensors, folder / "head.safetensors")
+        digest = hashlib.sha256((folder / "head.safetensors").read_bytes()).hexdigest()
+        return {"prior": str(folder / "head.safetensors"), "prior_digest": digest}
+
+    @staticmethod
+    def _class_means() -> Tensor:
+        x, y = clusters(COUNTS, seed=5, apart=1.5)
+        return torch.stack([x[y == label].mean(0) for label in range(len(COUNTS))])
+
+    def test_it_stands_where_noise_is_large(self, tmp_path: Path) -> None:
+        given = self._write(tmp_path, weight=self._class_means())
+        found, _ = fitted(PublicPrior(graph=0.0, **given), 1e5)
+        wrong, _ = fitted(PublicPrior(graph=0.0, **self._write(tmp_path, weight=torch.ones(4, 12))), 1e5)
+        assert found > wrong + 0.2
+
+    def test_its_temperature_is_that_of_the_public_labels(self, tmp_path: Path) -> None:
+        warm = fitted(PublicPrior(graph=0.0, **self._write(tmp_path, weight=self._class_means())), 1e5)[1]
+        cold = fitted(PublicPrior(graph=0.0, **self._write(tmp_path, weight=10 * self._class_means())), 1e5)[1]
+        torch.testing.assert_close(warm, cold, rtol=0.1, atol=0.3)
+
+    def test_private_examples_mend_it(self, tmp_path: Path) -> None:
+        given = self._write(tmp_path, weight=torch.zeros(4, 12), bias=torch.tensor([5.0, 0.0, 0.0, 0.0]))
+        assert fitted(PublicPrior(graph=0.0, **given), 0.0)[0] > 0.5
+
+    @pytest.mark.parametrize(
+        ("tensors", "said"),
+        [
+            ({"weight": torch.zeros(3, 12)}, r"4 classes and 12 features .*\(3, 12\)"),
+            ({"weight": torch.zeros(4, 13)}, r"4 classes and 12 features .*\(4, 13\)"),
+            ({"weight": torch.zeros(4, 12), "bias": torch.zeros(3)}, r"4 classes and 12 features .*\(3,\)"),
+            ({"weight": torch.full((4, 12), math.nan)}, "not finite"),
+            ({"weight": torch.zeros(4, 12)}, "says nothing of any class"),
+            ({"kernel": torch.zeros(4, 12)}, "tensors weight and bias"),
+            ({"weight": torch.zeros(4, 12), "other": torch.zeros(1)}, "tensors weight and bias"),
+        ],
+        ids=["classes", "features", "bias", "nan", "zeros", "names", "more"],
+    )
+    def test_a_head_that_does_not_fit_is_refused(self, tensors: dict[str, Tensor], said: str, tmp_path: Path) -> None:
+        with pytest.raises(DpbenchError, match=said):
+            fitted(PublicPrior(**self._write(tmp_path, **tensors)), 0.0)
+
+    def test_the_digest_is_asked_for_and_held_to(self, tmp_path: Path) -> None:
+        given = self._write(tmp_path, weight=self._class_means())
+        for digest in ("", "0" * 64):
+            with pytest.raises(SpecError, match=f"prior_digest={given['prior_digest']}"):
+                fitted(PublicPrior(**{**given, "prior_digest": digest}), 0.0)
+
+    def test_no_file_and_no_safetensors_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(DataMissing, match=r"no such file \(looked at"):
+            fitted(PublicPrior(prior=str(tmp_path / "absent")), 0.0)
+        (tmp_path / "head").write_bytes(b"text")
+        digest = hashlib.sha256(b"text").hexdigest()
+        with pytest.raises(DataError, match="cannot be read as safetensors"):
+            fitted(PublicPrior(prior=str(tmp_path / "head"), prior_digest=digest), 0.0)
+
+    def test_public_tail_makes_the_features_that_a_head_reads(self) -> None:
+        with pytest.raises(SpecError, match="no prior in learner 'public-tail'"):
+            PublicTail(prior="head.safetensors")

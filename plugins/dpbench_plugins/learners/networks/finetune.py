@@ -1,4 +1,4 @@
-"""Fine-tune the last stages of a pre-trained network from cached activations: first a head, then the tail before it."""
+"""Fine-tune the last stages of a pre-trained network from cached activations, behind a head that stays fixed."""
 
 from __future__ import annotations
 
@@ -7,28 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpbench import (
-    Budget,
-    Curator,
-    Learner,
-    Predict,
-    PublicData,
-    Release,
-    SpecError,
-    Task,
-    aimed,
-    effective_size,
-    require_setting,
-    setting,
-)
+from dpbench import Budget, Curator, Predict, PublicData, Release, SpecError, Task, aimed, require_setting, setting
 from dpbench_plugins.learners.coordinates import choose_settings, head_probe, train_head
+from dpbench_plugins.learners.networks.tail_tuning import TailTuning
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
     check_tail,
     choose_answer_passes,
     choose_passes,
-    count_pooled_features,
     require_tail,
+    settle_pooled,
     train_on_answers,
     train_on_labels,
 )
@@ -36,17 +24,11 @@ from dpbench_plugins.learners.tails import (
 if TYPE_CHECKING:
     import torch
 
-    from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork
-
-Parameters = Literal["head", "bias", "film", "lora", "last", "all"]
-RATES = {"adam": 0.02, "momentum": 2.0}
-ENOUGH = 20_000  # private examples over sigma, from which on the rate is one of those
-PROBE_SHARE = 0.02  # of the budget of the tail, for probes of its learning rate
-PROBE_CLIP = 0.5  # L2 bound on the two changes of one example's loss, in nats
+    from dpbench_plugins.learners.networks.tail import Neck
 
 
 @dataclass(frozen=True)
-class DPFineTune(Learner):
+class DPFineTune(TailTuning):
     """Fine-tune the end of a pre-trained network from activations that are computed once.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4. The examples are then the
@@ -94,27 +76,16 @@ class DPFineTune(Learner):
     name = "dp-finetune"
     public = "unlabelled"
     rule_origin = "training images of CIFAR-10 and HAM10000; clip: test images of HAM10000 as well"
-    logits = True
     search_space = {
         "parameters": ("head", "bias", "lora", "last", "all"),
         "learning_rate": (0.005, 0.01, 0.02, 0.04),
         "head_share": (0.3, 0.5, 0.8),
     }
 
-    parameters: Parameters = setting("bias", says="parameters of the tail that are trained")
-    rank: int = setting(4, ge=1, says="rank of the adapters of lora")
     head_share: float = setting(0.5, gt=0, lt=1, says="share of the budget for the head")
-    steps: int = setting(40, ge=1, says="noisy gradient steps on the tail")
-    sample_rate: float = setting(0.125, gt=0, le=1, says="chance per example of being in a step, not a batch size")
-    learning_rate: float | None = setting(None, gt=0, lt=math.inf, says="learning rate of the tail")
-    optimiser: Literal["momentum", "adam"] = setting("adam", says="optimiser of the tail")
-    momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
-    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
     k: int | None = setting(None, ge=1, says="public components for the head")
     head_steps: int | None = setting(None, ge=1, says="full-batch gradient steps on the head")
     head_learning_rate: float | None = setting(None, gt=0, lt=math.inf, says="learning rate of the head")
-    chunk_size: int = setting(16, ge=1, says="examples whose gradients are in memory at once")
-    probes: int = setting(0, added=True, ge=0, says="corrections of the tail's learning rate by private losses")
     start: Literal["published", "answers"] = setting(
         "published", added=True, says="network to start from: as published, or trained on the private head's answers"
     )
@@ -129,21 +100,15 @@ class DPFineTune(Learner):
         Raises:
             SpecError: the tail has no such parameters as `parameters` says.
         """
-        import torch
-
-        from dpbench_plugins.learners.networks.tail import choose_parameters
-
-        tail = None if task.tail is None else task.tail()
-        if tail is not None and self.parameters != "head":
-            choose_parameters(tail, self.parameters, self.rank, torch.Generator())
+        rate = self.choose_rate(task, budget)
         share = 1.0 if self.parameters == "head" else self.head_share**0.5
         head_budget = Budget(budget.epsilon * share, budget.delta, budget.adjacency)
-        settled = choose_settings(task, head_budget, self.head_steps)
+        settled = settle_pooled(choose_settings(task, head_budget, self.head_steps), task)
         return {
-            "k": settled["k"] if tail is None else min(settled["k"], count_pooled_features(tail, task.example_shape)),
+            "k": settled["k"],
             "head_steps": settled["steps"],
             "head_learning_rate": settled["learning_rate"],
-            "learning_rate": float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}"),
+            "learning_rate": rate,
         }
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
@@ -152,32 +117,24 @@ class DPFineTune(Learner):
         head_steps = require_setting(self.head_steps)
         if self.parameters == "head":
             return [Release("head", head_steps)]
-        share, probing = self.head_share / (1 - self.head_share), PROBE_SHARE if self.probes else 0.0
-        noise = (head_steps * (1 - probing) / (share * self.steps)) ** 0.5 / self.sample_rate
-        plan = [Release("head", head_steps, relative_noise=noise), Release("tail", self.steps, self.sample_rate)]
-        if not self.probes:
-            return plan
-        probes = min(self.probes, self.steps)
-        noise = (probes * (1 - probing) / (probing * self.steps)) ** 0.5
-        return [*plan, Release("probe", probes, self.sample_rate, relative_noise=noise)]
+        share = self.head_share / (1 - self.head_share)
+        noise = (head_steps * (1 - self.probing) / (share * self.steps)) ** 0.5 / self.sample_rate
+        return [Release("head", head_steps, relative_noise=noise), *self.tail_releases()]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head, then the tail with the head fixed."""
         from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled_features, predictor
 
-        task, tail = curator.task, self._make_tail(curator.task, public, generator)
-        neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k), self.name)
+        task = curator.task
+        tail = require_tail(task, self.name)().to(task.device)
+        neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._train_head(curator, tail, neck, generator))
         if self.start == "answers":
             answers, passes = predictor(network)(public.x).softmax(1), choose_answer_passes(task)
             trained = train_on_answers(task, public, answers, self.name, passes, TAIL_RATE, generator)
             network = TunedNetwork.from_trained(trained) if trained.gained else network
-        tuned = network if self.parameters == "head" else self._tune(curator, network, generator)
+        tuned = network if self.parameters == "head" else self.tune(curator, network, generator)
         return aimed(predictor(tuned), task, public)
-
-    def _make_tail(self, task: Task, public: PublicData, generator: torch.Generator) -> torch.nn.Module:
-        """Return the tail on whose pooled features the head is trained: the published one."""
-        return require_tail(task, self.name)().to(task.device)
 
     def _train_head(
         self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator
@@ -195,78 +152,52 @@ class DPFineTune(Learner):
         )
         return train_head(curator, probe, features, generator, "head")
 
-    def _tune(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
-        import torch
-
-        from dpbench import AdamBC
-        from dpbench_plugins.learners.networks.optimisers import Momentum
-        from dpbench_plugins.learners.networks.tail import TailGradients
-
-        gradients = TailGradients.for_parameters(network, self.parameters, self.rank, self.chunk_size, generator)
-        expected = self.sample_rate * curator.task.size
-        noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
-        optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
-        rate = require_setting(self.learning_rate)
-        position = gradients.start_position()  # (p,), in units of each tensor's own size
-        average, taken = torch.zeros_like(position), 0
-        for step in range(self.steps):
-            total = curator.noisy_sum(
-                gradients.row_function(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
-            )
-            direction = optimiser.step(total / (self.clip * expected))
-            if step * self.probes % self.steps < self.probes:
-                rate *= self._probe(curator, gradients, position, rate * direction)
-            position = position - rate * direction
-            if 2 * step >= self.steps - 1:
-                taken += 1
-                average.lerp_(position, 1 / taken)
-        return gradients.network_at(average)
-
-    def _probe(self, curator: Curator, gradients: TailGradients, position: torch.Tensor, step: torch.Tensor) -> float:
-        """Return the multiple of a step at which private losses are least, as far as the noise lets it be seen."""
-        rows, expected = gradients.loss_changes(position, step), self.sample_rate * curator.task.size
-        changes = curator.noisy_sum(rows, release="probe", clip=PROBE_CLIP, chunk_size=self.chunk_size) / expected
-        return find_step(*changes.tolist(), noise=PROBE_CLIP * curator.sigma["probe"] / expected)
-
-
-def find_step(forward: float, backward: float, noise: float) -> float:
-    """Return the multiple of a step, within 1/2 and 2, at which the parabola through three mean losses is least.
-
-    `forward` and `backward` are the changes of the mean loss by the step and by the opposite step, each with noise of
-    this deviation. A multiple of 1 is returned if neither slope nor curvature exceeds two deviations.
-    """
-    slope, curvature = (backward - forward) / 2, forward + backward
-    if max(abs(slope), abs(curvature) / 2) <= 2**0.5 * noise:
-        return 1.0
-    return min(max(slope / max(curvature, noise, 1e-12), 0.5), 2.0)
-
 
 @dataclass(frozen=True)
-class PublicFineTune(DPFineTune):
-    """Train the last stages of the network on public labels, then fine-tune them in private as `dp-finetune` does.
+class PublicFineTune(TailTuning):
+    """Train the last stages of the network on public labels, then fine-tune them in private.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4, and labelled public images. The
-    stages behind the layer are trained on them as in `public-tail`, which costs no privacy. The rest is `dp-finetune`
-    on the new network: a private head on its pooled features, then noisy steps on the parameters that `parameters`
-    names. The controls are public-only:tail=true, which reads no private image, and `public-tail`, which trains a head
-    alone in private.
+    stages behind the layer and a head are trained on them as in `public-tail`, which costs no privacy. The head then
+    stays fixed, and the whole budget goes to noisy steps on the parameters of the stages that `parameters` names. The
+    settings are those of `dp-finetune`, which trains its head in private. The controls are public-only:tail=true, which
+    stops before the first private step, and `public-tail`, which trains a head alone in private. If the protocol
+    compares balanced accuracy, logits are adjusted as in `thrift`.
     """
 
     name = "public-finetune"
     public = "labelled"
+    search_space = {
+        "parameters": ("bias", "film", "lora", "last", "all"),
+        "learning_rate": (0.005, 0.01, 0.02, 0.04),
+    }
 
     def __post_init__(self) -> None:
-        """Refuse to start from the answers of a private head."""
-        if self.start != "published":
+        """Refuse to train nothing in private."""
+        if self.parameters == "head":
             raise SpecError(
-                f"Expected start=published in learner {self.name!r}, whose network public labels train, got "
-                f"start={self.start}. Leave it out, or use dp-finetune:start={self.start}."
+                f"Expected parameters of the tail in learner {self.name!r}, whose head public labels train, got "
+                "parameters=head. Use public-tail, which trains a head in private."
             )
 
     def reads_mirrored(self) -> bool:
         """Return True: each image is seen mirrored half of the time."""
         return True
 
-    def _make_tail(self, task: Task, public: PublicData, generator: torch.Generator) -> torch.nn.Module:
-        """Return the tail that public labels trained."""
-        return train_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator).network.tail
+    def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
+        """Return the learning rate of the tail."""
+        return {"learning_rate": self.choose_rate(task, budget)}
+
+    def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+        """Plan the sampled gradients of the tail and its probes; public labels cost nothing."""
+        check_tail(task, self.name)
+        return self.tail_releases()
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        """Train the network on the public labels, then its tail on private data."""
+        from dpbench_plugins.learners.networks.tail import TunedNetwork, predictor
+
+        task = curator.task
+        trained = train_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator)
+        tuned = self.tune(curator, TunedNetwork.from_trained(trained), generator)
+        return aimed(predictor(tuned), task, public)

@@ -42,14 +42,14 @@ class Neck:
     offset: Tensor  # (k,)
 
     @classmethod
-    def from_features(cls, public: Tensor, k: int, who: str = "dp-finetune") -> Neck:
+    def from_features(cls, public: Tensor, k: int) -> Neck:
         """Return the map on the leading components of public features (m, d), half whitened as `thrift` has them."""
         spectral = compute_spectrum(public)
         most = min(spectral.examples - 1, len(spectral.centre))
         if k > most:
             raise SpecError(
-                f"Expected k={k} in 1..{most} in learner {who!r}: fewer than the public examples, and no more than the "
-                f"pooled features. Add --public-fraction, or set {who}:k=..."
+                f"Expected k={k} in 1..{most} in learner 'dp-finetune': fewer than the public examples, and no more "
+                "than the pooled features. Add --public-fraction, or set dp-finetune:k=..."
             )
         values = spectral.components.values
         relative = (values[-k:] / values[-1].clamp(min=1e-12)).clamp(min=1e-4)

@@ -1,0 +1,116 @@
+"""The noisy steps on the tail of a pre-trained network, and the probes of their learning rate: a base of learners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dpbench import Budget, Curator, Learner, Release, Task, effective_size, require_setting, setting
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpbench_plugins.learners.networks.tail import TailGradients, TunedNetwork
+
+Parameters = Literal["head", "bias", "film", "lora", "last", "all"]
+RATES = {"adam": 0.02, "momentum": 2.0}
+ENOUGH = 20_000  # private examples over sigma, from which on the rate is one of those
+PROBE_SHARE = 0.02  # of the budget of the tail, for probes of its learning rate
+PROBE_CLIP = 0.5  # L2 bound on the two changes of one example's loss, in nats
+
+
+@dataclass(frozen=True)
+class TailTuning(Learner):
+    """The base of learners that fine-tune a tail behind a fixed head, by noisy steps from Poisson samples.
+
+    Each trained tensor is measured in units of its own published size. `dp-finetune` explains the settings.
+    """
+
+    logits = True
+
+    parameters: Parameters = setting("bias", says="parameters of the tail that are trained")
+    rank: int = setting(4, ge=1, says="rank of the adapters of lora")
+    steps: int = setting(40, ge=1, says="noisy gradient steps on the tail")
+    sample_rate: float = setting(0.125, gt=0, le=1, says="chance per example of being in a step, not a batch size")
+    learning_rate: float | None = setting(None, gt=0, lt=math.inf, says="learning rate of the tail")
+    optimiser: Literal["momentum", "adam"] = setting("adam", says="optimiser of the tail")
+    momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
+    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
+    chunk_size: int = setting(16, ge=1, says="examples whose gradients are in memory at once")
+    probes: int = setting(0, added=True, ge=0, says="corrections of the tail's learning rate by private losses")
+
+    def choose_rate(self, task: Task, budget: Budget) -> float:
+        """Return the learning rate of the tail, after a check that the tail has such parameters.
+
+        Raises:
+            SpecError: it has none.
+        """
+        import torch
+
+        from dpbench_plugins.learners.networks.tail import choose_parameters
+
+        if task.tail is not None and self.parameters != "head":
+            choose_parameters(task.tail(), self.parameters, self.rank, torch.Generator())
+        return float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}")
+
+    @property
+    def probing(self) -> float:
+        """The share of the budget of the tail that probes take."""
+        return PROBE_SHARE if self.probes else 0.0
+
+    def tail_releases(self) -> Sequence[Release]:
+        """Return the sampled gradients of the tail, whose relative noise is 1, and its probes."""
+        gradients = Release("tail", self.steps, self.sample_rate)
+        if not self.probes:
+            return [gradients]
+        probes = min(self.probes, self.steps)
+        noise = (probes * (1 - self.probing) / (self.probing * self.steps)) ** 0.5
+        return [gradients, Release("probe", probes, self.sample_rate, relative_noise=noise)]
+
+    def tune(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
+        """Return the network after the noisy steps; its head stays as it is."""
+        import torch
+
+        from dpbench import AdamBC
+        from dpbench_plugins.learners.networks.optimisers import Momentum
+        from dpbench_plugins.learners.networks.tail import TailGradients
+
+        gradients = TailGradients.for_parameters(network, self.parameters, self.rank, self.chunk_size, generator)
+        expected = self.sample_rate * curator.task.size
+        noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
+        optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
+        rate = require_setting(self.learning_rate)
+        position = gradients.start_position()  # (p,), in units of each tensor's own size
+        average, taken = torch.zeros_like(position), 0
+        for step in range(self.steps):
+            total = curator.noisy_sum(
+                gradients.row_function(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
+            )
+            direction = optimiser.step(total / (self.clip * expected))
+            if step * self.probes % self.steps < self.probes:
+                rate *= self._probe(curator, gradients, position, rate * direction)
+            position = position - rate * direction
+            if 2 * step >= self.steps - 1:
+                taken += 1
+                average.lerp_(position, 1 / taken)
+        return gradients.network_at(average)
+
+    def _probe(self, curator: Curator, gradients: TailGradients, position: torch.Tensor, step: torch.Tensor) -> float:
+        """Return the multiple of a step at which private losses are least, as far as the noise lets it be seen."""
+        rows, expected = gradients.loss_changes(position, step), self.sample_rate * curator.task.size
+        changes = curator.noisy_sum(rows, release="probe", clip=PROBE_CLIP, chunk_size=self.chunk_size) / expected
+        return find_step(*changes.tolist(), noise=PROBE_CLIP * curator.sigma["probe"] / expected)
+
+
+def find_step(forward: float, backward: float, noise: float) -> float:
+    """Return the multiple of a step, within 1/2 and 2, at which the parabola through three mean losses is least.
+
+    `forward` and `backward` are the changes of the mean loss by the step and by the opposite step, each with noise of
+    this deviation. A multiple of 1 is returned if neither slope nor curvature exceeds two deviations.
+    """
+    slope, curvature = (backward - forward) / 2, forward + backward
+    if max(abs(slope), abs(curvature) / 2) <= 2**0.5 * noise:
+        return 1.0
+    return min(max(slope / max(curvature, noise, 1e-12), 0.5), 2.0)

@@ -1,0 +1,78 @@
+"""Heads that were made elsewhere, such as embeddings of class names, read from safetensors files. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench import DataError, DataMissing, SpecError, Task, exact_linear, label_temperature
+from dpbench_plugins.networks.network_checkpoint import list_places
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """A linear head on the features of a row."""
+
+    weight: Tensor  # (classes, d)
+    bias: Tensor  # (classes,)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return logits (c, classes) of rows (c, *shape); the bits of each row's logits depend on that row alone."""
+        return exact_linear(x.flatten(1), self.weight, self.bias)
+
+    def calibrate(self, x: Tensor, y: Tensor) -> LinearHead:
+        """Return the head divided by the temperature with the least log loss on labels y (m,) of public rows x."""
+        temperature = label_temperature(self(x).cpu(), y.cpu())
+        return LinearHead(self.weight / temperature, self.bias / temperature)
+
+
+def read_head(path: str, digest: str, task: Task, who: str) -> LinearHead:
+    """Read the tensors `weight` (classes, d) and, if it is there, `bias` (classes,) of a safetensors file.
+
+    Raises:
+        DataMissing: there is no such file.
+        SpecError: the file has another SHA-256 digest than `digest`, or its head does not fit the task.
+        DataError: the file is no safetensors file, or has other tensors.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    places = list_places(path)
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise DataMissing(
+            f"Expected the head of learner {who!r} at prior={path}, but there is no such file (looked at "
+            f"{', '.join(dict.fromkeys(map(str, places)))})."
+        )
+    content = found.read_bytes()
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != digest:
+        raise SpecError(
+            f"Expected prior_digest={digest or '...'} of prior={path} in learner {who!r}, so that results say which "
+            f"file it was, but its SHA-256 digest is {actual}. Set {who}:prior={path},prior_digest={actual}."
+        )
+    try:
+        tensors = load(content)
+    except SafetensorError as error:
+        raise DataError(f"The prior {path} of learner {who!r} cannot be read as safetensors: {error}.") from error
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    if "weight" not in shapes or shapes.keys() - {"weight", "bias"}:
+        raise DataError(f"Expected tensors weight and bias in the prior {path} of learner {who!r}, got {shapes}.")
+    features = math.prod(task.example_shape)
+    weight = tensors["weight"].float()
+    bias = tensors.get("bias", weight.new_zeros(task.classes)).float()
+    if (weight.shape, bias.shape) != ((task.classes, features), (task.classes,)):
+        raise SpecError(
+            f"Expected a head for {task.classes} classes and {features} features in the prior {path} of learner "
+            f"{who!r}, got {shapes}."
+        )
+    if not bool(weight.isfinite().all() and bias.isfinite().all()):
+        raise DataError(f"Some numbers in the prior {path} of learner {who!r} are not finite.")
+    if not bool(weight.any() or bias.any()):
+        raise SpecError(f"All numbers in the prior {path} of learner {who!r} are zero: it says nothing of any class.")
+    return LinearHead(weight.to(task.device), bias.to(task.device))

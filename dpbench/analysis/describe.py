@@ -209,7 +209,9 @@ def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
             said = write_score(metric, result.metrics[metric], unit=True)
             yield Fact(METRIC_FACTS[metric].inline_title, (said,), brief=metric in {"accuracy", result.spec.metric})
     many = len(result.seeds)
-    yield Fact("seeds", (f"{many}: mean with its 95% interval" if many > 1 else "1",), brief=True)
+    mean = ": mean with its 95% interval" * (many > 1)
+    drawn = "; noise follows from seed and whole spec" * (result.privacy.rng == "research" and result.privacy.sigma > 0)
+    yield Fact("seeds", (f"{many}{mean}{drawn}",), brief=True)
     if "ece" not in result.metrics:
         kept = any(seed.confusion for seed in result.seeds)
         why = "the learner gives none" if kept else "the result is from a version that did not record them"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -17,8 +18,8 @@ from rich.text import Text
 from dpbench.cli.presence import PRESENCE_WORDS, collect_dataset_facts, collect_extractor_facts
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, list_board_files
+from dpbench.records.provenance import HARNESS
 from dpbench.registry import KINDS, Kind, Registration, Registry, load
-from dpbench.registry.components import READS_WORDS, read_summary
 from dpbench.support.messages import bytes_in_words
 from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
@@ -28,14 +29,6 @@ FACTS_BY_KIND: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "extractor": collect_extractor_facts,
 }
 SENTENCE_END = re.compile(r"(?<!et al)\. ")  # where one ends
-WIDE_TERMINAL = 160  # terminal columns needed for facts and a summary
-COLUMNS_BY_KIND: dict[Kind, tuple[str, ...]] = {
-    "dataset": ("here", "download", "licence"),
-    "extractor": ("here", "features", "weights", "licence"),
-    "learner": (),
-}
-
-
 LISTABLE = ("datasets", "extractors", "learners", "boards", "figures")
 
 
@@ -52,7 +45,8 @@ def list_components(
 ) -> None:
     """List datasets, extractors and learners with their origin, and any broken plugins; or list boards or figures.
 
-    With the NAME of a component, list its settings: their defaults, ranges and meanings.
+    One line each: the name, whether it is on this machine (or how large the download is), and what it is. With the NAME
+    of a component, list its settings with their defaults, ranges and meanings, its licence and what it needs.
     """
     if what is not None and what not in LISTABLE:
         _show_component(what, as_json)
@@ -67,25 +61,23 @@ def list_components(
         return
     console = Console()
     for kind in kinds:
-        told = kind == "learner" or console.width >= WIDE_TERMINAL
-        table = Table(Column(f"{kind}s", no_wrap=True), *COLUMNS_BY_KIND[kind], "from", box=None)
-        if told:
-            table.add_column("summary")
-        for row in _component_rows(registry, kind):
-            summary = [row["summary"]] if told else []
-            table.add_row(row["name"], *_row_cells(kind, row), row["distribution"], *summary)
-        console.print(table, end="\n\n")
-    if "extractor" in kinds:
-        rows = _component_rows(registry, "extractor")
+        rows = _component_rows(registry, kind)
+        wide = max((len(row["name"]) for row in rows), default=0)
+        console.print(f"{len(rows)} {kind}s; dpbench list NAME says more", style="bold", highlight=False)
         for row in rows:
-            _print_layers(console, row)
+            here = "" if kind == "learner" else f"{_write_presence(row):8} "
+            line = Text(f"{row['name']:{wide}}  {here}{_write_clause(row)}")
+            line.truncate(console.width, overflow="ellipsis")
+            console.print(line, highlight=False, soft_wrap=True)
+        console.print()
+        for row in rows:
+            if row.get("error"):
+                reason = f"Extractor {row['name']!r} does not work: {row['error'].rstrip('.')}."
+                console.print(reason, style="red", markup=False)
+    if "extractor" in kinds:
         console.print(
             "Extractors combine with +, like pixels:size=8+scatternet: their features side by side.", highlight=False
         )
-        for row in rows:
-            if row["error"]:
-                reason = f"Extractor {row['name']!r} does not work: {row['error'].rstrip('.')}."
-                console.print(reason, style="red", markup=False)
     for left_out in (*registry.broken, *registry.clashes):
         console.print(str(left_out), style="red", markup=False)
 
@@ -127,9 +119,8 @@ def _show_component(name: str, as_json: bool) -> None:
         for setting in row["settings"]:
             table.add_row(*map(Text, map(str, setting.values())))
         console.print(table if row["settings"] else "It has no settings.")
-        for fact in ("public data read", "constants chosen on"):
-            if row.get(fact):
-                console.print(f"{fact.capitalize()}: {row[fact]}.", markup=False, highlight=False)
+        for said in _describe_facts(kind, row):
+            console.print(said, markup=False, highlight=False)
         if kind == "dataset":
             option = registry.components[kind][name].cls.shorthand.upper()
             print(f"The images: dpbench data info {name}{option and f':{option}'}")
@@ -138,10 +129,20 @@ def _show_component(name: str, as_json: bool) -> None:
 def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, Any]:
     item = registry.components[kind][name]
     settings = [row._asdict() for row in list_settings(item.cls)]
-    described = {"kind": kind, **_describe_origin(name, item), "settings": settings}
+    facts = FACTS_BY_KIND[kind](item.cls, registry) if kind in FACTS_BY_KIND else {}
+    return {"kind": kind, **_describe_origin(name, item), **facts, "settings": settings}
+
+
+def _describe_facts(kind: Kind, row: dict[str, Any]) -> Iterator[str]:
+    """Yield what the list leaves out: whether the component is here, its size, licence, features and layers."""
     if kind == "learner":
-        described |= {"public data read": READS_WORDS[item.cls.public], "constants chosen on": item.cls.rule_origin}
-    return described
+        return
+    size = f" ({bytes_in_words(row['size'])})" if row["size"] else ""
+    yield f"here: {PRESENCE_WORDS[row['present']]}{size}; licence: {row['licence'] or 'none stated'}"
+    if kind == "extractor":
+        yield from ([f"features: {row['dimension']}"] if row["dimension"] else [])
+        shapes = [f"{name} {' x '.join(map(str, shape))}" for name, shape in row["layers"].items()]
+        yield from ([f"layers for dp-finetune (layer=NAME): {', '.join(shapes)}"] if shapes else [])
 
 
 def _describe_unknown_listing(what: str, registry: Registry) -> str:
@@ -180,25 +181,25 @@ def _component_rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
 def _describe_origin(name: str, item: Registration) -> dict[str, Any]:
     """Return the first fields of every row: name, summary, and the plugin that provides the component."""
     who = {"plugin": item.plugin, "distribution": item.distribution, "version": item.version}
-    return {"name": name, "summary": read_summary(item.cls), **who}
+    return {"name": name, "summary": _read_summary(item.cls), **who}
 
 
-def _row_cells(kind: Kind, row: dict[str, Any]) -> list[str]:
-    if kind == "learner":
-        return []
-    width = [str(row["dimension"] or "-")] if kind == "extractor" else []
-    return [PRESENCE_WORDS[row["present"]], *width, bytes_in_words(row["size"]) or "-", row["licence"] or "-"]
+def _write_presence(row: dict[str, Any]) -> str:
+    """Say whether a component is on this machine; if not, how much there is to download."""
+    missing = bytes_in_words(row["size"]) if row["present"] is False else ""
+    return missing or PRESENCE_WORDS[row["present"]]
 
 
-def _print_layers(console: Console, row: dict[str, Any]) -> None:
-    shapes = [f"{name} {' x '.join(map(str, shape))}" for name, shape in row["layers"].items()]
-    if shapes:
-        console.print(
-            f"{row['name']}:layer=NAME gives activations, for dp-finetune. By default: {', '.join(shapes)}.",
-            highlight=False,
-        )
+def _write_clause(row: dict[str, Any]) -> str:
+    """Return the first sentence about a component, and where it is from if it is not from dpbench."""
+    origin = "" if row["distribution"] == HARNESS else f"({row['distribution']}) "
+    return f"{origin}{SENTENCE_END.split(row['summary'])[0].rstrip('.')}"
 
 
 def _build_json_listing(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
     listed: dict[str, object] = {f"{kind}s": _component_rows(registry, kind) for kind in kinds}
     return {**listed, "broken": [vars(broken) for broken in registry.broken], "clashes": [*map(str, registry.clashes)]}
+
+
+def _read_summary(cls: type) -> str:
+    return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())

@@ -64,8 +64,7 @@ class RootCommand(TyperGroup):
             formatter.write(f"\n{title}\n")
             for name in names:
                 formatter.write(f"  {name:12} {self.commands[name].short_help}\n")
-        formatter.write("\nFlags: --version, --install-completion, --show-completion; of every command: --debug,\n")
-        formatter.write("--quiet, --verbose, --help.\n")
+        formatter.write("Flags: --version, --install-completion, --debug, --quiet, --verbose, --help.\n")
 
 
 def build_program(panels: Mapping[str, Panel]) -> typer.Typer:

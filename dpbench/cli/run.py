@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
+from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.cli.summary import print_summary
-from dpbench.cli.takes import add_setting_flags
+from dpbench.cli.takes import PANELS, add_setting_flags
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.journal import Journal
 from dpbench.records.place import Place
@@ -28,16 +28,26 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
 
 
-@add_setting_flags(Spec, Search, Place, several=AXES, file=True)
+@add_setting_flags(
+    Spec, Search, Place, several=AXES, file=True,
+    first=("learner", "dataset", "extractor", "epsilon", "unit", "public_labels", "tune", "board", "out"),
+)  # fmt: skip
 def run(
     given: UserSettings,
     models: Annotated[
         bool, typer.Option("--models", help="Save each seed's model to OUT/models, for dpbench predict.")
     ] = False,
     risk: Annotated[
-        bool, typer.Option("--risk", help="Also show ε as odds: how often a membership test can be right.")
+        bool,
+        typer.Option(
+            "--risk",
+            help="Also show ε as odds: how often a membership test can be right.",
+            rich_help_panel=PANELS[Place],
+        ),
     ] = False,
-    as_json: Json = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=PANELS[Place])
+    ] = False,
 ) -> None:
     """Train a learner once per seed, test it and write a JSON result. You can list several learners or values of ε."""
     place = given.place

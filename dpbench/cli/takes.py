@@ -13,11 +13,18 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel
 
 from dpbench.cli.given import CommandSettings, UserSettings, resolve_switch
-from dpbench.records.setting import Setting, flag_name, join_words
+from dpbench.records.place import Place
+from dpbench.records.search import Search
+from dpbench.records.setting import Setting, flag_name, join_words, list_record_settings
+from dpbench.records.spec import Spec
 
 Command = Callable[..., None]
 GIVEN_PARAMETER = "given"  # the parameter of a command for what its flags say
 FILE_PARAMETER = "spec"
+PANELS: Mapping[type[BaseModel], str] = {
+    Spec: "The protocol", Search: "How settings are chosen", Place: "Files and machine",
+}  # fmt: skip
+"""The headings of `--help` for the settings of each record."""
 FILE_HELP = "TOML file with the same keys as these flags; flags take precedence."
 
 
@@ -29,6 +36,7 @@ def add_setting_flags(
     defaults: Mapping[str, Any] | None = None,
     choices: Mapping[str, tuple[str, ...]] | None = None,
     file: bool = False,
+    first: tuple[str, ...] = (),
 ) -> Callable[[Command], Command]:
     """Add the settings of records to a command as flags; its parameter `given` receives their values.
 
@@ -42,15 +50,28 @@ def add_setting_flags(
         defaults: defaults of a search or a place, by key, that replace those of the records.
         choices: by key, the choices that the help lists, if the command takes fewer than the record.
         file: whether the command also reads a TOML file, by `--spec`.
+        first: the keys that the help shows first; others follow under the headings of `PANELS`. By default there are
+            no headings.
     """
     taken = CommandSettings(records, several, defaults or {}, choices or {})
     found = [setting for setting in taken.settings if setting.key not in without and (not only or setting.key in only)]
+    panels = {
+        setting.key: PANELS[record]
+        for record in (records if first else ())
+        for setting in list_record_settings(record)
+        if setting.key not in first
+    }
 
     def decorate(command: Command) -> Command:
         own = inspect.signature(command, eval_str=True).parameters
-        flags = [parameter for setting in found for parameter in _make_parameters(setting, taken)]
+        flags = [
+            parameter
+            for setting in found
+            for parameter in _make_parameters(setting, taken, panels.get(setting.key), first)
+        ]
         if file:
-            flags.append(_make_parameter(FILE_PARAMETER, Path, typer.Option(help=FILE_HELP)))
+            option = typer.Option(help=FILE_HELP, rich_help_panel=PANELS[Place] if first else None)
+            flags.append(_make_parameter(FILE_PARAMETER, Path, option))
         parameters: list[inspect.Parameter] = []
         for name, parameter in own.items():
             parameters += flags if name == GIVEN_PARAMETER else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
@@ -70,15 +91,20 @@ def add_setting_flags(
     return decorate
 
 
-def _make_parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a setting: its switch, if it has one, and its flag."""
+def _make_parameters(
+    setting: Setting, taken: CommandSettings, panel: str | None, first: tuple[str, ...]
+) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a setting: its switch, if it has one, and its flag, under the heading `panel`."""
     if switch := setting.flag.switch:
-        yield _make_parameter(switch.key, bool, typer.Option(flag_name(switch.key), help=switch.says))
+        heading = None if switch.key in first else panel
+        option = typer.Option(flag_name(switch.key), help=switch.says, rich_help_panel=heading)
+        yield _make_parameter(switch.key, bool, option)
     bounds = {type(extra): extra for extra in setting.field.metadata if setting.kind is int}
     low, high = bounds.get(Ge), bounds.get(Le)
     info = typer.Option(
-        setting.option, help=_write_help(setting, taken), min=low.ge if low else None, max=high.le if high else None
-    )
+        setting.option, help=_write_help(setting, taken), min=low.ge if low else None, max=high.le if high else None,
+        rich_help_panel=panel,
+    )  # fmt: skip
     listed = setting.key in taken.several or setting.is_repeated
     yield _make_parameter(setting.key, list[str] if listed else setting.kind, info)
 

@@ -16,7 +16,7 @@ class Place(UserRecord):
 
     board: str | None = Field(
         None,
-        description="Leaderboard board (name or file) whose protocol to use; you choose only the learner",
+        description="Leaderboard board (name, FOLDER/NAME or file) whose protocol to use; you choose only the learner",
     )
     settings: Path | None = Field(
         None,

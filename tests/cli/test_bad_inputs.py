@@ -247,7 +247,6 @@ advise {sixteen} --public-fraction 0.5 --no-public-labels
 compare {result} {result} {result}
 compare {result} {results}
 compare {edited} {result}
-verify {result}
 verify {empty}
 receipt from {empty}
 receipt from {edited}
@@ -360,6 +359,31 @@ leaderboard add {result} --root {empty}
 leaderboard add {result} --root {board-root}
 verify
 verify --submission /nowhere
+verify /dev/zero
+verify {picture}
+verify {foreign}
+verify {cut-model}
+verify {result} --seed 3
+verify {result} --by me
+verify {result} --rerun --json
+verify {result} --submission --root /nowhere
+leaderboard new
+leaderboard new mine
+leaderboard new mine --from {empty}
+leaderboard new mine --from {toml-empty}
+leaderboard new mine --from {toml-text}
+leaderboard new mine --from {result} --name ../up
+leaderboard new {png} --from {result}
+run --learner pillar --board mine/nothing
+advise {sizes} --dataset imagefolder:{sizes}
+advise --dataset cifar10
+advise --dataset imagefolder:{sizes},mode=L
+advise --dataset imagefolder:{sizes},units=(
+advise {sizes} --unit patient
+compare pillar
+compare pillar jl
+compare pillar jl --results {empty}
+compare pillar jl --results {results} --epsilon x
 verify --submission {result}
 verify --submission {edited}
 leaderboard diff {object} {object}
@@ -380,7 +404,7 @@ def _cases() -> Iterator[tuple[str, ...]]:
         yield from (("run", *mine, *seeds, flag, value) for value in values)
     yield from (tuple(line.split()) for line in COMMANDS.strip().splitlines())
     yield from (("sweep", f"{{sweep-{name}}}") for name in SWEEPS if name != "good")
-    for name, how in itertools.product(JSON, ("results show", "audit", "verify")):
+    for name, how in itertools.product(JSON, ("results show", "audit", "verify --submission")):
         yield (*how.split(), f"{{{name}}}")
     yield from (("compare", "{result}", f"{{{name}}}") for name in JSON)
 

@@ -357,6 +357,33 @@ def test_list_of_a_component_without_settings_says_so(capsys: Output) -> None:
     assert "It has no settings." in shown and "dpbench data info digits" in shown
 
 
+def test_list_has_a_line_for_each_component_that_fits_the_terminal(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call("list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) < 90
+    (line,) = [line for line in lines if line.startswith("pixels ")]
+    assert line.split()[:3] == ["pixels", "yes", "Pixels"]
+
+
+def test_list_of_an_extractor_says_whether_it_is_here_its_licence_and_its_layers(capsys: Output) -> None:
+    assert call("list", "randp-wrn16-4") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "here: yes; licence: Apache-2.0 features: 448 layers for dp-finetune (layer=NAME): blocks.0 64 x" in shown
+
+
+def test_the_help_of_run_shows_ten_flags_first_and_the_rest_under_headings(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert call("run", "--help") == 0
+    first, *others = re.split(r"─ (The protocol|How settings are chosen|Files and machine) ─", capsys.readouterr().out)
+    assert len(re.findall(r"^│ --", first, re.MULTILINE)) == 11  # with --help
+    assert [len(re.findall(r"^│ --", part, re.MULTILINE)) > 4 for part in others[1::2]] == [True] * 3
+
+
 def test_list_shows_a_broken_plugin(capsys: Output, install: Install) -> None:
     install("tiny_broken", "import a_missing_module\n")
     assert call("list") == 0

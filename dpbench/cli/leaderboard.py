@@ -290,11 +290,14 @@ def export(
     root: Root = LEADERBOARD,
 ) -> None:
     """Export leaderboard.json as a table with one row per entry, or in formats of other collections of results."""
+    from operator import methodcaller
+
     from dpbench.board import evaluation_logs
     from dpbench.board import export as tables
     from dpbench.board.build import INDEX
     from dpbench.board.index import Index
     from dpbench.site.upload import REPOSITORY
+    from dpbench.support.files import write_atomically
 
     if not any((csv, parquet, every_eval_ever, eval_results)):
         raise SpecError("Expected a format to export to: --csv, --parquet, --every-eval-ever or --eval-results.")
@@ -315,15 +318,9 @@ def export(
         found = evaluation_logs.render_hub_results(index, repository)
         files |= {eval_results / path: content for path, content in found}
     for path, content in files.items():
-        _write_file(path, content)
+        write_atomically(path, methodcaller("write", content))
     if files:
         print(f"Wrote {next(iter(files))}" if len(files) == 1 else f"Wrote {count_noun(len(files), 'file')}")
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    from dpbench.support.files import write_atomically
-
-    write_atomically(path, lambda file: file.write(content))
 
 
 def _print_submission_warnings(result: Result) -> None:

@@ -122,7 +122,7 @@ class Entry(Record):
     reads: Reads  # of the public data
     reads_private: bool  # False where the plan is empty
     worth: Worth | None = None  # None where private data are not read, public labels are, or the board has no curve
-    status: Status | None = Field(None, exclude_if=lambda status: status is None)  # what `trust` does not say
+    status: Status | None = Field(default=None, exclude_if=lambda status: status is None)  # what `trust` does not say
     trust: Trust
     reproduced: bool = False  # all seeds, by the same code
     again: RerunSummary | None = None

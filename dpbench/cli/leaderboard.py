@@ -270,6 +270,8 @@ def export(
     root: Root = LEADERBOARD,
 ) -> None:
     """Export leaderboard.json as a table with one row per entry, or in formats of other collections of results."""
+    from operator import methodcaller
+
     from dpbench.board import evaluation_logs
     from dpbench.board import export as tables
     from dpbench.board.build import INDEX
@@ -296,6 +298,6 @@ def export(
         found = evaluation_logs.render_hub_results(index, repository)
         files |= {eval_results / path: content for path, content in found}
     for path, content in files.items():
-        write_atomically(path, lambda file, content=content: file.write(content))
+        write_atomically(path, methodcaller("write", content))
     if files:
         print(f"Wrote {next(iter(files))}" if len(files) == 1 else f"Wrote {count_noun(len(files), 'file')}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from dpbench.board.evaluation_logs import render_hub_results, render_logs
 from dpbench.board.index import Index

@@ -58,7 +58,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     standing = filed(root, find_board(BOARDS[0]), results)
     bad = {"learner": HOSTILE, "settings": {HOSTILE: HOSTILE, "k": "9"}, "command": HOSTILE, "why": HOSTILE}
     for entry, result in zip(standing.entries, results, strict=True):
-        (root / entry.file).write_text(hostile(result).model_dump_json(), encoding="utf-8")
+        (root / entry.file).write_text(hostile(result).with_evidence_digest().model_dump_json(), encoding="utf-8")
     entries = tuple(entry.model_copy(update=bad) for entry in standing.entries)
     other = standing_of(find_board(BOARDS[1]), [])
     whole = (standing.model_copy(update={"entries": entries, "licence": HOSTILE}), other)

@@ -32,6 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 Place = TypeVar("Place")
+AnyLearner = TypeVar("AnyLearner", bound="Learner")
 Predict = Callable[["Tensor"], "Tensor"]
 """(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
 
@@ -117,17 +118,13 @@ class Learner(Configured, ABC):
             SpecError: the numbers do not fit the learner.
         """
         sampled = self.resolve_batch(task)
-        return sampled._fill(sampled.auto(task, budget))
+        return _fill_settings(sampled, sampled.auto(task, budget))
 
     @final
     def settle_earlier(self, task: Task, budget: Budget) -> Sequence[Self]:
         """Return the learner with every None setting filled in as in each earlier version, the latest first."""
         sampled = self.resolve_batch(task)
-        return [sampled._fill(numbers) for numbers in sampled.earlier_auto(task, budget)]
-
-    def _fill(self, numbers: Mapping[str, Any]) -> Self:
-        own = {name: value for name, value in numbers.items() if getattr(self, name) is None}
-        return check_settings(dataclasses.replace(self, **own))  # type: ignore[type-var]
+        return [_fill_settings(sampled, numbers) for numbers in sampled.earlier_auto(task, budget)]
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
@@ -136,6 +133,11 @@ class Learner(Configured, ABC):
     @abstractmethod
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Learn from noisy answers and public data; the only other source of randomness is `generator`, on the CPU."""
+
+
+def _fill_settings(learner: AnyLearner, numbers: Mapping[str, Any]) -> AnyLearner:
+    left = {name: value for name, value in numbers.items() if getattr(learner, name) is None}
+    return check_settings(dataclasses.replace(learner, **left))  # type: ignore[type-var]
 
 
 INDEPENDENT_DRAWS = "drawn at random, each on its own"

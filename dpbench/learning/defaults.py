@@ -10,8 +10,8 @@ CIFAR-10 (efficientnet-lite0; 5,000 public without labels, 1,000 to 40,000 priva
 8; all classes, five, and all in the ratio 1 to 20). How the distance depends on the number of features: the pixels of
 the digits and of Fashion-MNIST as well (`python -m tests.helpers.travel_constant` repeats it): there, with about 1,000
 private images, the best of five distances is between half and twice the one chosen at each of five epsilons. On the
-digits, clips of a quarter and half the norm of a row score like a clip of 1 at that distance, and a clip of the whole
-norm scores up to 8 points less, so heads keep a clip of 1. Steps are full batches, which need no batch size.
+digits, clips of a quarter, half and all of the norm of a row score 0 to 3, 1 to 9 and 2 to 9 points less than a clip of
+1 at that distance, so heads keep a clip of 1. Steps are full batches, so there is no batch size to choose.
 """
 
 from __future__ import annotations

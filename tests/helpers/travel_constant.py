@@ -59,7 +59,8 @@ def measure(dataset: Dataset, used: int, held: int, epsilon: float, out: str) ->
         for place, learner in enumerate(list_learners(features, used, epsilon)):
             found = dpbench.run(learner, data, "pixels", epsilon, delta=DELTA, seeds=SEEDS, out=out, device="cpu")
             scores[cut, place] = 100 * found.record.metrics["accuracy"].mean
-    return scores.mean(0)
+    means: np.ndarray = scores.mean(0)
+    return means
 
 
 def main() -> None:
@@ -75,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

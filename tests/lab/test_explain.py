@@ -270,7 +270,7 @@ def test_an_explanation_has_a_signal_for_each_release(explained: Explanation) ->
     (pillar,), (means,) = (learner.signals for learner in explained.learners)
     assert (pillar.release, pillar.steps, pillar.entries) == ("gradient", 10, 310)
     assert pillar.first is not None and pillar.last is not None
-    assert pillar.clipped > 0.9 and pillar.first > pillar.last > 0  # it learns, so gradients shrink
+    assert pillar.clipped > 0.8 and pillar.first > pillar.last > 0  # it learns, so gradients shrink
     assert (means.steps, means.clipped) == (1, 0.0)
 
 

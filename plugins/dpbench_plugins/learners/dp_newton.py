@@ -106,7 +106,8 @@ class DPNewton(Learner):
         task, k = curator.task, require_setting(self.k)
         features = Coordinates(self.name, k, 0.0).features(public.x, generator)
         private, known = curator.map(features), features(public.x)
-        head, inverse = torch.zeros(task.classes, k + 1, device=task.device), None
+        head = torch.zeros(task.classes, k + 1, device=task.device)
+        inverse: Tensor | None = None
         for _ in range(self.steps):
             if inverse is None or self.curvature != "moment":
                 inverse = self._invert(self._curvature(private, known, head))

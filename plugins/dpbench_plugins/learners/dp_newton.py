@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST = 100  # components: the second moment has as many numbers as their square
-FLOOR = 2.0  # times the distance that the head of `thrift` travels
+FLOOR = 4.0  # over the distance that the head of `thrift` travels
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DPNewton(Learner):
     - `public`: public rows at the current head, without noise.
 
     The sums of the curvature have the share `share` of the budget, measured in 1 / sigma^2. Along directions that curve
-    less than `floor`, the learner is gradient descent. By default, `floor` is 2 divided by the distance that the head
+    less than `floor`, the learner is gradient descent. By default, `floor` is 4 divided by the distance that the head
     of `thrift` travels for this budget (learning rate times steps), so that about as much noise stays in the head.
 
     Sensitivity: both sums are clipped row by row. A row adds at most `clip` to the gradient's, and at most |z|^2 to the
@@ -62,6 +62,9 @@ class DPNewton(Learner):
     gradient (algorithm 3), which no noisy sum over rows can do: here the second noise is in the matrix, and everything
     after it is post-processing. They have two classes. The reference code of DP-FC adds the same noise for all classes;
     here it is drawn anew. If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
+
+    `floor`, `steps` and `learning_rate` were chosen on training images of the digits, some of them held out, at epsilon
+    0.5, 1 and 4. There it is level with `thrift` without its graph, whatever the curvature is from.
     """
 
     name = "dp-newton"
@@ -69,14 +72,14 @@ class DPNewton(Learner):
     logits = True
     search_space = {
         "curvature": ("hessian", "moment", "public"),
-        "steps": (5, 10, 20),
+        "steps": (4, 8, 20),
         "share": (0.1, 0.3),
     }
 
     curvature: Literal["hessian", "moment", "public"] = setting("moment", says="what the curvature is estimated from")
     k: int | None = setting(None, ge=1, says="public components kept")
-    steps: int = setting(20, ge=1, says="Newton steps")
-    learning_rate: float = setting(0.3, gt=0, lt=math.inf, says="share of a Newton step that is taken")
+    steps: int = setting(8, ge=1, says="Newton steps")
+    learning_rate: float = setting(0.6, gt=0, lt=math.inf, says="share of a Newton step that is taken")
     share: float = setting(0.2, gt=0, lt=1, says="share of the budget for a private curvature")
     floor: float | None = setting(None, gt=0, lt=math.inf, says="least eigenvalue of the curvature of an example")
     clip: float = setting(CLIP, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
@@ -103,7 +106,8 @@ class DPNewton(Learner):
         task, k = curator.task, require_setting(self.k)
         features = Coordinates(self.name, k, 0.0).features(public.x, generator)
         private, known = curator.map(features), features(public.x)
-        head, inverse = torch.zeros(task.classes, k + 1, device=task.device), None
+        head = torch.zeros(task.classes, k + 1, device=task.device)
+        inverse: Tensor | None = None
         for _ in range(self.steps):
             if inverse is None or self.curvature != "moment":
                 inverse = self._invert(self._curvature(private, known, head))

@@ -60,6 +60,8 @@ class PublicOrigin(Learner):
     Differences from the papers: full batches on a linear head instead of sampled batches on a network. DOPE-SGD also
     makes synthetic images from the public ones with a generative model and averages models of several steps; these
     parts are left out.
+
+    No constant was tuned for this learner; the clip and what follows from the budget are those of `thrift`.
     """
 
     name = "public-origin"

@@ -24,5 +24,6 @@ def ask_second_moment(private: Curator, release: str, weigh: Callable[[Chunk], T
         rows = torch.nn.functional.pad(chunk.x, (0, 1), value=1.0)
         return RankOne(rows if weigh is None else rows * weigh(chunk).unsqueeze(1), chunk.rows, bias=True)
 
-    noisy = private.noisy_sum(outer, release=release, clip=float(private.task.example_shape[0] + 1)).double()
+    clip = float(private.task.example_shape[0] + 1)
+    noisy: Tensor = private.noisy_sum(outer, release=release, clip=clip).double()
     return (noisy + noisy.T) / 2

@@ -296,7 +296,7 @@ def test_every_planned_probe_is_asked(probes: int) -> None:
     asked: list[str] = []
     noisy_sum = Curator.noisy_sum
 
-    def noted(curator: Curator, *given: Any, release: str, **named: Any) -> Tensor:
+    def noted(curator: Curator, *given: Any, release: str, **named: Any) -> Any:
         asked.append(release)
         return noisy_sum(curator, *given, release=release, **named)
 

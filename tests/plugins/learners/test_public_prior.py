@@ -198,7 +198,7 @@ class TestPriorFiles:
     """Heads that were made elsewhere."""
 
     @staticmethod
-    def _write(folder: Path, **tensors: Tensor) -> dict[str, str]:
+    def _write(folder: Path, **tensors: Tensor) -> dict[str, Any]:
         save_file(tensors, folder / "head.safetensors")
         digest = hashlib.sha256((folder / "head.safetensors").read_bytes()).hexdigest()
         return {"prior": str(folder / "head.safetensors"), "prior_digest": digest}

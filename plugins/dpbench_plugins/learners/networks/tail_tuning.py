@@ -101,7 +101,7 @@ class TailTuning(Learner):
         """Return the multiple of a step at which private losses are least, as far as the noise lets it be seen."""
         rows, expected = gradients.loss_changes(position, step), self.sample_rate * curator.task.size
         changes = curator.noisy_sum(rows, release="probe", clip=PROBE_CLIP, chunk_size=self.chunk_size) / expected
-        return find_step(*changes.tolist(), noise=PROBE_CLIP * curator.sigma["probe"] / expected)
+        return find_step(float(changes[0]), float(changes[1]), PROBE_CLIP * curator.sigma["probe"] / expected)
 
 
 def find_step(forward: float, backward: float, noise: float) -> float:

@@ -335,10 +335,9 @@ def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) ->
     folder = readme.FIGURES / figure
     grid = read_grid(ready_made_sweeps.find_sweep_file(Path(figure)), registry.load())
     results = {file.name: Result.read(file) for file in list_records(folder)}
-    if any(result.privacy.repeatable for result in results.values()):
-        assert {cell.file_name for cell in grid.cells} == results.keys()
-    else:  # by the code before: `verify` says so, and defaults were others, so that only how many there are can be held
-        assert len(results) == len(grid.cells)
+    if any(result.privacy.repeatable for result in results.values()):  # by the code before, defaults were others
+        assert all(results.keys() & cell.file_names for cell in grid.cells)
+    assert len(results) == len(grid.cells)
     assert 10_000 < (folder / f"{figure}.png").stat().st_size < 200_000
 
 

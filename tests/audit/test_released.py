@@ -19,7 +19,7 @@ from dpbench.audit.released_scores import (
     rmia_scores,
 )
 from dpbench.errors import SpecError
-from dpbench.harness.fitting import FitInput, fit_once
+from dpbench.harness.fitting import FitInput, Fitted, fit_once
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.rows import Units
 from dpbench.records.released import ReleasedAttack
@@ -41,8 +41,13 @@ def prepared(learner: str = "class-means", **more: Any) -> PreparedRun:
 def attacked() -> tuple[ReleasedAttack, list[FitInput]]:
     """Return an attack, and the inputs of its shadows' fits."""
     given: list[FitInput] = []
+
+    def keep(fit: FitInput) -> Fitted:
+        given.append(fit)
+        return fit_once(fit)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(released, "fit_once", lambda fit: given.append(fit) or fit_once(fit))
+        patch.setattr(released, "fit_once", keep)
         return attack_released(prepared(), 32), given
 
 
@@ -122,7 +127,7 @@ def test_confidences_are_logits_of_the_own_label() -> None:
 
 
 def test_without_noise_the_attack_finds_members_and_epsilon_hides_them() -> None:
-    bare, hidden = (attack_released(prepared(epsilon=epsilon), 48) for epsilon in (float("inf"), 0.3))
+    bare, hidden = (attack_released(prepared(epsilon=epsilon), 64) for epsilon in (float("inf"), 0.3))
     lira = {(test.attack, test.targets): test for test in bare.tests}["lira", "planted"]
     assert lira.auc > 0.8 and lira.rates[1].positives / lira.members > 0.15
     assert all(rate.bound == 1.0 for test in bare.tests for rate in test.rates)

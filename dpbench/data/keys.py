@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dpbench.api import Records, Split
 from dpbench.errors import DataError
 from dpbench.support.files import canonical_digest
 
 if TYPE_CHECKING:
+    import numpy as np
     from PIL.Image import Image
 
 KEY_SIZE = 32  # bytes of a key
@@ -55,6 +54,8 @@ def identify_images(split: Split, data: str, name: str) -> ImageKeys:
 
 
 def _image_keys(images: Records[Any], name: str) -> np.ndarray | None:
+    import numpy as np
+
     keys = _digest_bytes(images.places) if images.keys is None else list(images.keys)
     if keys is None:
         return None

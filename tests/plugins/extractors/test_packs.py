@@ -42,7 +42,7 @@ def read_result(folder: str) -> Result:
 
 
 def test_a_run_from_a_pack_says_that_its_features_were_made_elsewhere(photos: Path, capsys: Output) -> None:
-    assert call(*run("pack:photos.safetensors", "--out", "packed", "--models", "models")) == 0
+    assert call(*run("pack:photos.safetensors", "--out", "packed", "--models")) == 0
     result = read_result("packed")
     stated = f"pixels:size=8 (pack {Pack(str(photos)).weights()})"
     assert result.task.made_elsewhere == stated
@@ -52,7 +52,7 @@ def test_a_run_from_a_pack_says_that_its_features_were_made_elsewhere(photos: Pa
     capsys.readouterr()
     assert call("results", "show", *map(str, Path("packed").glob("*.json"))) == 0
     assert "features made elsewhere" in " ".join(capsys.readouterr().out.split())
-    (model,) = Path("models").glob("*.onnx")
+    (model,) = Path("packed/models").glob("*.onnx")
     assert limit in Model.load(model).card.not_covered
 
 

@@ -1,0 +1,145 @@
+"""Compare the clipping rules at equal ε: `python -m dpbench_lab.clipping.study` writes `record.json`, and resumes.
+
+`thrift` is measured on nine boards and `dp-sgd` on three of them. For each learner, board and rule, the learning rate
+is the best of half, once and twice the default, by the mean of `CHOICE_SEEDS`; accuracies are those of `SEEDS`, with
+other noise, on the same test images. So a rule's accuracy is a little optimistic, and all rules are so alike. Intervals
+are over seeds, that is, over noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import TypeAdapter
+
+from dpbench.harness.fitting import fit_once
+from dpbench.harness.scoring import predict_all
+from dpbench.harness.session import Session, open_session
+from dpbench.records.result import Interval, mean_interval
+from dpbench.records.spec import make_spec
+from dpbench.registry import load
+from dpbench.support.threads import limit_threads
+from dpbench.support.validation import Record
+from dpbench_lab.clipping.rules import Rule, add_rule
+
+FILE = Path(__file__).parent / "record.json"
+LITE = "efficientnet-lite0:size=128"
+BOARDS: Mapping[str, Mapping[str, Any]] = {
+    "digits, 1,294": {"dataset": "digits", "extractor": "pixels"},
+    "CIFAR-10, 1,000": {
+        "dataset": "cifar10", "extractor": LITE, "train_fraction": 0.0204082, "public_fraction": 0.02,
+    },
+    "chest X-rays, 2,000": {"dataset": "pneumonia", "extractor": LITE, "train_fraction": 0.427},
+}  # fmt: skip
+"""The data by their name and number of private images, to 1%."""
+EPSILONS = 0.1, 1.0, 8.0
+LEARNERS = "dp-sgd", "thrift"
+PACES = 0.5, 1.0, 2.0
+CHOICE_SEEDS, SEEDS = (1,), (2, 3, 4, 5)
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+class RuleScores(Record):
+    """The scores of a rule on a board, by seed, at the learning rate that was best for it."""
+
+    data: str
+    epsilon: float
+    learner: str
+    rule: Rule
+    private: int
+    pace: float
+    scores: tuple[float, ...]
+
+
+def list_cells() -> list[tuple[str, float, str]]:
+    """Return each board with the learners that are measured on it: `dp-sgd` on the digits, as it is slow elsewhere."""
+    cells = itertools.product(BOARDS, EPSILONS, LEARNERS)
+    return [(data, epsilon, name) for data, epsilon, name in cells if name != "dp-sgd" or data.startswith("digits")]
+
+
+def measure_rules(session: Session, measured: list[RuleScores]) -> Iterator[RuleScores]:
+    """Yield the scores of each rule in each cell, without those that are measured already."""
+    known = {(row.data, row.epsilon, row.learner, row.rule) for row in measured}
+    for (data, epsilon, learner), rule in itertools.product(list_cells(), RULES):
+        if (data, epsilon, learner, rule) in known:
+            continue
+        fit = partial(_fit, session, BOARDS[data], epsilon, learner, rule)
+        sums = {pace: math.fsum(fit(pace, CHOICE_SEEDS)[1]) for pace in PACES}
+        pace = max(sums, key=sums.__getitem__)
+        private, scores = fit(pace, SEEDS)
+        yield RuleScores(data=data, epsilon=epsilon, learner=learner, rule=rule, private=private, pace=pace,
+                         scores=scores)  # fmt: skip
+
+
+def _fit(
+    session: Session, protocol: Mapping[str, Any], epsilon: float, learner: str, rule: Rule, pace: float,
+    seeds: tuple[int, ...],
+) -> tuple[int, tuple[float, ...]]:  # fmt: skip
+    """Fit each seed; return the number of private images and the score of each seed on the test split."""
+    chosen = {"name": f"{learner}-ruled", "options": {"rule": rule, "pace": pace}}
+    given = {**protocol, "epsilon": epsilon, "learner": chosen, "seeds": list(seeds), "unit": "image"}
+    prepared = session.prepare(make_spec({**given, "allow_overlap": True}, "clipping study"))
+    scores = []
+    with limit_threads(prepared.loaded.threads):
+        for seed in seeds:
+            predict = fit_once(prepared.fit_input(seed)).predict
+            found = prepared.test.scorer.score(predict_all(predict, prepared.test.x, prepared.roles.task))
+            scores.append(found.value(prepared.spec.metric))
+    return prepared.roles.task.size, tuple(scores)
+
+
+def read_scores(file: Path = FILE) -> list[RuleScores]:
+    """Return the committed scores."""
+    return SCORES.validate_json(file.read_bytes())
+
+
+def render_table(found: list[RuleScores]) -> str:
+    """Return the scores of clipping in percent and, in points, what each other rule adds, with 95% intervals."""
+    lines = [
+        f"| data, private images | learner | ε | clip | {' | '.join(RULES[1:])} |",
+        f"|---|---|{'---:|' * (1 + len(RULES))}",
+    ]
+    by_board: dict[tuple[str, str, float], dict[str, RuleScores]] = {}
+    for scores in found:
+        by_board.setdefault((scores.data, scores.learner, scores.epsilon), {})[scores.rule] = scores
+    for (data, learner, epsilon), rules in sorted(by_board.items()):
+        gains = (_write_gain(compute_gain(rules[rule], rules["clip"])) for rule in RULES[1:])
+        clip = 100 * mean_interval(rules["clip"].scores).mean
+        lines.append(f"| {data} | `{learner}` | {epsilon:g} | {clip:.1f} | {' | '.join(gains)} |")
+    for learner in sorted({scores.learner for scores in found}):
+        rows = [rules for (_, of, _), rules in by_board.items() if of == learner]
+        means = (mean_interval([compute_gain(rules[rule], rules["clip"]).mean for rules in rows]) for rule in RULES[1:])
+        lines.append(f"| all {len(rows)} | `{learner}` | | | {' | '.join(map(_write_gain, means))} |")
+    return "\n".join(lines)
+
+
+def compute_gain(scores: RuleScores, clip: RuleScores) -> Interval:
+    """Return the paired difference to clipping, by seed."""
+    return mean_interval([mine - other for mine, other in zip(scores.scores, clip.scores, strict=True)])
+
+
+def _write_gain(gain: Interval) -> str:
+    half = 100 * (gain.high - gain.mean) if gain.high is not None else 0.0
+    text = f"{100 * gain.mean:+.1f} ± {half:.1f}"
+    return f"**{text}**" if 100 * abs(gain.mean) > half else text
+
+
+SCORES = TypeAdapter(list[RuleScores])
+
+if __name__ == "__main__":
+    plugins = load()
+    for name in LEARNERS:
+        plugins = plugins.with_component("learner", add_rule(plugins.find("learner", name).cls))
+    began, measured = time.process_time(), read_scores() if FILE.exists() else []
+    for scores in measure_rules(open_session("cpu", threads=1, plugins=plugins), measured[:]):
+        measured.append(scores)
+        print(f"{time.process_time() - began:6.0f} s  {scores.data}, ε {scores.epsilon:g}, {scores.learner}: "
+              f"{scores.rule} {mean_interval(scores.scores).mean:.4f} at {scores.pace:g}", flush=True)  # fmt: skip
+        FILE.write_bytes(SCORES.dump_json(measured, indent=1) + b"\n")
+    print(render_table(measured))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
 
 
-MODEL_ENDINGS = (".onnx", ".safetensors")
 
 
 @dataclass(frozen=True)

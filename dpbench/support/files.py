@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from dpbench.errors import OutputError
 
+MODEL_ENDINGS = (".onnx", ".safetensors")
 IMAGE_ENDINGS = frozenset(
     {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp", ".dcm"}
 )

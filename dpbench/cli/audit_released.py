@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli.audit_targets import MODEL_ENDINGS, AuditTarget, find_targets, read_audits
+from dpbench.cli.audit_targets import AuditTarget, find_targets, read_audits
 from dpbench.cli.output import print_if_unwritable, print_records, report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.place import Place
 from dpbench.records.spec import Spec
-from dpbench.support.files import write_atomically
+from dpbench.support.files import MODEL_ENDINGS, write_atomically
 
 if TYPE_CHECKING:
     from dpbench.harness.session import Session

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.spec import Spec, fill_extractor, make_spec
+from dpbench.support.files import MODEL_ENDINGS
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 

@@ -115,7 +115,7 @@ def test_a_result_and_a_model_are_run_again(folder: Path, result: Path, capsys: 
 def test_a_record_of_a_leaderboard_is_compared_with_its_result(part: str, capsys: Output) -> None:
     file = pick_record(part)
     assert call("verify", file) == 0
-    assert f"that it is about {file.name}; what follows" in capsys.readouterr().out
+    assert "that it is about pillar-digits-eps1-" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("part", ["audits", "reruns", "challenges"])

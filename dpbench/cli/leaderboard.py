@@ -91,8 +91,10 @@ def build(
         )
     plugins, whole = load_plugins(), not (check or no_site)
     if whole:
+        from dpbench.site.own_text import OwnText
         from dpbench.site.reuse import BuildTarget, lock_build
 
+        OwnText.read(root)  # a mistake in it is said before minutes of work
         context.with_resource(lock_build(root))
         target = BuildTarget(root, site or root / "site", plugins, publish.load_extras(context), docs)
         inputs = target.digest_inputs()

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
-from dpbench.records.packed import read_packed_record
+from dpbench.records.packed import read_packed_record, record_exists
 from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def compare(
     from dpbench.analysis.reader import read_results
 
     if len(named) != 2:
-        files = [read_results([Path(name)])[0][0] if Path(name).is_file() else name for name in named]
+        files = [read_results([Path(name)])[0][0] if record_exists(Path(name)) else name for name in named]
         shown = [file if isinstance(file, str) else comparison.name_result(file) for file in files[:MAX_NAMED_RESULTS]]
         more = "; ..." * (len(files) > MAX_NAMED_RESULTS)
         raise SpecError(f"Expected two results or learners to compare, got {len(named)}: {'; '.join(shown)}{more}.")

@@ -25,6 +25,7 @@ from dpbench.cli.rerun import (
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.records.place import Place
+from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +124,7 @@ def print_reports(
         document, report = found
         reports[str(file)] = report
         if not as_json:
-            print("\n".join(report.lines()), flush=True)
+            print("\n".join(map(make_printable, report.lines())), flush=True)  # a stranger's folder names its files
             print(f"  {_count_mismatches(report)}")
         if flags.rerun and report.passed:
             failed |= not _rerun(document, report, root, flags, plugins, device)

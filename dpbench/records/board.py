@@ -135,7 +135,10 @@ def find_board(name: str) -> Board:
     """
     if name.endswith(".toml") or os.sep in name:
         place = Path(name)
-        return Board.read(place if name.endswith(".toml") else place.parent / "boards" / f"{place.name}.toml")
+        file = place if name.endswith(".toml") else place.parent / "boards" / f"{place.name}.toml"
+        if not file.exists():
+            raise SpecError(f"Expected a board in {file}, which does not exist. dpbench list boards shows the others.")
+        return Board.read(file)
     files = list_board_files()
     if name not in files:
         raise SpecError(unknown_name("board", name, files))

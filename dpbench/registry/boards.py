@@ -41,9 +41,10 @@ def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, 
     Raises:
         SpecError: the board fixes a key, no board allows a key, or the board does not rank the selection.
     """
-    given = values.get("dataset")
-    moved = given is not None and matches_dataset(board, _spell_out_dataset(given, plugins), board.dataset)
-    taken = sorted((values.keys() - ({"dataset"} if board.data and moved else set())) & Protocol.model_fields.keys())
+    given = values.get("dataset") if board.data else None
+    both = [] if given is None else [_spell_out_dataset(dataset, plugins) for dataset in (given, board.dataset)]
+    moved = {"dataset"} if both and matches_dataset(board, *both) else set()
+    taken = sorted((values.keys() - moved) & Protocol.model_fields.keys())
     if taken:
         who = name_origin(origin, *taken)
         raise SpecError(

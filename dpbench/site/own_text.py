@@ -17,8 +17,8 @@ FILE = "site.toml"
 class OwnText(UserRecord):
     """What the pages of a leaderboard say of themselves; empty for the leaderboard of dpbench."""
 
-    title: str = Field("", max_length=120)  # of the leaderboard, in place of dpbench's
-    submission: str = Field("", max_length=3_000)  # how to submit a result, in place of a pull request
+    title: str = Field(default="", max_length=120)  # of the leaderboard, in place of dpbench's
+    submission: str = Field(default="", max_length=3_000)  # how to submit a result, in place of a pull request
 
     @classmethod
     def read(cls, root: Path | None) -> Self:

@@ -11,6 +11,7 @@ from typing import Literal
 from dpbench.errors import DataError
 from dpbench.receipts.receipt import MAX_FILE_BYTES
 from dpbench.records.packed import list_records, read_packed_record
+from dpbench.support.files import MODEL_ENDINGS
 from dpbench.support.untrusted import read_regular_file
 
 Kind = Literal["model", "receipt", "result", "attack", "audit", "rerun", "challenge"]
@@ -70,11 +71,7 @@ def expand_folders(files: Sequence[Path]) -> Iterator[Path]:
 
 
 def _is_model(file: Path) -> bool:
-    if file.suffix in ("", ".json"):
-        return False
-    from dpbench.models.model_file import ENDINGS  # beside models, which load torch
-
-    return file.suffix in ENDINGS.values()
+    return file.name.endswith((*MODEL_ENDINGS.values(),))
 
 
 def _is_verifiable(file: Path) -> bool:

@@ -51,7 +51,8 @@ def test_a_board_of_a_result_has_its_protocol_and_takes_it(result: Result, tmp_p
 
 def test_the_path_of_the_data_may_differ_and_nothing_else(result: Result, tmp_path: Path) -> None:
     here = moved(result)
-    board = Board.read(write_board(tmp_path, here.spec, here.task.digests, "xrays", "Our X-rays"))
+    file = write_board(tmp_path, here.spec, here.task.digests, "xrays", "Our X-rays")
+    board = Board.read(file).model_copy(update={"extractor": here.spec.extractor})
     elsewhere, grey = moved(result, path="/elsewhere/images"), moved(result, mode="L")
     assert find_departures(board, elsewhere.spec, elsewhere) == []
     assert [key for key, *_ in find_departures(board, grey.spec, grey)] == ["dataset"]
@@ -106,9 +107,9 @@ def test_the_command_starts_a_leaderboard_that_takes_the_result_it_is_from(
     assert 'title = "A leaderboard of private learners"' in (mine / "site.toml").read_text(encoding="utf-8")
     assert call("leaderboard", "add", file, "--root", mine) == 0
     spec = tmp_path / "spec.toml"
-    spec.write_text('learner = "pillar"\nepsilon = 2\n', encoding="utf-8")
+    spec.write_text('learner = "pillar"\nextractor = "pixels"\nepsilon = 2\n', encoding="utf-8")
     assert "Expected delta in" in refusal.command("leaderboard", "new", mine, "--from", spec)
-    spec.write_text('learner = "pillar"\nepsilon = 2\ndelta = 1e-6\n', encoding="utf-8")
+    spec.write_text('learner = "pillar"\nextractor = "pixels"\nepsilon = 2\ndelta = 1e-6\n', encoding="utf-8")
     assert call("leaderboard", "new", mine, "--from", spec) == 0
     board = Board.read(mine / "boards" / "digits-eps2.toml")
     assert (board.delta, board.data, board.extractor.name) == (1e-6, None, "pixels")

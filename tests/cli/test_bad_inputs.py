@@ -370,6 +370,7 @@ verify {result} --submission --root /nowhere
 leaderboard new
 leaderboard new mine
 leaderboard new mine --from {empty}
+leaderboard new mine --from {result} --name A
 leaderboard new mine --from {toml-empty}
 leaderboard new mine --from {toml-text}
 leaderboard new mine --from {result} --name ../up

@@ -190,6 +190,7 @@ def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusa
     assert "labelled public images" in refusal.command("advise", str(photos), *few)
     assert "Expected a FOLDER of images, or --dataset" in refusal.command("advise")
     assert "Expected --dataset imagefolder:FOLDER, got digits" in refusal.command("advise", "--dataset", "digits")
+    assert "units=folder,unit=patient" in refusal.command("advise", str(photos), "--unit", "patient")
     grey = f"imagefolder:{photos},mode=L"
     assert "Expected mode=RGB, as advice reads images" in refusal.command("advise", "--dataset", grey)
 

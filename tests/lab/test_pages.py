@@ -26,6 +26,8 @@ from tests.site.test_site import broken, filed, standing_of
 
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
+    for folder in ("figures", "claims"):  # without which their pages are left out
+        (tmp_path / folder).mkdir()
     filled = filed(tmp_path, find_board("digits-eps1"), synthetic(find_board("digits-eps1"), 6, seed=0))
     standings = (filled, standing_of(find_board("pcam-resnet50-eps0.1"), []))
     return Index(ranking="By the mean.", distances=compute_distances(standings), standings=standings)

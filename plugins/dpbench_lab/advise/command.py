@@ -40,9 +40,7 @@ MAX_EPSILONS = 20  # epsilons
 def advise(
     folder: Annotated[
         Path | None,
-        typer.Argument(
-            help="Folder of images, FOLDER/train/CLASS/IMAGE; or use --dataset imagefolder:FOLDER,units=x."
-        ),
+        typer.Argument(help="Folder of images, FOLDER/train/CLASS/IMAGE; or use --dataset imagefolder:FOLDER,units=x."),
     ] = None,
     accuracy: Annotated[
         float | None,
@@ -79,6 +77,11 @@ def advise(
     plugins.report_broken_plugins()
     images = _build_folder(spec, plugins)
     spec = resolve(spec, plugins).spec
+    if spec.unit not in (None, images.default_unit()):
+        raise SpecError(
+            f"Expected --unit {images.default_unit()}, got {spec.unit}. Say whose each image is: --dataset "
+            f"imagefolder:{images.path},units=folder,unit={spec.unit}."
+        )
     named = "extractor" in asked[0].model_fields_set
     chosen = build(plugins, "extractor", asked[0].extractor if named else default_extractor(plugins, spec.dataset))
     rule, device = (
@@ -106,11 +109,11 @@ def _name_dataset(folder: Path | None, given: UserSettings) -> Component:
     Raises:
         SpecError: neither or both were named, or the dataset is not a folder of images.
     """
-    named = given.keys.get("dataset")
-    if (folder is None) == (named is None):
-        raise SpecError("Expected a FOLDER of images, or --dataset imagefolder:FOLDER,units=..., and not both.")
-    if folder is not None:
+    named: str | None = given.keys.get("dataset")
+    if folder is not None and named is None:
         return Component(name="imagefolder", options={"path": str(folder)})
+    if named is None or folder is not None:
+        raise SpecError("Expected a FOLDER of images, or --dataset imagefolder:FOLDER,units=..., and not both.")
     if (dataset := Component.parse(named)).name != "imagefolder":
         raise SpecError(
             f"Expected --dataset imagefolder:FOLDER, got {dataset.name}: advice is on images of your own. The boards "

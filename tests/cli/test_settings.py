@@ -157,7 +157,11 @@ def test_a_field_more_is_in_the_help_with_its_default() -> None:
         """Run."""
 
     program.command()(run)
-    shown = " ".join(CliRunner().invoke(program, ["--help"], env={"COLUMNS": "300", "NO_COLOR": "1"}).output.split())
+    shown = " ".join(
+        CliRunner()
+        .invoke(typer.main.get_command(program), ["--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
+        .output.split()
+    )
     assert "--warmth" in shown and "Share of steps that warm up. [default: 0.25]" in shown
 
 

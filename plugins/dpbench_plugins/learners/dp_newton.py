@@ -69,6 +69,7 @@ class DPNewton(Learner):
 
     name = "dp-newton"
     public = "unlabelled"
+    rule_origin = "training images of the digits; components: those of `thrift`"
     logits = True
     search_space = {
         "curvature": ("hessian", "moment", "public"),

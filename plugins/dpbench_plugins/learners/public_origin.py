@@ -66,6 +66,7 @@ class PublicOrigin(Learner):
 
     name = "public-origin"
     public = "labelled"
+    rule_origin = "those of `thrift`"
     logits = True
     search_space = {
         "rule": ("origin", "mixing"),

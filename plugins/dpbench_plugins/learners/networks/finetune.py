@@ -167,6 +167,7 @@ class PublicFineTune(TailTuning):
 
     name = "public-finetune"
     public = "labelled"
+    rule_origin = "those of `dp-finetune`; tail: public images of CIFAR-10"
     search_space = {
         "parameters": ("bias", "film", "lora", "last", "all"),
         "learning_rate": (0.005, 0.01, 0.02, 0.04),

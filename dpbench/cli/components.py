@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import itertools
 import json
 import re
@@ -20,6 +19,7 @@ from dpbench.errors import SpecError
 from dpbench.records.board import Board, list_board_files
 from dpbench.records.provenance import HARNESS
 from dpbench.registry import KINDS, Kind, Registration, Registry, load
+from dpbench.registry.components import READS_WORDS, read_summary
 from dpbench.support.messages import bytes_in_words
 from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
@@ -130,12 +130,15 @@ def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, 
     item = registry.components[kind][name]
     settings = [row._asdict() for row in list_settings(item.cls)]
     facts = FACTS_BY_KIND[kind](item.cls, registry) if kind in FACTS_BY_KIND else {}
+    if kind == "learner":
+        facts = {"public data read": READS_WORDS[item.cls.public], "constants chosen on": item.cls.rule_origin}
     return {"kind": kind, **_describe_origin(name, item), **facts, "settings": settings}
 
 
 def _describe_facts(kind: Kind, row: dict[str, Any]) -> Iterator[str]:
-    """Yield what the list leaves out: whether the component is here, its size, licence, features and layers."""
+    """Yield what the list leaves out: what a learner reads, or whether others are here, their size, licence, layers."""
     if kind == "learner":
+        yield from (f"{fact}: {row[fact]}" for fact in ("public data read", "constants chosen on") if row[fact])
         return
     size = f" ({bytes_in_words(row['size'])})" if row["size"] else ""
     yield f"here: {PRESENCE_WORDS[row['present']]}{size}; licence: {row['licence'] or 'none stated'}"
@@ -181,7 +184,7 @@ def _component_rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
 def _describe_origin(name: str, item: Registration) -> dict[str, Any]:
     """Return the first fields of every row: name, summary, and the plugin that provides the component."""
     who = {"plugin": item.plugin, "distribution": item.distribution, "version": item.version}
-    return {"name": name, "summary": _read_summary(item.cls), **who}
+    return {"name": name, "summary": read_summary(item.cls), **who}
 
 
 def _write_presence(row: dict[str, Any]) -> str:
@@ -199,7 +202,3 @@ def _write_clause(row: dict[str, Any]) -> str:
 def _build_json_listing(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
     listed: dict[str, object] = {f"{kind}s": _component_rows(registry, kind) for kind in kinds}
     return {**listed, "broken": [vars(broken) for broken in registry.broken], "clashes": [*map(str, registry.clashes)]}
-
-
-def _read_summary(cls: type) -> str:
-    return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())

@@ -11,8 +11,8 @@ from tests.helpers.commands import Output, call
 def test_a_learner_says_what_it_reads_and_where_its_constants_come_from(capsys: Output) -> None:
     assert call("list", "public-prior") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Public data read: features and labels." in said
-    assert "Constants chosen on: training images of CIFAR-10, HAM10000 and the digits." in said
+    assert "public data read: features and labels" in said
+    assert "constants chosen on: training images of CIFAR-10, HAM10000 and the digits" in said
 
 
 def test_the_json_of_a_learner_has_both_and_that_of_an_extractor_has_neither(capsys: Output) -> None:

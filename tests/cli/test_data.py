@@ -104,6 +104,7 @@ def test_list_survives_a_broken_dataset_and_brackets(
     (tmp_path / "[bold]").mkdir()
     (tmp_path / "[bold]/tiny.txt").touch()
     monkeypatch.setenv("DPBENCH_DATA", str(tmp_path / "[bold]"))
+    monkeypatch.setenv("COLUMNS", "300")
     shown = said(capsys, "list")
     assert "RuntimeError: no [source]" in shown
     assert "CC0 [really]" in shown

@@ -120,9 +120,9 @@ def prediction_table() -> str:
 
 def clipping_table() -> str:
     """Return what each clipping rule gains on the boards of the study."""
-    from dpbench_lab.clipping import study
+    from dpbench_lab.clipping.study import read_scores, render_table
 
-    return study.render_table(study.read_scores())
+    return render_table(read_scores())
 
 
 def advice_table() -> str:

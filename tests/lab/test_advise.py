@@ -122,12 +122,13 @@ def patients(photos: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("units", ["units.csv", r"(p\d+)[-_]"])
 def test_public_images_of_patients_are_those_of_a_run(patients: Path, units: str) -> None:
     named = str(patients / units) if units.endswith(".csv") else units
-    train = ImageFolder(str(patients), units=named, unit="patient").load().train
+    dataset = ImageFolder(str(patients), units=named, unit="patient")
+    train = dataset.load().train
     files, *_ = list_training(patients)
     rule = SplitRule(0.25, 1.0, None, 0, "patient")
     ours, theirs = (
         cut_rows(np.arange(len(files)), rule, numbers)
-        for numbers in (number_units(patients, files, named), train.units)
+        for numbers in (number_units(patients, files, dataset), train.units)
     )
     assert all((mine == other).all() for mine, other in zip(ours, theirs, strict=True))
 

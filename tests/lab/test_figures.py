@@ -233,7 +233,7 @@ def test_without_any_result_the_command_is_named(sweep: Path, plugins: Registry,
 def test_a_result_without_the_metric_is_named(sweep: Path, example: Result, plugins: Registry, tmp_path: Path) -> None:
     sweep.write_text(SWEEP.replace('x = "learner.k"', 'x = "learner.k"\nmetric = "auroc"').replace("published", "#"))
     kept(read_grid(sweep, plugins), example, tmp_path, MEANS)
-    with pytest.raises(DataError, match=r"Expected auroc in every result, got none in pillar-digits-\w+\.json"):
+    with pytest.raises(DataError, match=r"Expected auroc in every result, got none in pillar-digits-eps0\.1-\w+\.json"):
         collect_sweep_figure(sweep, tmp_path, plugins)
 
 

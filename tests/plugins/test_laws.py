@@ -160,6 +160,7 @@ EXTRACTORS = (
     Suite("extractor", f"timm:{weights.SMALL}", (RANDOM_WEIGHTS,)),
     Suite("extractor", "checkpoint:resnet18.pth,arch=resnet18", (RANDOM_WEIGHTS,)),
     Suite("extractor", "randp-wrn16-4:path=randp.safetensors", (RANDOM_WEIGHTS,)),
+    Suite("extractor", "randp-resnet9:path=randp-resnet9.safetensors", (RANDOM_WEIGHTS,)),
 )
 OPTIONAL = (  # a law cannot be skipped: these are defined where what they need is on this machine
     (Suite("extractor", "scatternet"), KYMATIO),
@@ -191,6 +192,7 @@ def random_weights(random_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 OWN_SUITE = {
     "dp-finetune", "public-finetune", "public-tail", "self-tail",  # need a tail: tests/plugins/learners/ has their laws
     "pack",  # has no features of the images of the laws
+    "randp-wrn40-4",  # has the code of randp-wrn16-4, and tests/plugins/extractors/ tests its layers
 }  # fmt: skip
 # These differ from a suite above by a name that is looked up, not by code, and a ResNet-50 is slow: one test for each.
 SAME_CODE = {"resnet50-ssl", "resnet50-swsl", "resnet50-byol", "resnet50-mocov2", "resnet50-mocov3"}

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,8 +21,6 @@ from dpbench.records.place import Place
 from dpbench.records.protocol import Component, Protocol, SplitRule
 
 if TYPE_CHECKING:
-    from dpbench_plugins.datasets.image_folders import ImageFolder
-
     from dpbench.records.spec import Spec
     from dpbench.registry import Registry
     from dpbench_lab.advise.advice import Advice, AdviceAtEpsilon
@@ -89,7 +87,7 @@ def advise(
         find_device(given.place.device),
     )
     place = Path(images.path).expanduser()
-    part = open_public_part(place, rule, chosen, device, named=named, owners=images.units)
+    part = open_public_part(place, rule, chosen, device, named=named, dataset=images)
     if labels and len(part.y) < MIN_LABELS:
         raise SpecError(
             f"Expected at least {MIN_LABELS} labelled public images to rehearse on, got {len(part.y)}. Raise "
@@ -122,7 +120,7 @@ def _name_dataset(folder: Path | None, given: UserSettings) -> Component:
     return dataset
 
 
-def _build_folder(spec: Spec, plugins: Registry) -> ImageFolder:
+def _build_folder(spec: Spec, plugins: Registry) -> Any:
     """Build the dataset of a spec, and refuse options that change images.
 
     Raises:
@@ -130,7 +128,7 @@ def _build_folder(spec: Spec, plugins: Registry) -> ImageFolder:
     """
     from dpbench.registry.components import build
 
-    images: ImageFolder = build(plugins, "dataset", spec.dataset)
+    images = build(plugins, "dataset", spec.dataset)
     if images.mode != "RGB":
         raise SpecError(f"Expected mode=RGB, as advice reads images, got mode={images.mode}. Drop it.")
     return images

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 import numpy as np
 import torch
-from dpbench_plugins.datasets.image_folders.owners import find_owners, is_table, name_file
-from dpbench_plugins.datasets.image_trees import ImageFile
 from PIL import Image
 from torch import Tensor
 
@@ -32,6 +31,13 @@ READER = "image-file-RGB-1"
 """What `read_image` makes of a file: the same as the dataset `imagefolder`, which names it alike, so that features of
 images that a run has extracted are found, and the other way round."""
 WANTED = "train/CLASS/IMAGE, with two or more class folders"
+
+
+class ImageOwners(Protocol):
+    """What advice asks of the dataset `imagefolder`: whose each image is, by its name."""
+
+    def find_owners(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return whose each image is, by its name below the folder; empty if images have no units."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,11 @@ def open_public_part(
     device: torch.device,
     *,
     named: bool = True,
-    owners: str = "",
+    dataset: ImageOwners | None = None,
 ) -> PublicPart:
     """Open the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
 
-    Covered: no private image is opened and no test image is looked for; names of files and class folders are read.
+    Covered: no private or test image is opened; names of files and class folders are read.
     Cached features of public images are found by the bytes of those images, also in files that have private rows, of
     which only the checksum is computed.
 
@@ -73,7 +79,7 @@ def open_public_part(
         extractor: makes features of the public images; they are cached.
         device: where the extractor computes.
         named: whether the user named the extractor; if not, large images are refused as raw pixels.
-        owners: how the unit of an image is found, as the option `units` of imagefolder says; "" for no units.
+        dataset: knows whose each image is; None if images have no units.
 
     Raises:
         DataMissing: there is no such folder.
@@ -81,7 +87,7 @@ def open_public_part(
         SpecError: nothing is public, or nothing private; or images are too large for raw pixels.
     """
     files, labels, classes = list_training(folder)
-    units = number_units(folder, files, owners) if owners else None
+    units = None if dataset is None else number_units(folder, files, dataset)
     public, private = cut_rows(np.arange(len(files)), rule, units)
     if not len(public):
         raise SpecError("Expected public images, got none: advice is made from them. Raise --public-fraction.")
@@ -99,26 +105,17 @@ def open_public_part(
     return PublicPart(x, y, count, classes, rule.unit, renumber_units(units[public]))
 
 
-def number_units(folder: Path, files: Sequence[Path], owners: str) -> np.ndarray:
-    """Return the unit (n,) int64 of each training image, from names alone, in the order that a run gives units.
+def number_units(folder: Path, files: Sequence[Path], dataset: ImageOwners) -> np.ndarray | None:
+    """Return the unit (n,) int64 of each training image in the order of a run, or None if images have no units.
 
     Raises:
         DataMissing: there is no such table.
         DataError: an image has no unit.
     """
+    training = [file.relative_to(folder).as_posix() for file in files]
     other = "test" if (folder / "test").is_dir() else "val"
-    others = sorted(_list_images(folder, other)) if is_table(owners) and (folder / other).is_dir() else []
-    named = [
-        _name_image(folder, "train", *file.relative_to(folder / "train").as_posix().split("/", 1)) for file in files
-    ]
-    found = find_owners(owners, [*named, *(_name_image(folder, other, *name) for name in others)])
-    names = [found[name_file(file)] for file in named]
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
-
-
-def _name_image(folder: Path, split: str, kind: str, name: str) -> ImageFile:
-    """Return an image of which only the name is known."""
-    return ImageFile(split, kind, name, 0, None, f"{split}/{kind}/", folder, None)
+    found = dataset.find_owners([*training, *_list_images(folder, other)])
+    return np.unique([found[name] for name in training], return_inverse=True)[1].astype(np.int64) if found else None
 
 
 def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]]:
@@ -147,10 +144,12 @@ def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]
     return [train / kind / name for kind, name in images], labels, classes
 
 
-def _list_images(folder: Path, split: str) -> list[tuple[str, str]]:
-    """Return class and path below it of each image in a split, without opening any."""
+def _list_images(folder: Path, split: str) -> list[str]:
+    """Return the names of the images in a split, which may be missing, without opening any."""
+    if not (folder / split).is_dir():
+        return []
     names = _list_names(folder / split, "", frozenset({os.path.realpath(folder)}))
-    return [(kind, name) for kind, _, name in (name.partition("/") for name in names if _is_image(name))]
+    return sorted(f"{split}/{name}" for name in names if _is_image(name))
 
 
 def read_image(place: str) -> Image.Image:

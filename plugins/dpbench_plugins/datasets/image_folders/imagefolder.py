@@ -89,6 +89,15 @@ class ImageFolder(Dataset):
         """Return the unit that a run states epsilon for: the images' `units`, if there are any."""
         return self.unit if self.units else "image"
 
+    def find_owners(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return whose each image is, by its name below `path` (train/CLASS/IMAGE); empty if images have no units.
+
+        Raises:
+            DataMissing: there is no such table.
+            DataError: an image has no unit.
+        """
+        return find_owners(self.units, names) if self.units else {}
+
     def load(self) -> Splits:
         """Open the two splits, sorted by class and path below it.
 
@@ -102,7 +111,7 @@ class ImageFolder(Dataset):
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
         check_classes(listed, self.classes, self._find_path(), LAYOUT.advice)
         files = add_checksums(listed)
-        owners = find_owners(self.units, files) if self.units else {}
+        owners = self.find_owners([name_file(file) for file in files])
         return self._with_owners(self._open_splits(files, owners), files, owners)
 
     def _open_splits(self, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:

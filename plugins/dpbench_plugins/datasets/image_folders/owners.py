@@ -46,8 +46,8 @@ def check_units(units: str, unit: str) -> None:
         )
 
 
-def find_owners(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
-    """Return each image's owner, by image name: from the table, the folder or the pattern's groups.
+def find_owners(units: str, names: Sequence[str]) -> dict[str, str]:
+    """Return each image's owner, by image name (`name_file`): from the table, the folder or the pattern's groups.
 
     Raises:
         DataMissing: there is no such table.
@@ -55,9 +55,9 @@ def find_owners(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
             pattern is not in every name.
     """
     if is_table(units):
-        owners = _owners_by_table(Path(units).expanduser(), files)
+        owners = _owners_by_table(Path(units).expanduser(), names)
     else:
-        owners = _owners_by_folder(files) if units == FOLDER else _owners_by_name(units, files)
+        owners = _owners_by_folder(names) if units == FOLDER else _owners_by_name(units, names)
     return {place: _normalise_name(owner) for place, owner in owners.items()}
 
 
@@ -71,21 +71,26 @@ def name_file(file: ImageFile) -> str:
     return "/".join([*file.below.split("/")[-3:-1], file.file])
 
 
-def _owners_by_folder(files: Sequence[ImageFile]) -> dict[str, str]:
-    if loose := sorted(name_file(file) for file in files if "/" not in file.file):
+def _drop_class(name: str) -> str:
+    """Return the path of an image below its class."""
+    return name.split("/", 2)[2]
+
+
+def _owners_by_folder(names: Sequence[str]) -> dict[str, str]:
+    if loose := sorted(name for name in names if "/" not in _drop_class(name)):
         raise DataError(
             f"Expected train/CLASS/UNIT/IMAGE with units={FOLDER}, got images outside of a unit's folder: {loose[0]} "
-            f"({len(loose):,} of {len(files):,}). Move each into the folder of its unit."
+            f"({len(loose):,} of {len(names):,}). Move each into the folder of its unit."
         )
-    return {name_file(file): file.file.partition("/")[0] for file in files}
+    return {name: _drop_class(name).partition("/")[0] for name in names}
 
 
-def _owners_by_name(pattern: str, files: Sequence[ImageFile]) -> dict[str, str]:
-    owners = {name_file(file): _find_owner(pattern, file.file) for file in files}
-    if missing := sorted(place for place, owner in owners.items() if not owner):
+def _owners_by_name(pattern: str, names: Sequence[str]) -> dict[str, str]:
+    owners = {name: _find_owner(pattern, _drop_class(name)) for name in names}
+    if missing := sorted(name for name, owner in owners.items() if not owner):
         raise DataError(
             f"Expected the pattern units={pattern} to find a unit in every file name, got none in {missing[0]} "
-            f"({len(missing):,} of {len(files):,}). Correct it, or give a {TABLE} file with the columns file and unit."
+            f"({len(missing):,} of {len(names):,}). Correct it, or give a {TABLE} file with the columns file and unit."
         )
     return owners
 
@@ -95,9 +100,9 @@ def _find_owner(pattern: str, name: str) -> str:
     return "/".join(filter(None, found.groups())) if found else ""
 
 
-def _owners_by_table(table: Path, files: Sequence[ImageFile]) -> dict[str, str]:
+def _owners_by_table(table: Path, names: Sequence[str]) -> dict[str, str]:
     lines = [(line["file"], line["unit"].strip()) for line in read_table(table, ("file", "unit"))]
-    owners, places = dict(lines), {name_file(file) for file in files}
+    owners, places = dict(lines), set(names)
     check_lines(
         {
             "names images that are not there": owners.keys() - places,

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 from pydantic import Field
+from typer.testing import CliRunner as TyperRunner
 
 import dpbench
 from dpbench.cli.given import CommandSettings, UserSettings
@@ -157,11 +158,8 @@ def test_a_field_more_is_in_the_help_with_its_default() -> None:
         """Run."""
 
     program.command()(run)
-    shown = " ".join(
-        CliRunner()
-        .invoke(typer.main.get_command(program), ["--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
-        .output.split()
-    )
+    done = TyperRunner().invoke(program, ["--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
+    shown = " ".join(done.output.split())
     assert "--warmth" in shown and "Share of steps that warm up. [default: 0.25]" in shown
 
 

@@ -60,10 +60,11 @@ class RootCommand(TyperGroup):
         """Write the help without boxes."""
         formatter.write_usage(ctx.command_path, "[FLAGS] COMMAND ...")
         formatter.write(f"{(self.help or '').partition(chr(10))[0]}\n")
-        for title, names in self.panels.items():
-            formatter.write(f"\n{title}\n")
-            for name in names:
-                formatter.write(f"  {name:12} {self.commands[name].short_help}\n")
+        panels = (
+            [f"{title}\n", *(f"  {name:12} {self.commands[name].short_help}\n" for name in names)]
+            for title, names in self.panels.items()
+        )
+        formatter.write("\n".join(map("".join, panels)))
         formatter.write("Flags: --version, --install-completion, --debug, --quiet, --verbose, --help.\n")
 
 

@@ -197,6 +197,11 @@ def test_an_option_that_does_not_fit_is_said_before_torch_is_loaded() -> None:
         assert done.returncode == 1 and done.stderr.startswith("dpbench: Expected"), done.stderr
 
 
+def test_the_help_of_the_program_fits_40_lines(capsys: Output) -> None:
+    assert call("--help") == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 40
+
+
 def test_a_plan_of_a_billion_steps_is_refused_with_what_it_would_take(tmp_path: Path, capsys: Output) -> None:
     assert call("run", "--learner", "dp-sgd:steps=1000000000", "--out", tmp_path) == 1
     assert "at a millisecond each that is 11 d 13 h for one seed" in capsys.readouterr().err

@@ -165,6 +165,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "extractors": lambda: sweep_tables.render_extractors_table(_results("extractors")),
     "theory-prediction": prediction_table,
     "theory-pillar-tail": lambda: sweep_tables.render_tail_table(_results("theory-pillar-tail")),
+    "tails": lambda: learner_tables.render_tails(_results("tails")),
     "fine-tuning": lambda: learner_tables.render_fine_tuning(_results("fine-tuning")),
     "fine-tuning-boards": lambda: learner_tables.render_fine_tuning_boards(index().standings),
     "without-photographs": lambda: learner_tables.render_without_photographs(_results("without-photographs")),

@@ -8,6 +8,8 @@ from dpbench.board.index import Standing
 from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
 from dpbench.records.result import Result
 
+TAIL_ORDER = ("thrift", "self-tail", "public-only", "public-only:tail=true", "public-prior", "public-tail")
+
 
 def render_without_photographs(results: Sequence[Result]) -> str:
     """Return a table of accuracy by epsilon, a line per extractor and learner, for the sweep `without-photographs`."""
@@ -44,6 +46,29 @@ def render_fine_tuning_boards(standings: Sequence[Standing]) -> str:
             cells = [found.get(part, "") for part in parts]
             rows.append([f"`{standing.board.name}`", f"{standing.private:,}", *cells])
     return render_markdown_table(["board", "private images", *(f"`{part}`" for part in parts)], rows)
+
+
+def render_tails(results: Sequence[Result]) -> str:
+    """Return a table of the metric of each run of the sweep `tails`, a line per dataset and learner."""
+    epsilons = sorted({_spent_epsilon(result) for result in results})
+    found: dict[tuple[str, ...], dict[float, str]] = {}
+    order = sorted(results, key=lambda result: (result.spec.dataset.name, TAIL_ORDER.index(_name_tail(result))))
+    for result in order:
+        labels = "yes" if result.task.public_labels_seen else "no"
+        line = result.spec.dataset.name, f"`{_name_tail(result)}`", labels
+        found.setdefault(line, {})[_spent_epsilon(result)] = format_score(result.metrics[result.spec.metric])
+    heads = ["data", "learner", "public labels", *(f"ε {epsilon:g}" for epsilon in epsilons)]
+    return render_markdown_table(
+        heads, [[*line, *(cells.get(e, "") for e in epsilons)] for line, cells in found.items()]
+    )
+
+
+def _name_tail(result: Result) -> str:
+    return result.spec.learner.name + ":tail=true" * bool(result.spec.learner.options.get("tail"))
+
+
+def _spent_epsilon(result: Result) -> float:
+    return result.spec.epsilon if result.privacy.plan else 0.0
 
 
 def _describe_trained_part(result: Result) -> str:

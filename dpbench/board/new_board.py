@@ -93,10 +93,15 @@ def _write_value(value: Any) -> str:
         options = {key: part for key, part in value.options.items() if part is not None}
         return _write_value({"name": value.name, "options": options} if options else value.name)
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key} = {_write_value(part)}' for key, part in value.items() if part is not None)}}}"
+        parts = [f"{_write_key(key)} = {_write_value(part)}" for key, part in value.items() if part is not None]
+        return f"{{{', '.join(parts)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_write_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _write_key(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
 def _name_data(dataset: Component) -> str:

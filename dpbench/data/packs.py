@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dpbench.records.pack import PackCard
 
 MAX_HEADER = 1_000_000  # bytes of a card and the description of two tensors
+MOST_AXES = 8  # of the features of all images
 BLOCK = 1 << 24  # bytes that are read at once
 
 
@@ -109,13 +110,15 @@ def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple
     """Return the shape of a row of features and the number of bytes of the digests; `length` is that of both."""
     try:
         digests, features = layout["digests"], layout["features"]
-        rows, shape = features["shape"][0], tuple(map(int, features["shape"][1:]))
+        sizes = features["shape"]
+        if not (2 <= len(sizes) <= MOST_AXES and all(type(size) is int and 0 < size < 2**40 for size in sizes)):
+            raise ValueError(sizes)
+        rows, shape = sizes[0], tuple(sizes[1:])
         first, second = KEY_SIZE * rows, 2 * rows * math.prod(shape)
         fits = (
             (digests["dtype"], digests["shape"], features["dtype"]) == ("U8", [rows, KEY_SIZE], "F16")
             and (digests["data_offsets"], features["data_offsets"]) == ([second, first + second], [0, second])
             and length == first + second
-            and min(features["shape"]) > 0
         )
     except (KeyError, TypeError, IndexError, ValueError):
         fits = False

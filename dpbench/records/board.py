@@ -25,7 +25,7 @@ from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import UserRecord, misfit_sentence
 
 PLACE_OPTIONS = ("path", "table", "units")
-"""Options of datasets that name files of one machine, or a pattern of their names."""
+"""Options of datasets that name files of one machine; the digests of data cover their content."""
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
@@ -121,7 +121,12 @@ def matches_dataset(board: Board, dataset: Component | None, expected: Component
 
 
 def _drop_places(dataset: Component) -> Component:
-    kept = {key: value for key, value in dataset.options.items() if key not in PLACE_OPTIONS}
+    rule = not str(dataset.options.get("units", "")).endswith(".csv")  # no file, and no digest covers it
+    kept = {
+        key: value
+        for key, value in dataset.options.items()
+        if key not in PLACE_OPTIONS or (key == "units" and rule and value)
+    }
     return dataset.model_copy(update={"options": kept})
 
 

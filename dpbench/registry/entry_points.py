@@ -196,7 +196,7 @@ def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any
     text = value.strip().lower() if isinstance(value, str) else value
     try:
         refuse_boolean(hint, value)
-        typed = adapter.validate_python(None if text in {"none", "auto"} and type(None) in get_args(hint) else value)
+        typed = adapter.validate_python(None if text in ("none", "auto") and type(None) in get_args(hint) else value)
     except ValueError as error:  # pydantic's is one too
         why = (
             f": {first_misfit(error).said}"

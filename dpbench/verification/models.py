@@ -20,7 +20,8 @@ from dpbench.verification.report import FileReport, describe_accountants
 
 STATED_LINES = ("privacy", "learner", "data", "test split")
 UNCHECKED = (
-    "the data, the settings' origin and the test accuracy on its card: --rerun fits the model again, if its data are "
+    "whether its learner plans these releases, the data, the settings' origin and the test accuracy: --rerun fits the "
+    "model again, if its data are "
     "here; dpbench audit --released MODEL attacks fits of its kind"
 )
 
@@ -52,7 +53,15 @@ def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Recei
 
 
 def _check_guarantee(card: Card) -> FieldComplaints:
-    impossible = [*check_bounds(card.privacy, card.spec.epsilon)]
+    spec = card.spec
+    asked = {
+        "delta": spec.delta, "accountant": spec.accountant, "adjacency": spec.adjacency,
+        "rng": "secure" if spec.secure_rng else "research",
+    }  # fmt: skip
+    for field, expected in asked.items():
+        if (stated := getattr(card.privacy, field)) != expected:
+            yield f"privacy.{field}", f"expected {expected}, as its spec asks, got {stated}"
+    impossible = [*check_bounds(card.privacy, spec.epsilon)]
     yield from impossible
     if not impossible:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from dpbench.audit.evidence import describe_evidence
 from dpbench.audit.figures import find_evidence
 from dpbench.board.folder import ResultFile, read_content, validate_content
 from dpbench.board.history import History
-from dpbench.board.verify.audits import check_audit
+from dpbench.board.verify.audits import check_audit, check_statistics
 from dpbench.board.verify.challenge_record import FiledResult, check_challenge
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.board.verify.released_record import check_attack
+from dpbench.board.verify.released_record import check_attack, check_counts
 from dpbench.board.verify.rerun_record import check_rerun
 from dpbench.errors import Complaint, DataError, MalformedFile
 from dpbench.records.audit import Audit
@@ -59,13 +60,13 @@ def verify_record(document: Document, results: Sequence[Result]) -> FileReport:
         recomputed = []
     elif result is None:
         unchecked.insert(0, "whether it fits its result, which was not found: name the result too")
+        wrong = [*_check_alone(record)]
     else:
         wrong = [*_check_with_result(record, result, document.file)]
         recomputed.append(f"that it is about {result.file_name}; what follows from its counts and the plan")
     complaints = tuple(Complaint(name, *parts) for parts in wrong)
-    return FileReport(
-        name, KIND_WORDS[kind], (_describe_record(record),), tuple(recomputed), complaints, tuple(unchecked)
-    )
+    stated = () if wrong else (_describe_record(record),)  # what is wrong may be impossible to describe
+    return FileReport(name, KIND_WORDS[kind], stated, tuple(recomputed), complaints, tuple(unchecked))
 
 
 def _check_seal(record: Record, content: Mapping[str, Any]) -> FieldComplaints:
@@ -91,11 +92,17 @@ def _find_result(file: Path, record: Record) -> Result | None:
     """Return the result of a record: under `results/` of its leaderboard, or in a folder above it."""
     for folder in file.absolute().parents[:MAX_PARENTS]:
         filed = folder / "results" / file.parent.name / file.name
-        for candidate in (filed, *sorted(folder.glob(f"*-{record.digest[:8]}*.json"))):
+        for candidate in (filed, *sorted(folder.glob(f"*-{escape(record.digest[:8])}*.json"))):
             with suppress(DataError):
                 if (result := Result.read(candidate)).evidence_digest == record.content:
                     return result
     return None
+
+
+def _check_alone(record: Record) -> FieldComplaints:
+    if isinstance(record, Audit):
+        return check_statistics(record)
+    return check_counts(record) if isinstance(record, ReleasedAttack) else iter(())
 
 
 def _check_with_result(record: Record, result: Result, file: Path) -> FieldComplaints:

@@ -71,7 +71,7 @@ def check_audit(audit: Audit, result: Result) -> FieldComplaints:
     if wrong := [*_check_samples(audit, result)]:  # what the law of sizes is computed from
         yield from wrong
         return
-    yield from _check_statistics(audit)
+    yield from check_statistics(audit)
     stands = result.status not in {"disputed", "withdrawn"}
     if audit.repeats is False and stands:
         yield "repeats", "expected a fit that gave the result's predictions, got one that did not"
@@ -95,7 +95,8 @@ def _check_samples(audit: Audit, result: Result) -> FieldComplaints:
             yield "noise.samples", f"expected the units, and canaries, to be in samples of {sample.release[:80]!r}"
 
 
-def _check_statistics(audit: Audit) -> FieldComplaints:
+def check_statistics(audit: Audit) -> FieldComplaints:
+    """Yield a complaint if an audit's figures do not follow from its own statistics."""
     attack, chosen = audit.attack, not any(use.gaussian for use in restore_plan(audit.plan))
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
         yield "attack", "expected all three parts of dpbench's own audit (no attack if the plan has choices only)"

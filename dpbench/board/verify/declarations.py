@@ -142,6 +142,9 @@ def check_features_origin(result: Result) -> FieldComplaints:
             "task.made_elsewhere",
             f"expected features that the run extracted, or a pack that this project made, got {stated}",
         )
+    learner = result.components.get("learner")
+    if learner is not None and learner.distribution == HARNESS and result.spec.learner.options.get("prior"):
+        yield "spec.learner.prior", "expected no prior from a file: nobody can tell what images made it"
 
 
 def _check_costs(result: Result) -> FieldComplaints:

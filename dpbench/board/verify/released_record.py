@@ -56,13 +56,20 @@ def check_attack(attack: ReleasedAttack, result: Result) -> FieldComplaints:
     if attack.privacy != result.privacy:
         yield "privacy", "expected what the result states"
         return
+    yield from check_counts(attack)
+    if not attack.passed and result.status not in {"disputed", "withdrawn"}:
+        yield "tests", "more members are found than epsilon and delta allow: the result must be disputed"
+
+
+def check_counts(attack: ReleasedAttack) -> FieldComplaints:
+    """Yield a complaint if an attack's rates do not follow from its own counts, plan and sigma."""
     if attack.shadows < FEWEST_SHADOWS:
         yield "shadows", f"expected at least {FEWEST_SHADOWS}, got {attack.shadows}"
         return
     if sorted((test.attack, test.targets) for test in attack.tests) != sorted(product(ATTACK_WORDS, TARGET_WORDS)):
         yield "tests", "expected one of each attack on private records, and one on planted outliers"
         return
-    plan, sigma = result.privacy.releases, result.privacy.sigma
+    plan, sigma = attack.privacy.releases, attack.privacy.sigma
     try:
         bounds = {rate: true_positive_rate(plan, sigma, rate) for rate in FALSE_POSITIVE_RATES}
     except PrivacyError as error:  # of a forged result, which has complaints of its own
@@ -73,8 +80,6 @@ def check_attack(attack: ReleasedAttack, result: Result) -> FieldComplaints:
             yield f"tests.{number}", "expected a pair of each record and each shadow"
         elif {found.rate for found in test.rates} != bounds.keys() or not _rates_follow(test, bounds):
             yield f"tests.{number}.rates", "they do not follow from the counts and from plan and sigma"
-    if not attack.passed and result.status not in {"disputed", "withdrawn"}:
-        yield "tests", "more members are found than epsilon and delta allow: the result must be disputed"
 
 
 def _rates_follow(test: MembershipTest, bounds: dict[float, float]) -> bool:

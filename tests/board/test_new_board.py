@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from dpbench import registry
 from dpbench.board.new_board import write_board
 from dpbench.board.verify.checks import find_departures
 from dpbench.errors import OutputError, SpecError
-from dpbench.records.board import Board, find_board
+from dpbench.records.board import Board, find_board, matches_dataset
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Result
 from dpbench.registry.boards import make_entry_spec, spell_out_board
@@ -74,6 +75,20 @@ def test_an_entry_may_name_where_its_images_lie_if_the_board_has_digests(
     for other, dataset in ((board, "imagefolder:/elsewhere,mode=L"), (board.model_copy(update={"data": None}), given)):
         said = refusal(lambda other=other, dataset=dataset: enter(other, dataset), SpecError)  # type: ignore[misc]
         assert "board 'xrays' fixes them" in said
+
+
+@pytest.mark.parametrize("units", ["folder", "(.+)", ""])
+def test_a_rule_for_units_may_not_differ_as_no_digest_covers_it(units: str) -> None:
+    wanted = Component(**FOLDER)  # type: ignore[arg-type]
+    other = Component(name="imagefolder", options={**FOLDER["options"], "units": units})  # type: ignore[dict-item]
+    board = Board.model_construct(data={"private": "0" * 64})
+    assert matches_dataset(board, other, wanted) == (units == "folder")
+
+
+def test_a_digest_with_a_strange_name_writes_no_other_keys(result: Result, tmp_path: Path) -> None:
+    strange = 'private = "x"}\nabout = "planted"\n#'
+    file = write_board(tmp_path, moved(result).spec, {**result.task.digests, strange: "0" * 64}, None, "strange")
+    assert "planted" not in str(tomllib.loads(file.read_text()).get("about", ""))
 
 
 def test_a_board_is_found_by_folder_and_name_or_within_its_folder(

@@ -126,6 +126,24 @@ def flip_byte(file: Path, place: int) -> None:
     file.write_bytes(content)
 
 
+def write_shape(pack: FeaturePack, shape: str) -> None:
+    """Write another shape of the features into the header, whose length is before it."""
+    content = pack.file.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + length].replace(b'"shape":[4,2]', b'"shape":' + shape.encode())
+    pack.file.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + length :])
+
+
+SHAPES = ("[4.0,2]", '["x",2]', "[4,1e999]", "[[4],2]", "[4,9999999999999999999]", f"[4,{'1,' * 20}2]")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_that_is_none_is_refused(pack: FeaturePack, shape: str, refusal: Refusal) -> None:
+    write_shape(pack, shape)
+    with pytest.raises(DataError, match="damaged or was cut off"):
+        FeaturePack.read(pack.file)
+
+
 DAMAGES: dict[str, tuple[Callable[[FeaturePack], object], str]] = {
     "a feature": (lambda pack: flip_byte(pack.file, pack.start), "damaged or was changed"),
     "a digest": (lambda pack: flip_byte(pack.file, -1), "damaged or was changed"),

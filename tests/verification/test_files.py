@@ -104,6 +104,16 @@ def test_a_model_is_held_against_another_result_of_its_spec_and_its_receipt(
     assert "MISMATCH receipt: The card of the model and its receipt differ in ε" in said
 
 
+def test_an_audit_alone_must_follow_from_its_own_counts(tmp_path: Path, capsys: Output) -> None:
+    content = json.loads(read_record(pick_record("audits")))
+    content["content"] = "0" * 64
+    content["figures"]["low"] = 0.123
+    file = tmp_path / "audit.json"
+    file.write_text(json.dumps({**content, "seal": compute_seal(content)}), encoding="utf-8")
+    assert call("verify", str(file)) == 1
+    assert "figures: they do not follow from the recorded statistics" in capsys.readouterr().out
+
+
 def test_a_result_and_a_model_are_run_again(folder: Path, result: Path, capsys: Output) -> None:
     assert call("verify", "--rerun", "--device", "cpu", result, folder / "model.onnx", folder / "receipt.json") == 0
     said = capsys.readouterr().out

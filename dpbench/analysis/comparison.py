@@ -105,6 +105,8 @@ def _name_learner(result: Result) -> str:
 def _write_difference(found: paired.PairedComparison, metric: Metric) -> str:
     facts = METRIC_FACTS[metric]
     half = "" if math.isnan(found.half_width) else f" ± {facts.scale * found.half_width:.{facts.digits}f}"
+    if facts.share and found.half_width > 1:
+        half = " (too few test examples or seeds for an interval)"
     points = "points of " * facts.share
     return f"{facts.scale * found.difference:+.{facts.digits}f}{half} {points}{metric.replace('_', ' ')}"
 

@@ -108,9 +108,11 @@ def _describe_entry(standing: Standing, entry: Entry) -> Mapping[str, str]:
 
 
 def _epoch(entry: Entry) -> str:
-    """Return the day of the result in seconds since 1970; 0 if it is not on record."""
-    day = entry.made.date
-    return str(int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())) if day else "0"
+    """Return the day of the result in seconds since 1970; 0 if no such day is on record."""
+    try:
+        return str(int(datetime.fromisoformat(entry.made.date or "").replace(tzinfo=UTC).timestamp()))
+    except ValueError:  # nothing, or a day that no calendar has
+        return "0"
 
 
 def render_hub_results(index: Index, repository: str) -> Iterator[tuple[str, bytes]]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.analysis import comparison
 from dpbench.analysis.comparison import compare_results, describe_difference, pair_results
+from dpbench.analysis.paired import PairedComparison
 from dpbench.errors import SpecError
 from tests.analysis.test_tables import DIGITS, HIGH, LOW, find_result, with_loss
 from tests.helpers.commands import Output, Refusal, call
@@ -17,6 +19,13 @@ def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
     assert "A: pillar, ε 0.1: 81.79" in said
     assert "A - B: +10.64 ±" in said
     assert said.endswith("The difference is significant at 5%.")
+
+
+def test_an_interval_wider_than_all_scores_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = PairedComparison(difference=-0.02, error=0.5, degrees_of_freedom=4.0)
+    monkeypatch.setattr(comparison, "compare_results", lambda *_: wide)
+    said = " ".join(describe_difference(find_result(LOW, "pillar"), find_result(LOW, "dp-raft")))
+    assert "-2.00 (too few test examples or seeds for an interval) points of accuracy" in said
 
 
 def test_results_on_other_data_or_seeds_are_not_compared() -> None:

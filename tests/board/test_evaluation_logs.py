@@ -60,6 +60,15 @@ def test_an_interval_of_a_log_stays_within_the_range_of_its_metric(index: Index)
     assert (ends["lower"], ends["upper"]) == (0.9, 1.0)
 
 
+def test_a_day_that_no_calendar_has_is_no_day(index: Index) -> None:
+    standing = index.standings[0]
+    entry = standing.entries[0]
+    made = entry.made.model_copy(update={"date": "2025-02-30"})
+    changed = standing.model_copy(update={"entries": (entry.model_copy(update={"made": made}),)})
+    ((_, content),) = render_logs(index.model_copy(update={"standings": (changed,)}))
+    assert json.loads(content)["retrieved_timestamp"] == "0"
+
+
 def test_no_name_of_a_stranger_leads_out_of_the_folder(index: Index) -> None:
     entry = index.standings[0].entries[1]
     origin = entry.plugin.model_copy(update={"distribution": "../.."})

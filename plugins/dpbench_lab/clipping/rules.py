@@ -22,7 +22,6 @@ from dpbench import (
     Curator,
     Learner,
     LinearProbe,
-    Predict,
     RankOne,
     Task,
     exact_linear,
@@ -32,7 +31,7 @@ from dpbench import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import torch
     from torch import Tensor
@@ -58,18 +57,6 @@ class RuledProbe(LinearProbe):
     """A linear probe with a bias whose gradients are scaled by a rule."""
 
     rule: Rule = "clip"
-
-    def train(
-        self,
-        curator: Curator,
-        transform: Callable[[Tensor], Tensor],
-        generator: torch.Generator,
-        release: str = "gradient",
-        scale: object = None,
-    ) -> Predict:
-        """Train a head on mapped rows and return the predictor."""
-        head = self.descend(curator.map(transform), generator, release)
-        return lambda x: self.logits(head, transform(x))
 
     def descend(
         self,

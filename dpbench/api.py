@@ -10,28 +10,26 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, final
 
-from dpbench.errors import DataError
 from dpbench.privacy.core.chunk import Chunk, RowFn, Teacher
 from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
 from dpbench.privacy.curator import Curator
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
+from dpbench.splits import INDEPENDENT_DRAWS, DeclaredImages, Features, Images, Records, Split, Splits
 from dpbench.support.settings import Configured, check_settings, require_setting
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from PIL.Image import Image
     from torch import Tensor, nn
 
 __all__ = [
-    "Adjacency", "Budget", "Choice", "Chunk", "Curator", "Dataset", "Download", "Extractor", "Features", "Images",
-    "Learner", "Planned", "Predict", "PublicData", "Release", "RowFn", "Source", "Split", "Splits", "Task", "Teacher",
-    "require_setting",
+    "INDEPENDENT_DRAWS", "Adjacency", "Budget", "Choice", "Chunk", "Curator", "Dataset", "DeclaredImages", "Download",
+    "Extractor", "Features", "Images", "Learner", "Planned", "Predict", "PublicData", "Records", "Release", "RowFn",
+    "Source", "Split", "Splits", "Task", "Teacher", "require_setting",
 ]  # fmt: skip
 
-Place = TypeVar("Place")
 AnyLearner = TypeVar("AnyLearner", bound="Learner")
 Predict = Callable[["Tensor"], "Tensor"]
 """(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
@@ -138,152 +136,6 @@ class Learner(Configured, ABC):
 def _fill_settings(learner: AnyLearner, numbers: Mapping[str, Any]) -> AnyLearner:
     left = {name: value for name, value in numbers.items() if getattr(learner, name) is None}
     return check_settings(dataclasses.replace(learner, **left))  # type: ignore[type-var]
-
-
-INDEPENDENT_DRAWS = "drawn at random, each on its own"
-"""How synthetic examples were made; equal ones do not count as copies."""
-
-
-class Images(Protocol):
-    """A sequence of images, each decoded when it is read; several threads may read at once."""
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-
-    def __getitem__(self, index: int, /) -> Image:
-        """Decode the image at this index."""
-
-
-@dataclass(frozen=True)
-class Features:
-    """Examples that are features instead of images; a run uses them unchanged and extracts nothing.
-
-    Indexing returns a row as a grey image of height 1, in floating point.
-    """
-
-    x: np.ndarray  # (n, d) float32
-    processing: str = ""  # what was done to each row on the way here; `INDEPENDENT_DRAWS`; empty is undeclared
-
-    def __len__(self) -> int:
-        """Return the number of examples."""
-        return len(self.x)
-
-    def __getitem__(self, index: int, /) -> Image:
-        """Return a row as an image of mode F."""
-        from PIL.Image import fromarray
-
-        return fromarray(self.x[index][None])
-
-
-@dataclass(frozen=True)
-class Records(Generic[Place]):
-    """The images of a split as records: a place for each image, and a function that reads the image at a place.
-
-    A place identifies one image in its source: a path, a member of a zip, a line of a table, the bytes of one image. It
-    is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
-    several threads, and must not keep state; this is checked as for row functions. It may hold options, such as a
-    mode. dpbench refuses numbers and arrays in places and options: computed from the images, they would carry the
-    content of one image to the others. If places hold bytes, say in `processing` how each image was processed.
-
-    With `reader`, cached features are found by the images alone, whatever their labels, units, order, folder or
-    dataset: if a folder grows, only the new images are extracted. Without it, features are found by `Splits.digest`,
-    the split and the row. An image must follow from its stored bytes and `reader`, and from nothing else.
-    """
-
-    places: Sequence[Place]
-    read: Callable[[Place], Image]
-    processing: str = ""  # where places hold bytes: what was done to each, as `DeclaredImages` has it
-    keys: Sequence[bytes] | None = None
-    """The SHA-256 of each record's stored bytes, 32 bytes each, in the order of `places`; read only when features or
-    hashes are looked for. None: where places are bytes, dpbench computes it; else nobody knows."""
-    reader: str = ""
-    """What `read` makes of stored bytes: a name, every option that changes pixels, and a version to change with them,
-    like `my-scans-RGB-1`. Records of two datasets may share it only if they read the same bytes to the same pixels."""
-
-    def __post_init__(self) -> None:
-        """Refuse keys without a reader, or a number of keys that is not the number of places."""
-        if self.keys is not None and not self.reader:
-            raise DataError("Expected Records with keys to name their reader, such as 'my-scans-RGB-1'; got none.")
-        if self.keys is not None and len(self.keys) != len(self.places):
-            raise DataError(f"Expected a key for each of {len(self.places):,} records, got {len(self.keys):,}.")
-
-    def __len__(self) -> int:
-        """Return the number of records."""
-        return len(self.places)
-
-    def __getitem__(self, index: int, /) -> Image:
-        """Read the image at this index."""
-        return self.read(self.places[index])
-
-
-@dataclass(frozen=True)
-class DeclaredImages:
-    """Images in memory, with a sentence about the processing of each image since its publication.
-
-    Nobody can check from outside how the images were made, so boards require the sentence, and results quote it.
-    """
-
-    images: Images
-    processing: str
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-        return len(self.images)
-
-    def __getitem__(self, index: int, /) -> Image:
-        """Return the image at this index."""
-        return self.images[index]
-
-
-OWN_RECORD = "read from its own record"
-"""How each image of `Records` comes about."""
-
-
-def _holds_bytes(places: Sequence[Any]) -> bool:
-    first = places[0] if len(places) else ""
-    return any(isinstance(part, bytes) for part in (first if isinstance(first, tuple) else (first,)))
-
-
-@dataclass(frozen=True)
-class Split:
-    """Images that are decoded on access, with their labels."""
-
-    images: Images | Features
-    labels: np.ndarray  # (n,) int64 in [0, classes)
-    units: np.ndarray | None = None
-    """(n,) int64: the unit of each example. All examples of a unit (a patient, a lesion, a track) share one number, in
-    every split, and no other example has it. None: units are unknown, or each example is a unit of its own."""
-    groups: Mapping[str, np.ndarray] | None = None
-    """Column -> (n,) text: what is known of each example beside its class, such as sex, age band or source; an empty
-    text is unknown. Read of the test split alone, to state accuracy by group; nothing that trains sees it."""
-
-    @property
-    def processing(self) -> str:
-        """The processing of each example: `OWN_RECORD`, `INDEPENDENT_DRAWS` or the dataset's declaration, if any."""
-        if isinstance(self.images, Records):
-            return self.images.processing if _holds_bytes(self.images.places) else OWN_RECORD
-        return self.images.processing if isinstance(self.images, DeclaredImages | Features) else ""
-
-
-@dataclass(frozen=True)
-class Splits:
-    """A dataset as it was published, opened on this machine."""
-
-    train: Split
-    test: Split
-    digest: str
-    """Of the bytes it was read from, and of options that change pixels: identifies the data in results, and features of
-    images that have no keys of their own (`Records.keys`)."""
-    public: Split | None = None  # examples that are public beside the public share of the training split
-    unit: str = ""
-    """The word for what `Split.units` numbers: `patient`, `lesion`, `track`; empty where training has no units. Only
-    opening the data tells it: a copy may lack the names that units are read from."""
-    edition: str = ""
-    """Which copy of the data this is, where it is not the whole published data with its published split: how many of
-    the images it has, its digest, and who cut it how. Every result states it, and so does `dpbench data info`."""
-    ignored: Sequence[str] = ()
-    """Names of files that lie among the images and were not read. dpbench says how many there are of each ending, and
-    no name; results do not have it. The name of a pipe, a socket or a device ends in a slash."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ A key is a SHA-256. The CRC-32 that a zip lists cannot be a key: two images can 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +55,7 @@ def identify_images(split: Split, data: str, name: str) -> ImageKeys:
 def _image_keys(images: Records[Any], name: str) -> np.ndarray | None:
     import numpy as np
 
-    keys = _digest_bytes(images.places) if images.keys is None else list(images.keys)
+    keys = images.stored_digests
     if keys is None:
         return None
     for place, key in enumerate(keys):
@@ -66,12 +65,6 @@ def _image_keys(images: Records[Any], name: str) -> np.ndarray | None:
                 f"{key!r:.80} for image {place}."
             )
     return np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY_SIZE)
-
-
-def _digest_bytes(places: Sequence[object]) -> list[bytes] | None:
-    """Return the SHA-256 of each image's bytes if all places hold the bytes; None if any place is, say, a path."""
-    digests = [hashlib.sha256(place).digest() for place in places if isinstance(place, bytes)]
-    return digests if len(digests) == len(places) else None
 
 
 def digest_pixels(image: Image) -> bytes:

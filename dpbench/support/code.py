@@ -85,10 +85,10 @@ def find_own_imports(name: str, file: Path) -> dict[str, Path]:
 def core_digest() -> str | None:
     """Return a digest of the parts of dpbench that decide a run's numbers: 16 hexadecimal digits of a SHA-256."""
     root = Path(__file__).parents[1]
-    files = [root / "api.py", *(file for room in ROOMS for file in sorted((root / room).rglob("*.py")))]
+    rooms = [file for room in ROOMS for file in sorted((root / room).rglob("*.py"))]
     found = hashlib.sha256()
     try:
-        for file in files:
+        for file in (root / "api.py", root / "splits.py", *rooms):
             found.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
     except OSError:
         return None

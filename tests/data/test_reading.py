@@ -32,13 +32,13 @@ from dpbench import (
     Split,
     Splits,
 )
-from dpbench.api import OWN_RECORD
 from dpbench.data import extraction
 from dpbench.data.engine import choose_engine
 from dpbench.data.reading import ImageMapper, return_unchanged
 from dpbench.errors import NotPure
 from dpbench.harness.sharing import check_sharing
 from dpbench.privacy.purity.reach import MOST_OBJECTS
+from dpbench.splits import OWN_RECORD
 from dpbench.testing import DatasetLaws, ExtractorLaws
 from dpbench.testing.datasets import NeighbourDataset
 from dpbench.testing.laws import Laws

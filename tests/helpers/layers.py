@@ -15,7 +15,7 @@ RINGS = "privacy"  # each of its packages is a room of its own
 # Each room may import those of the lines above, and itself.
 LAYERS = (
     ("errors",),
-    ("support", "privacy"),
+    ("splits", "support", "privacy"),
     ("privacy.core",),
     ("privacy.purity",),
     ("privacy.binding",),

@@ -7,7 +7,7 @@ from typing import Literal
 
 from dpbench.errors import SpecError
 from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, USE_OTHER_PUBLIC_DATA, SplitImages
-from dpbench.records.overlap import Overlap, find_excess_overlap
+from dpbench.records.overlap import AlteredCopies, Overlap, find_excess_overlap
 
 Sharing = Literal["board", "none", "any"]
 """Which splits a run takes: those that a board takes, those whose public images are not private ones, or any."""
@@ -24,16 +24,16 @@ def check_sharing(images: SplitImages, sharing: Sharing) -> None:
     if sharing == "board":
         _check_for_board(images)
     elif sharing == "none" and images.has_public:
-        overlap = {PUBLIC_IN_PRIVATE: images.overlap(PUBLIC_IN_PRIVATE)}
-        for said in _list_complaints(overlap, images):
+        overlap, altered = images.compare_public()
+        for said in _list_complaints({PUBLIC_IN_PRIVATE: overlap}, altered, len(images.private)):
             raise SpecError(f"{said}. {USE_OTHER_PUBLIC_DATA}")
 
 
-def _list_complaints(overlap: Mapping[str, Overlap], images: SplitImages) -> Iterator[str]:
-    for pair, said in find_excess_overlap(overlap, len(images.private)):
+def _list_complaints(overlap: Mapping[str, Overlap], altered: AlteredCopies | None, private: int) -> Iterator[str]:
+    for pair, said in find_excess_overlap(overlap, private):
         yield f"{pair.capitalize()}: {said}"
-    if images.altered is not None and (altered := images.altered.excess_complaint):
-        yield f"{PUBLIC_IN_PRIVATE.capitalize()}: {altered}"
+    if altered is not None and (complaint := altered.excess_complaint):
+        yield f"{PUBLIC_IN_PRIVATE.capitalize()}: {complaint}"
 
 
 def _check_for_board(images: SplitImages) -> None:
@@ -44,7 +44,7 @@ def _check_for_board(images: SplitImages) -> None:
             "without --board."
         )
     compared = images.compare()
-    wrong = [*_list_complaints(compared.overlap, images)]
+    wrong = [*_list_complaints(compared.overlap, compared.altered, len(images.private))]
     if (many := compared.copies.excess_complaint) is not None:
         wrong.append(f"Private split: {many}")
     if wrong:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -172,32 +172,32 @@ class SplitImages:
         """Compare the images of all splits; the comparison is made at the first call and then kept."""
         return self._split_comparison
 
-    def overlap(self, pair: str) -> Overlap:
-        """Count the images of a split that are copies or near-copies of images of another split."""
-        of, among = SPLIT_PAIRS[pair]
-        return _measure_overlap(self.hashes(of), self.hashes(among), self.shared_units.get(pair))
-
-    @cached_property
-    def altered(self) -> AlteredCopies | None:
-        """The number of altered copies between public and private images; None without public images."""
-        return duplicates.count_altered(self.hashes("public"), self.hashes("private"))
+    def compare_public(self) -> tuple[Overlap, AlteredCopies | None]:
+        """Count the public images that are copies or near-copies of private images, and their altered copies."""
+        private, public = self.hash_splits("private", "public")
+        overlap = _measure_overlap(public, private, self.shared_units.get(PUBLIC_IN_PRIVATE))
+        return overlap, duplicates.count_altered(public, private)
 
     def hashes(self, name: SplitName) -> Hashes:
         """Return the hashes of all images of a split; every image is read."""
+        return self.hash_splits(name)[0]
+
+    def hash_splits(self, *names: SplitName) -> list[Hashes]:
+        """Return the hashes of all images of these splits; those of the training split are read from the cache once."""
+        train = cache(lambda: duplicates.compute_hashes(self.splits.train, self.splits.digest, "train"))
+        return [self._select_hashes(name, train) for name in names]
+
+    def _select_hashes(self, name: SplitName, train: Callable[[], Hashes]) -> Hashes:
         if name == "test":
             return duplicates.compute_hashes(self.splits.test, self.splits.digest, "test").take(self._kept_test_rows)
-        of = self.splits if name == "private" else self.other
-        hashed = duplicates.compute_hashes(of.train, of.digest, "train")
         if name == "private":
-            return hashed.take(self.private)
-        if of is not self.splits:
-            return hashed
-        public = hashed.take(self.public)
-        return (
-            public.join(duplicates.compute_hashes(self.provided_public, of.digest, "public"))
-            if self.provided_public
-            else public
-        )
+            return train().take(self.private)
+        if self.other is not self.splits:
+            return duplicates.compute_hashes(self.other.train, self.other.digest, "train")
+        if self.provided_public is None:
+            return train().take(self.public)
+        provided = duplicates.compute_hashes(self.provided_public, self.other.digest, "public")
+        return train().take(self.public).join(provided)
 
     def leave_out_copies(self) -> SplitImages:
         """Return the splits without the private images that equal a public image.
@@ -207,7 +207,8 @@ class SplitImages:
         """
         if not self.has_public:
             return self
-        copied = np.isin(self.hashes("private").exact, self.hashes("public").exact)
+        private, public = self.hash_splits("private", "public")
+        copied = np.isin(private.exact, public.exact)
         if copied.mean() > MAX_LEFT_OUT:
             raise SpecError(
                 f"{PUBLIC_IN_PRIVATE.capitalize()}: expected at most {MAX_LEFT_OUT:.0%} of the {len(copied):,} "
@@ -234,15 +235,16 @@ class SplitImages:
 
     @cached_property
     def _split_comparison(self) -> SplitComparison:
-        hashes, shared = {name: self.hashes(name) for name in get_args(SplitName)}, self.shared_units
+        names: tuple[SplitName, ...] = get_args(SplitName)
+        hashes, shared = dict(zip(names, self.hash_splits(*names), strict=True)), self.shared_units
         overlap = {
             pair: _measure_overlap(hashes[of], hashes[among], shared.get(pair))
             for pair, (of, among) in SPLIT_PAIRS.items()
         }
         owners = self.private_units if self.source.rule.unit else None
-        public = hashes["public"]
-        copies = duplicates.count_copies(hashes["private"], owners)
-        return SplitComparison(overlap, public.sketch, public.looks, copies, self.altered)
+        private, public = hashes["private"], hashes["public"]
+        copies, altered = duplicates.count_copies(private, owners), duplicates.count_altered(public, private)
+        return SplitComparison(overlap, public.sketch, public.looks, copies, altered)
 
 
 def _measure_overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:

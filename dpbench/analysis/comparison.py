@@ -86,7 +86,7 @@ def pair_results(
 
 
 def _group_results(side: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Return results by what two of them must share."""
+    """Group results by the facts that two results must share to be compared."""
     found: dict[str, list[StoredResult]] = defaultdict(list)
     for stored in side:
         found[f"{pairing_key(stored.result)} {stored.result.spec.epsilon}"].append(stored)

@@ -247,7 +247,7 @@ def _guarantee_facts(result: Result, risk: Risk) -> Iterator[Fact]:
         spent = sorted({seed.spent.get(release.name, 0) for seed in result.seeds})
         unspent = f"{spent[0]:,} to {spent[-1]:,} spent" if spent[0] < release.steps else "all spent"
         steps = f"{release.steps:,} steps" if release.steps > 1 else "one step"
-        planned = release.planned
+        planned = release.as_planned
         said = f"{steps} ({unspent}), {planned.describe(release.sigma)}"
         yield Fact(f"{type(planned).__name__.lower()} {release.name}", (said,))
 

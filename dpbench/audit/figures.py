@@ -94,7 +94,7 @@ def find_evidence(audit: Audit) -> float:
 
 
 def find_earlier_audits(audits: Iterable[Audit], seed: int) -> EarlierAudits | None:
-    """Return what audits of a run found before it is audited with `seed`; None if there were none.
+    """Return the findings of a run's earlier audits, with other seeds than `seed`; None if there were none.
 
     The last of them counts: the one with the most audits before it. If it has the same seed, it drew the same noise and
     is replaced; the audits before it still count.

@@ -191,7 +191,7 @@ def shape_checks(numbers: np.ndarray, who: str, coarse: float) -> Iterator[Check
 
 
 def largest_checks(largest: float, numbers: int, who: str) -> Iterator[Check]:
-    """Yield an exact test of whether the largest of this many numbers is too large or too small."""
+    """Yield an exact test of whether the largest of `numbers` values is too large or too small."""
     if numbers:
         tail = math.erfc(largest / math.sqrt(2))
         none = math.exp(numbers * math.log1p(-tail)) if tail < 1 else 0.0

@@ -63,7 +63,7 @@ class ShadowData:
 
 @dataclass(frozen=True)
 class Observations:
-    """The logits of the shadows' confidences in true labels, and who was in their data."""
+    """The logits of the shadows' confidences in true labels, and which records were in their data."""
 
     member: np.ndarray  # (S, r) bool
     records: np.ndarray  # (S, r)

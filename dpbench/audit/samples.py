@@ -66,7 +66,7 @@ class Inclusions:
         self.steps += 1
 
     def spread(self) -> float | None:
-        """Return how much the members' counts vary, as a standard normal; None for fewer than two members."""
+        """Return the z-score of the variance of the members' counts; None for fewer than two members."""
         if self.size < 2:
             return None
         variance = self.rate * (1 - self.rate)

@@ -161,7 +161,7 @@ def _explain_foreign_components(candidate: Candidate) -> str:
 
 
 def _find_installed_learner(result: Result, known: Expectations) -> InstalledComponent | None:
-    """Return the installed learner of a result, if the same distribution brings it."""
+    """Return the installed learner of a result, if it comes from the same distribution."""
     here = known.installed.get(("learner", result.spec.learner.name))
     return here if here and here.distribution == result.components["learner"].distribution else None
 

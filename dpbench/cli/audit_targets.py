@@ -27,7 +27,7 @@ Found = TypeVar("Found")
 
 
 class NamedTarget(Protocol):
-    """What an audit or an attack is made of."""
+    """The target of an audit or an attack."""
 
     @property
     def name(self) -> str:
@@ -82,7 +82,7 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
 def examine_targets(
     targets: Sequence[Target], examine: Callable[[Target], Found], examined: str
 ) -> Iterator[tuple[Target, Found]]:
-    """Yield each target with what `examine` finds; say why a target is not `examined` (audited, attacked).
+    """Yield each target with the outcome of `examine`; report each target that cannot be `examined`, with the reason.
 
     Raises:
         DpbenchError: the only target is refused.

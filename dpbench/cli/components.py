@@ -136,7 +136,7 @@ def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, 
 
 
 def _describe_facts(kind: Kind, row: dict[str, Any]) -> Iterator[str]:
-    """Yield what the list leaves out: what a learner reads, or whether others are here, their size, licence, layers."""
+    """Yield the facts that the list leaves out: data that a learner reads; size, licence and layers of others."""
     if kind == "learner":
         yield from (f"{fact}: {row[fact]}" for fact in ("public data read", "constants chosen on") if row[fact])
         return

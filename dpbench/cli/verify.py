@@ -145,7 +145,7 @@ def _count_mismatches(report: FileReport) -> str:
 def _rerun(
     document: Document, report: FileReport, root: Path, flags: RerunFlags, plugins: Registry, device: str
 ) -> bool:
-    """Run a result or a model again, print what came out and return whether it agrees."""
+    """Run a result or a model again, print the outcome and return whether it agrees."""
     if report.checked is not None:
         from dpbench.board.folder import read_boards
 

@@ -84,7 +84,7 @@ def _find_content(levels: np.ndarray) -> tuple[float, float, float, float]:
 
 
 def _border_width(lines: np.ndarray) -> float:
-    """Return the width of the border before the content, in lines; a line that is mixed of both counts in part."""
+    """Return the width of the border before the content, in lines; a mixed line counts in part."""
     colour = int(np.sort(lines[0])[lines.shape[1] // 2])
     if not _is_flat(lines[0], colour):
         return 0.0
@@ -120,7 +120,7 @@ class Appearance:
         return len(self.thumbnails)
 
     def block(self, start: int) -> Appearance:
-        """Return up to `BLOCK` images from a place on."""
+        """Return up to `BLOCK` images, from the index `start` on."""
         return Appearance(self.thumbnails[start : start + BLOCK], self.views[start : start + BLOCK])
 
 
@@ -146,7 +146,7 @@ def find_altered(images: Appearance, others: Appearance) -> Tensor:
 
 
 def _merge_largest(best: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
-    """Update the largest values (n, k) of each row by further ones (n, m); return their order and the places of k."""
+    """Merge new values (n, m) into each row's k largest values; return their order and the places of the new ones."""
     values, at = products.topk(min(best.shape[1], products.shape[1]), dim=1)
     merged, order = torch.cat([best, values], 1).topk(best.shape[1], dim=1)
     best.copy_(merged)
@@ -160,7 +160,7 @@ def _stands_out(distances: Tensor, limit: float = MAX_DISTANCE_RATIO) -> Tensor:
 
 
 def _exchanged_distances(images: Appearance, others: Appearance, places: Tensor) -> Tensor:
-    """Return the squared distances (n, k) of images to others at `places`, with the grey levels of the image."""
+    """Return squared distances (n, k) of images to others at `places` that are given the image's grey levels."""
     levels = shrink_images(images.thumbnails, VIEW_SIDE)
     ordered, target = torch.from_numpy(np.sort(levels, 1)), unit_vectors(torch.from_numpy(levels))
     distances = []

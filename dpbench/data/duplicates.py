@@ -201,7 +201,7 @@ def count_altered(public: Hashes, private: Hashes) -> AlteredCopies | None:
 
 
 class _KeptCounts(Generic[Counts]):
-    """Counts in the cache, under everything that they follow from."""
+    """Counts in the cache; their key holds everything that determines them."""
 
     def __init__(self, kind: type[Counts], key: list[object]) -> None:
         self._kind: type[Counts] = kind
@@ -338,13 +338,13 @@ def hash_images(images: Images, name: str) -> Hashes:
     chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
     drawn = int(np.random.default_rng().integers(len(chunks) or 1))
 
-    def some(chunk: range) -> int:
+    def hash_chunk(chunk: range) -> int:
         for index, found in zip(chunk, hashed(chunk, thorough=chunk == chunks[drawn]), strict=True):
             made.exact[index], made.thumbnails[index], made.views[index], made.sides[index] = found
         return len(chunk)
 
     with progress.progress_bar(f"Comparing {name} images", len(images)) as advance, ThreadPoolExecutor() as pool:
-        for done in pool.map(some, chunks):
+        for done in pool.map(hash_chunk, chunks):
             advance(done)
     return made
 

@@ -32,14 +32,14 @@ BATCH = 64  # images between two steps of the progress bar
 
 
 @dataclass(frozen=True)
-class Statement:
-    """What the user says about the weights; None where the extractor says it."""
+class WeightsStatement:
+    """The user's statement about the weights; a value is None if the extractor states it."""
 
     licence: str | None = None
     trained_on: str | None = None
 
     def complete(self, extractor: Extractor) -> tuple[str, str]:
-        """Return the licence of the weights and what they have seen.
+        """Return the licence and the training data of the weights.
 
         Raises:
             SpecError: neither the user nor the extractor says it.
@@ -55,7 +55,7 @@ class Statement:
 
 
 def write_pack(
-    file: Path, dataset: Dataset, extractor: Extractor | Concat, stated: Statement, device: torch.device
+    file: Path, dataset: Dataset, extractor: Extractor | Concat, stated: WeightsStatement, device: torch.device
 ) -> FeaturePack:
     """Write the features of every image of a dataset to a file, in half precision, and return the pack.
 

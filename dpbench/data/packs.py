@@ -107,7 +107,7 @@ def _read_card(file: Path, layout: dict[str, Any]) -> PackCard:
 
 
 def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple[int, ...], int]:
-    """Return the shape of a row of features and the number of bytes of the digests; `length` is that of both."""
+    """Return the shape of a row of features and the bytes of the digests; features and digests have `length` bytes."""
     try:
         digests, features = layout["digests"], layout["features"]
         sizes = features["shape"]
@@ -128,7 +128,7 @@ def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple
 
 
 def _read_content(file: Path, card: PackCard, start: int, size: int) -> bytes:
-    """Return the digests, which are the last `size` bytes of a file; check the digest of all from `start` on."""
+    """Return the last `size` bytes of a file, the images' digests; check the digest of all bytes from `start` on."""
     found, tail = hashlib.sha256(), b""
     with file.open("rb") as content:
         content.seek(start)

@@ -80,7 +80,7 @@ class ProbeLearner(Learner):
 
     @property
     def rows(self) -> Rows:
-        """What is known of the norm of a row of features before data are read; the distance of training follows."""
+        """The norm of a row of features, if it is known before data are read; it decides how far training moves."""
         return "standardised"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:

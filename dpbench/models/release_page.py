@@ -36,7 +36,7 @@ STYLE = (
 def describe_release(
     model: Model, attack: ReleasedAttack, audit: Audit | None, mismatches: Sequence[str] | None
 ) -> Description:
-    """Return all that a decision about a model needs.
+    """Return all facts that a decision about releasing a model needs.
 
     Args:
         model: the model.
@@ -113,7 +113,7 @@ def _guarantee_facts(card: Card, mismatches: Sequence[str] | None) -> Iterator[F
         )
     for use in card.privacy.plan:
         steps = f"{use.steps:,} steps" if use.steps > 1 else "one step"
-        yield Fact(f"planned: {use.name}", (f"{steps}, {use.planned.describe(use.sigma)}",))
+        yield Fact(f"planned: {use.name}", (f"{steps}, {use.as_planned.describe(use.sigma)}",))
     found = "; ".join(mismatches or ()) or "no mismatch found"
     yield Fact("receipt", (NO_RECEIPT if mismatches is None else f"{STATES_THE_SAME}; {found}",))
 
@@ -130,7 +130,7 @@ def _audit_facts(audit: Audit | None) -> Iterator[Fact]:
 
 
 def _uncovered_facts(card: Card) -> Iterator[Fact]:
-    """Yield what else touched the private data or may reveal something about it, each with this model's own number."""
+    """Yield each other use of the private data that ε does not cover, with this model's own number."""
     yield Fact("tuning", (SELECTION_SENTENCES[card.selection],))
     yield Fact("classes", (f"{len(card.classes)}, public by declaration: {', '.join(card.classes)}",))
     if card.private_size is not None:

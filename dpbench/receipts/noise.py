@@ -1,4 +1,4 @@
-"""Whether a loop adds as much noise as its receipt states."""
+"""Check whether a loop adds as much noise as its receipt states."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ReleasedAttack(SealedRecord):
 
     @property
     def unit(self) -> str:
-        """The word for what is in or out of a shadow's data: an image, or the unit that epsilon is stated for."""
+        """The unit of membership in a shadow's data: an image, or the unit that epsilon is stated for."""
         return self.spec.unit or "image"
 
     @property

@@ -49,7 +49,7 @@ class PlannedUse(Record):
     sigma: float = Field(ge=0)
 
     @property
-    def planned(self) -> Planned:
+    def as_planned(self) -> Planned:
         """The use as the learner planned it, without the noise multiplier."""
         kind = next(kind for kind, record in USE_RECORDS.items() if isinstance(self, record))
         return kind(**self.model_dump(exclude={"sigma"}))
@@ -85,7 +85,7 @@ def state_plan(plan: Sequence[Planned], sigma: float) -> tuple[PlannedUse, ...]:
 
 def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
     """Return the learner's plan from its records in a result."""
-    return tuple(use.planned for use in plan)
+    return tuple(use.as_planned for use in plan)
 
 
 class PlannedRepeats(Record):

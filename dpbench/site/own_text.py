@@ -15,7 +15,7 @@ FILE = "site.toml"
 
 
 class OwnText(UserRecord):
-    """What the pages of a leaderboard say of themselves; empty for the leaderboard of dpbench."""
+    """The texts by which a leaderboard's pages introduce themselves; empty for the leaderboard of dpbench."""
 
     title: str = Field(default="", max_length=120)  # of the leaderboard, in place of dpbench's
     submission: str = Field(default="", max_length=3_000)  # how to submit a result, in place of a pull request

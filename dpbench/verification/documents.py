@@ -1,4 +1,4 @@
-"""Find out what a file is, from its ending or from its keys."""
+"""Detect the kind of a file, from its ending or from its keys."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ EXPECTED = "a result, a model, a receipt, the record of an audit, attack or re-r
 
 @dataclass(frozen=True)
 class Document:
-    """A file and what it is. The check of its kind reads it again, within the limits of that kind."""
+    """A file and its kind. The check of its kind reads it again, within the limits of that kind."""
 
     file: Path
     kind: Kind
 
 
 def read_document(file: Path) -> Document:
-    """Read a file, packed or not, and find out what it is.
+    """Read a file, packed or not, and detect its kind.
 
     Raises:
         DataError: the file cannot be read, or states nothing that dpbench can verify.
@@ -75,7 +75,7 @@ def _is_model(file: Path) -> bool:
 
 
 def _is_verifiable(file: Path) -> bool:
-    """Return whether a JSON file is of a kind that can be verified, or is damaged: that is for its check to say."""
+    """Return whether a JSON file is of a kind that can be verified, or is damaged, which its check then reports."""
     try:
         return _find_kind(file) is not None
     except DataError:
@@ -83,7 +83,7 @@ def _is_verifiable(file: Path) -> bool:
 
 
 def _find_kind(file: Path) -> Kind | None:
-    """Return the kind of a JSON file; None if it has the keys of none.
+    """Return the kind of a JSON file; None if its keys belong to no kind.
 
     Raises:
         DataError: it cannot be read, or is not JSON.

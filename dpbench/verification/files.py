@@ -1,4 +1,4 @@
-"""Verify any file: one check for each kind, and the files that the user names together know of each other."""
+"""Verify files of any kind; files that the user names together are also compared with each other."""
 
 from __future__ import annotations
 

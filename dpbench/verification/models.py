@@ -93,7 +93,7 @@ def _compare_with_receipt(model: Model, receipt: Receipt) -> FieldComplaints:
 
 
 def rerun_model(file: Path, session: Session) -> Iterator[str]:
-    """Test a model on its test split here, fit it again unless its noise is secure, and yield what came out.
+    """Test a model on its test split here, fit it again unless its noise is secure, and yield the outcome.
 
     Raises:
         NotReproducible: its data or code are not on this machine.

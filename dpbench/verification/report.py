@@ -12,7 +12,7 @@ from dpbench.records.stated_plan import Privacy
 
 
 def describe_accountants(privacy: Privacy) -> str:
-    """Say from what and by which accountants ε was recomputed."""
+    """Name the inputs and the accountants from which ε was recomputed."""
     return f"ε from the plan and σ, by {privacy.accountant} and {privacy.independent.accountant}"
 
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from dpbench import DataError, Dataset, DeclaredImages, Extractor, FeaturePack, Features, SpecError, Split, Splits
 from dpbench.data.concat import Concat
 from dpbench.data.keys import digest_pixels
-from dpbench.data.packing import Statement, write_pack
+from dpbench.data.packing import WeightsStatement, write_pack
 from dpbench.records.pack import PackCard
 from tests.helpers.commands import Refusal
 
 CPU = torch.device("cpu")
-STATED = Statement("CC0", "nothing")
+STATED = WeightsStatement("CC0", "nothing")
 
 
 def picture(level: int, mode: str = "RGB") -> Image.Image:
@@ -178,7 +178,7 @@ def test_a_card_without_network_licence_or_training_data_is_refused(
 
 
 def test_a_pack_needs_a_licence_and_what_the_weights_have_seen(tmp_path: Path, refusal: Refusal) -> None:
-    said = refusal(lambda: write_pack(tmp_path / "pack", Levels(), Corners(), Statement(), CPU), SpecError)
+    said = refusal(lambda: write_pack(tmp_path / "pack", Levels(), Corners(), WeightsStatement(), CPU), SpecError)
     assert "Expected --licence and --trained-on of the features, which extractor 'corners' does not state" in said
 
 

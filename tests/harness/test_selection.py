@@ -41,6 +41,7 @@ from tests.helpers import boards
 from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 
+pytestmark = pytest.mark.usefixtures("telling")
 SPACE = {"learning_rate": (1e-5, 0.5), "clip": (0.5, 1.0)}
 SCORED = {
     "accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc", "class_accuracy", "correct",
@@ -174,7 +175,6 @@ def test_tuning_never_reads_the_test_split(tmp_path: Path) -> None:
         ran("public-validation", dataset="sealed")
 
 
-@pytest.mark.usefixtures("telling")
 def test_settings_are_chosen_before_the_test_split_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def noted(splits: Splits, name: Any, *arguments: Any) -> Tensor:
         EVENTS.append(name)
@@ -189,7 +189,7 @@ def test_settings_are_chosen_before_the_test_split_is_read(monkeypatch: pytest.M
 def test_private_search_states_the_epsilon_of_the_whole_search() -> None:
     privacy = ran("private-accounted", repeats=6, shape=0.5, epsilon=2).privacy
     assert privacy.repeats is not None
-    plan = [Release(use.name, use.steps, use.planned.sample_rate, use.relative_noise) for use in privacy.plan]
+    plan = [Release(use.name, use.steps, use.as_planned.sample_rate, use.relative_noise) for use in privacy.plan]
     count = Repeats(privacy.repeats.mean, privacy.repeats.shape)
     assert (count, privacy.accountant) == (Repeats(6, 0.5), "rdp")
     assert privacy.epsilon == private_search.epsilon(plan, privacy.sigma, privacy.delta, count)
@@ -212,7 +212,6 @@ def test_private_search_records_each_seeds_setting_and_nothing_that_tells_how_ma
     assert ran("private-accounted", seeds=[4], repeats=5).seeds == found.seeds[4:5]
 
 
-@pytest.mark.usefixtures("telling")
 def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as_one() -> None:
     rates, runs, seeds = (1e-5, 1e-7, 0.5), 0, [4, 5, 8, 9]
     learner, space = "fitted:steps=3,init=uniform", {"learning_rate": rates}
@@ -228,13 +227,11 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
     assert EVENTS.count("fit") == runs
 
 
-@pytest.mark.usefixtures("telling")
 def test_where_all_runs_behind_a_seed_fail_the_outcome_knows_nothing() -> None:
     found = ran("private-accounted", learner="fitted:steps=3,init=uniform", space={"learning_rate": (1e-5,)})
     assert all(seed.setting == {} and seed.accuracy < 0.2 for seed in found.seeds)
 
 
-@pytest.mark.usefixtures("telling")
 def test_a_search_ends_where_a_run_fails_on_rows_for_that_is_not_noisy() -> None:
     with pytest.raises(ComponentFailed, match="ZeroDivisionError"):
         ran("private-accounted", learner="fitted:steps=3", space={"learning_rate": (1e-6,)})
@@ -246,7 +243,6 @@ def _with_runs(monkeypatch: pytest.MonkeyPatch, count: int) -> Result:
     return ran("private-accounted", learner="fitted:steps=3", space={"clip": (1.0,)})
 
 
-@pytest.mark.usefixtures("telling")
 def test_nothing_that_is_published_tells_how_many_runs_there_were(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,7 +259,6 @@ def test_nothing_that_is_published_tells_how_many_runs_there_were(
     assert set(single["seeds"][0]) == {"seed", "spent", "setting"}
 
 
-@pytest.mark.usefixtures("telling")
 def test_every_run_behind_a_seed_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     SCORES.clear()
     _with_runs(monkeypatch, 6)

@@ -78,7 +78,7 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
     result = run_learner(Prototypes, epsilon=1.0)
     assert result.metrics["accuracy"].mean > 0.7
     (planned,) = result.privacy.plan
-    assert planned.planned == Choice("classes", candidates=10, parts=30)
+    assert planned.as_planned == Choice("classes", candidates=10, parts=30)
     assert result.privacy.delta == 0.0
     read = Result.read(result.write(tmp_path))
     assert read == result

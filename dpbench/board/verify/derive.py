@@ -36,7 +36,7 @@ class EpsilonQuestion:
     stated: float  # rounded up: an answer far above it is not worth the memory of computing it
 
 
-class StatesGuarantee(Protocol):
+class StatedGuarantee(Protocol):
     """What states a guarantee: a result, or the card of a model."""
 
     @property
@@ -52,7 +52,7 @@ EpsilonAnswer = tuple[float, Account] | str
 """epsilon by the stated accountant, and a second one's account; or why there is none."""
 
 
-def make_epsilon_question(stated: StatesGuarantee) -> EpsilonQuestion:
+def make_epsilon_question(stated: StatedGuarantee) -> EpsilonQuestion:
     """Return the inputs from which the epsilon of a result, or of a model's card, is derived.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Tables of the committed boards: the best entries, what a user chooses between, the evidence, and the heat map."""
+"""Tables of the committed boards: the best entries, a user's options, the evidence, and the heat map."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _format_learners(entries: list[Entry]) -> str:
 
 
 def render_choice_table(index: Index) -> str:
-    """Return the scores at epsilon 1 of what a user chooses between: public labels, `thrift`, and the best other."""
+    """Return the scores at epsilon 1 of a user's three options: public labels, `thrift`, and the best other."""
     heads = [
         "data", "`public-only`", "`public-prior`", "`dp-sgd`", "`thrift`", "best other learner without public labels",
         "`non-private`",

@@ -26,7 +26,7 @@ from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.randomness import Draws, Std
 from dpbench.privacy.core.rows import ChunkBuffers
-from dpbench.privacy.core.sum import check_clips, count_rows_at_once, make_share_reader
+from dpbench.privacy.core.sum import check_clips, count_rows_per_chunk, make_share_reader
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Stack:
         drawn = draws[0].sample(lead.rows.count, steps[0].sample_rate)
         sample, shares = lead.rows.expand_units(drawn, self.task.device)
         of_chunk = make_share_reader(shares)
-        limit = count_rows_at_once(lead.rows, len(draws) * self.task.classes)
+        limit = count_rows_per_chunk(lead.rows, len(draws) * self.task.classes)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
             return ([rows(chunk).integers(bounds, of_chunk(len(chunk)))] for chunk in chunks)

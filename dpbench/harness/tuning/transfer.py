@@ -126,7 +126,7 @@ def find_least_clean_rule(earlier: SettingsRecord) -> SelectionRule:
 def _find_transfer_rule(
     earlier: SettingsRecord, spec: Spec, digests: Mapping[str, str], images: HashLookup
 ) -> SelectionRule:
-    """Return the selection rule of using an earlier file's settings on this data, whatever found them there."""
+    """Return the selection rule of using an earlier file's settings on this data, however that file found them."""
     public, there = (earlier, earlier.digests) if isinstance(earlier, Tuning) else (earlier.task, earlier.task.digests)
     if digests["private"] in there.values():
         if _have_equal_fields(earlier.spec, spec, set(Spec.model_fields) - _IRRELEVANT_FIELDS):

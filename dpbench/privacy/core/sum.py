@@ -110,7 +110,7 @@ class Sum(Question):
     ) -> list[IntegerSum]:  # fmt: skip
         """Return the clipped sums of a sample, one per block, computed chunk by chunk."""
         clips = self.clips
-        limit = self.chunk_size or count_rows_at_once(curator.rows, curator.task.classes)
+        limit = self.chunk_size or count_rows_per_chunk(curator.rows, curator.task.classes)
         chunks = curator.rows.chunks(places, None if own else draws.row_base(), limit, curator.task.device)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
@@ -182,7 +182,7 @@ def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
     return read_next
 
 
-def count_rows_at_once(rows: PrivateRows, scores: int) -> int:
+def count_rows_per_chunk(rows: PrivateRows, scores: int) -> int:
     """Return the rows per chunk if each needs `scores` numbers; at least two, so that rows can be compared."""
     return min(rows.count_rows_per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
 

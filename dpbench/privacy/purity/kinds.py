@@ -144,7 +144,7 @@ def instance_referents(thing: Any) -> tuple[Any, ...]:
 
 
 def _read_attribute(thing: Any, name: str, default: Any) -> Any:
-    """Return an attribute that an object has, and not what its class makes up for one that it lacks."""
+    """Return an attribute that the object itself holds; ignore a value that its class computes for a missing one."""
     try:
         return object.__getattribute__(thing, name)
     except AttributeError:

@@ -186,7 +186,7 @@ class Reach:
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
 
     def _is_opaque(self, thing: Any, kinds: Sequence[Kind] | None) -> bool:
-        """Return whether an object cannot be compared, or is another package's and holds what cannot be."""
+        """Return whether an object cannot be compared, or is another package's and holds an object that cannot."""
         if kinds is None or INSTANCE not in kinds:
             return kinds is None
         held: tuple[Any, ...] = instance_referents(thing)

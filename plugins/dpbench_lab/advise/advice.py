@@ -50,7 +50,7 @@ class AdviceAtEpsilon:
 
 
 @dataclass(frozen=True)
-class AccuracyWish:
+class AccuracyTarget:
     """The smallest epsilon, and the fewest private units, at which an accuracy is expected."""
 
     accuracy: float
@@ -72,7 +72,7 @@ class Advice:
     labels_read: bool
     alone: float | None  # accuracy of `public-only`, cross-validated
     at: tuple[AdviceAtEpsilon, ...]
-    wish: AccuracyWish | None
+    wish: AccuracyTarget | None
 
 
 def advise(
@@ -141,10 +141,10 @@ def _find_fewest_units(
     return None
 
 
-def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon], fewest: int | None) -> AccuracyWish:
+def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon], fewest: int | None) -> AccuracyTarget:
     expected = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].mean >= accuracy)
     safe = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].low >= accuracy)
-    return AccuracyWish(accuracy, next(expected, None), next(safe, None), fewest)
+    return AccuracyTarget(accuracy, next(expected, None), next(safe, None), fewest)
 
 
 def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> Bench:
@@ -168,7 +168,7 @@ def _effective_dimensions(x: torch.Tensor) -> int:
     return max(1, round(float(values.sum() ** 2 / values.square().sum().clamp(min=1e-30))))
 
 
-def check_wish(accuracy: float | None) -> None:
+def check_target_accuracy(accuracy: float | None) -> None:
     """Check that an accuracy is between 0 and 1.
 
     Raises:

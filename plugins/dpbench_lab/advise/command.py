@@ -67,10 +67,10 @@ def advise(
     from dpbench.registry.components import build, default_extractor, resolve
     from dpbench.support.device import find_device
     from dpbench_lab.advise.advice import advise as made
-    from dpbench_lab.advise.advice import check_wish
+    from dpbench_lab.advise.advice import check_target_accuracy
     from dpbench_lab.advise.folder import open_public_part
 
-    check_wish(accuracy)
+    check_target_accuracy(accuracy)
     plugins = load()
     plugins.report_broken_plugins()
     images = _build_folder(spec, plugins)

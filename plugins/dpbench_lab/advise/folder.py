@@ -34,10 +34,10 @@ WANTED = "train/CLASS/IMAGE, with two or more class folders"
 
 
 class ImageOwners(Protocol):
-    """What advice asks of the dataset `imagefolder`: whose each image is, by its name."""
+    """The part of the dataset `imagefolder` that advice uses: the owner of each image, by its name."""
 
     def find_owners(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return whose each image is, by its name below the folder; empty if images have no units."""
+        """Return the owner of each image, by its name below the folder; empty if images have no units."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Read the catalogue of claims: one file a paper, with its claims and a source for every field.
+"""Read the catalogue of claims: one file per paper, with its claims and a source for every field.
 
 ::
 

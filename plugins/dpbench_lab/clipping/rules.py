@@ -90,7 +90,7 @@ def add_rule(base: Any) -> type[Learner]:
     """Return a learner with a linear probe, `dp-sgd` or `thrift`, that also has a rule and a pace as settings."""
 
     @dataclass(frozen=True)
-    class Ruled(base):  # type: ignore[misc]  # any learner
+    class RuledLearner(base):  # type: ignore[misc]  # any learner
         name = f"{base.name}-ruled"
 
         rule: Rule = setting("clip", says="how gradients are scaled", kw_only=True)
@@ -109,7 +109,7 @@ def add_rule(base: Any) -> type[Learner]:
         def _probe(self) -> LinearProbe:
             return _with_rule(super()._probe(), self.rule)
 
-    return Ruled
+    return RuledLearner
 
 
 def _with_rule(probe: LinearProbe, rule: Rule) -> RuledProbe:

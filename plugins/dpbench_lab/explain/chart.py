@@ -28,7 +28,7 @@ def write_plot(explanation: Explanation, file: Path) -> None:
 
 
 def list_stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
-    """Yield each stage that is lifted with the scores before and after, in percent; last the rest up to the ceiling."""
+    """Yield each stage that is lifted with the scores before and after, in percent; then the gap to the ceiling."""
     at = 100 * explanation.private.mean
     for lift in explanation.ladder:
         if lift.points is not None:

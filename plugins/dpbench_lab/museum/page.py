@@ -85,27 +85,27 @@ class Story:
     code: str
 
     @property
-    def claimed(self) -> str:
+    def claimed_epsilon(self) -> str:
         """The epsilon that the bug claims."""
         return self.record.epsilon.partition(" → ")[0]
 
     @property
-    def true(self) -> str:
+    def true_epsilon(self) -> str:
         """The epsilon that holds."""
         return self.record.epsilon.partition(" → ")[2]
 
     @property
-    def unbounded(self) -> bool:
+    def is_unbounded(self) -> bool:
         """Whether no epsilon holds."""
         return self.record.true is not None and math.isinf(self.record.true)
 
     @property
-    def caught(self) -> str:
+    def catching_checks(self) -> str:
         """The checks that catch it, as nouns."""
         return _nouns(self.record.stopped) or UNCAUGHT
 
     @property
-    def missed(self) -> str:
+    def missing_checks(self) -> str:
         """The checks that ran and missed it, as nouns."""
         return _nouns(self.record.passed)
 

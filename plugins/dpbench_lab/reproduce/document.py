@@ -153,7 +153,7 @@ def _order_row(found: OrderComparison) -> tuple[str, str, str, str]:
     if found.starts:
         return found.order.says, "stated", f"{100 * found.difference:+.2f} points of loss", ""
     ends = [_percent(end) if end.tested else f"{end.interval.mean:.3f}" for end in found.ends]
-    if found.close:
+    if found.is_within_noise:
         return found.order.says, "stated", f"{ends[0]} and {ends[1]}: too close to tell", ""
     return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
 

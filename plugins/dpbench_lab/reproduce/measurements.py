@@ -56,7 +56,7 @@ class Measurement:
 
     @property
     def above_chance(self) -> bool:
-        """Whether the accuracy is above chance by its interval; true for what is not an accuracy."""
+        """Whether the accuracy is above chance by its interval; True if the number is not an accuracy."""
         return not self.tested or self.interval.mean - self.margin > self.chance
 
     @property

@@ -205,7 +205,7 @@ class OpacusFits:
         self._spent = PRVAccountant()
 
     def fit(self, seed: int) -> Predict:
-        """Train a head with Opacus, and finish its predictor as the harness' own is finished."""
+        """Train a head with Opacus, and finish its predictor as the harness does."""
         from opacus import PrivacyEngine
 
         probe, privacy, task = self._learner.probe, self._prepared.privacy, self._prepared.roles.task

@@ -27,7 +27,7 @@ class PublishedProtocol(Record):
 
 @dataclass(frozen=True)
 class RunFacts:
-    """How a number was measured, in the terms of a paper's protocol; an inspection lacks what defaults to None."""
+    """The protocol of a measured number, in a paper's terms; an inspection lacks fields whose default is None."""
 
     data: str
     network: str

@@ -46,8 +46,8 @@ class NumberComparison:
     doubts: tuple[str, ...] = ()  # why ours decides nothing
 
     @property
-    def decided(self) -> bool:
-        """Whether our number may be held against the paper's."""
+    def is_decided(self) -> bool:
+        """Whether our number can be compared with the paper's."""
         return self.ours is not None and not self.doubts
 
     @property
@@ -73,8 +73,8 @@ class OrderComparison:
     doubts: tuple[str, ...] = ()  # why ours decide nothing
 
     @property
-    def decided(self) -> bool:
-        """Whether our results may be held against the order."""
+    def is_decided(self) -> bool:
+        """Whether our results can be compared with the order."""
         return bool(self.ends) and not self.doubts
 
     @property
@@ -83,13 +83,13 @@ class OrderComparison:
         return None if self.difference is None else self.difference > self._margin
 
     @property
-    def close(self) -> bool:
+    def is_within_noise(self) -> bool:
         """Whether chance alone could explain the difference between our results."""
         return self.difference is not None and abs(self.difference) <= self._margin
 
     @property
     def difference(self) -> float | None:
-        """Our result for what the paper says is higher, minus the other result."""
+        """Our result for the setting that is better in the paper, minus our result for the other setting."""
         if not self.ends:
             return None
         higher, lower = (end.interval.mean for end in self.ends)
@@ -133,7 +133,7 @@ class Comparison:
 
     @property
     def doubts(self) -> list[str]:
-        """Why measurements decide nothing, each reason once."""
+        """The distinct reasons why measurements decide nothing."""
         found = [row.doubts for row in self.rows] + [order.doubts for order in self.orders]
         return list(dict.fromkeys(doubt for doubts in found for doubt in doubts))
 
@@ -168,7 +168,7 @@ def _compare_order(study: Study, order: OrderClaim, ours: Sequence[Measurement])
 
 
 def _doubts(study: Study, ours: Measurement, at_chance: bool = False) -> Iterator[str]:
-    """Yield why a measurement decides nothing: another learner than the paper's, or an accuracy that is chance."""
+    """Yield each reason why a measurement decides nothing: another learner than the paper's, or chance accuracy."""
     learner = ours.facts.learner if ours.facts else None
     if learner and study.protocol and study.protocol.learners and learner not in study.protocol.learners:
         yield f"{learner} is not the paper's learner"
@@ -199,7 +199,7 @@ def _best_measurement(found: Sequence[Measurement]) -> Measurement | None:
 def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]) -> Verdict:
     if not any(row.ours for row in rows) and not any(order.ends for order in orders):
         return "nothing to measure" if study.nothing else "not run"
-    met, found = [row for row in rows if row.decided], [order for order in orders if order.decided]
+    met, found = [row for row in rows if row.is_decided], [order for order in orders if order.is_decided]
     kept = [row.ours for row in met if row.ours] + [end for order in found for end in order.ends]
     if not kept or not _has_own_learner(study, kept):
         return "cannot tell"

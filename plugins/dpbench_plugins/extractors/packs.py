@@ -32,7 +32,7 @@ class Pack(Extractor):
 
     @property
     def trained_on(self) -> str:  # type: ignore[override]  # the pack decides
-        """What the network has seen, by the pack's card."""
+        """The training data of the network, as the pack's card states it."""
         return self._pack.card.trained_on
 
     @property
@@ -65,7 +65,7 @@ class Pack(Extractor):
         return torch.from_numpy(self._pack.find(image))
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the identity: what `prepare` looks up are the features."""
+        """Return the identity, because `prepare` has already looked up the features."""
         return lambda features: features
 
 

@@ -1,4 +1,4 @@
-"""What extractors with a network for photographs have in common: the size, the views and the precision of features.
+"""The common part of extractors with a network for photographs: size, views and precision of features.
 
 It registers nothing. The network maps each view of an image separately, and the features are averaged. This is still a
 map of each image on its own, so neighbouring datasets stay neighbouring and the views cost no privacy.

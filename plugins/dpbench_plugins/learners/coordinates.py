@@ -84,7 +84,7 @@ def head_probe(k: int, steps: int, learning_rate: float, clip: float = CLIP) -> 
 def train_head(
     curator: Curator, probe: LinearProbe, features: Transform, generator: torch.Generator, release: str = "gradient"
 ) -> Tensor:
-    """Train a private head (classes, coordinates + 1) on mapped rows, and shrink its bias by what noise explains."""
+    """Train a private head (classes, coordinates + 1) on mapped rows, and remove from its bias what noise explains."""
     head = probe.descend(curator.map(features), generator, release)
     step = probe.learning_rate * curator.sigma[release] * probe.clip / curator.task.size
     return shrink_bias(head, step**2 * probe.steps)  # the variance of each of the head's numbers

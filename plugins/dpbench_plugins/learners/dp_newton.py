@@ -92,7 +92,7 @@ class DPNewton(Learner):
         return {"k": min(MOST, settled["k"]), "floor": float(f"{FLOOR / travel:.2g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan the noisy gradients of all steps, and the noisy curvature once or as often."""
+        """Plan the noisy gradients of all steps, and the noisy curvature once, or once per step."""
         gradient = Release("gradient", self.steps)
         if self.curvature == "public":
             return [gradient]

@@ -1,4 +1,4 @@
-"""The gradients of a linear head as rows for a curator: what learners with steps of their own share."""
+"""The gradients of a linear head as rows for a curator, shared by learners with steps of their own."""
 
 from __future__ import annotations
 

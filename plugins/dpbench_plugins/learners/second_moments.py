@@ -1,4 +1,4 @@
-"""Second moments of private rows, from a noisy sum of outer products: what learners share. Imports no torch."""
+"""Second moments of private rows, from a noisy sum of outer products; several learners share it. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network behind cached activations, and training it on public labels: what learners share. Imports no torch."""
+"""The network behind cached activations, and its training on public labels, for several learners. Imports no torch."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Thrift(Learner):
         return [Release("gradient", steps=require_setting(self.steps))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Train a head in the public coordinates, then shrink its bias by what noise explains."""
+        """Train a head in the public coordinates, then shrink its bias by the part that noise explains."""
         features, probe = self._coordinates().features(public.x, generator), self._probe()
         head = probe.descend(curator.map(features), generator)  # (classes, coordinates + 1)
         if self.shrink:

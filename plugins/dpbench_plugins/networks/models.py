@@ -53,7 +53,7 @@ class WSConv2d(nn.Conv2d):
 
 
 class Network(nn.Module):
-    """A trunk, a final normalisation, the mean over places, and a linear head."""
+    """A trunk, a final normalisation, the mean over positions, and a linear head."""
 
     def __init__(self, trunk: nn.Module, norm: nn.Module, width: int, classes: int) -> None:
         super().__init__()

@@ -254,7 +254,7 @@ def test_a_chunk_is_always_bounded() -> None:
     training, theta = _training(chunk_size=None)
     curator = Scripted(lambda step: torch.zeros(len(theta)))
     training.run(curator.handle(), theta, [Phase("all", 1.0, [Release("a", 1, 0.5)])])
-    assert curator.asked[0][2] == training.gradients.rows_at_once(TASK.example_shape, CPU)
+    assert curator.asked[0][2] == training.gradients.count_rows_per_chunk(TASK.example_shape, CPU)
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_normalising_reads_no_data() -> None:
 def test_rows_at_once_shrink_with_the_network_and_the_views(views: Views) -> None:
     def fitting(name: str, views: Views) -> int:
         gradients = Gradients(Layout(build(name, (3, 32, 32), 10)), views)
-        return gradients.rows_at_once((3, 32, 32), torch.device("cpu"))
+        return gradients.count_rows_per_chunk((3, 32, 32), torch.device("cpu"))
 
     assert 1 <= fitting("wrn-40-4", views) < fitting("wrn-16-4", views) < fitting("tiny", views)
     assert fitting("wrn-16-4", Views(64)) < fitting("wrn-16-4", views)

@@ -30,7 +30,7 @@ class Account:
 
     @classmethod
     def tight(cls, accountant: str, upper: float) -> Account:
-        """Return the account of an accountant with a rounding error below 1%."""
+        """Return the interval of an accountant whose rounding error is below 1%."""
         return cls(accountant, 0.99 * upper, upper)
 
     @classmethod

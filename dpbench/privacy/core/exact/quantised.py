@@ -131,7 +131,7 @@ def quantise(rows: Tensor) -> QuantisedRows:
 
 
 def strip_subclass(tensor: Tensor) -> Tensor:
-    """Return the tensor as one of no subclass, which could redefine its norm."""
+    """Return the tensor as a plain `Tensor`, because a subclass could redefine its norm."""
     import torch
 
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)

@@ -204,7 +204,7 @@ def _factors(weights: Tensor, grids: Tensor) -> Tensor:
 def outer_sum(
     left: Tensor, right: QuantisedRows, bias: bool, clips: tuple[float, ...], shares: Tensor | None = None
 ) -> IntegerSum:
-    """Return the clipped sums of outer products under s settings, one a clip: (s, m, d) or, with bias, (s, m, d + 1).
+    """Return the clipped sums of outer products, one for each of s clips: (s, m, d) or, with bias, (s, m, d + 1).
 
     A row with few large features is assumed to be longer than it is, so that its left factor fits into two slices.
     Sensitivity: under each setting at most its clip, under adding or removing one row; `shares` (c,) of it, if given.

@@ -147,7 +147,7 @@ def _start(eps0: float, steps: int, points: int) -> DivergenceCurve:
 
 
 def _extend(values: np.ndarray, step: float, points: int) -> np.ndarray:
-    """Return a curve with so many more points on either side."""
+    """Return a curve with `points` more points on either side."""
     import numpy as np
 
     below = 1 - (1 - values[0]) * np.exp(np.arange(-points, 0) * step)

@@ -81,7 +81,7 @@ class Choice(Planned):
 
     @property
     def pure(self) -> PureCost | None:
-        """The eps0 of the choice, if it is asked only once."""
+        """The cost eps0 of a choice that is asked only once; None for several choices."""
         return PureChoice(self) if self.steps == 1 else None
 
     def check(self, where: str) -> None:

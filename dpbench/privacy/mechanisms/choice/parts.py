@@ -47,7 +47,7 @@ from dpbench.privacy.mechanisms.choice.question import (
     ChoiceQuestion,
     check_losses,
     choose_parts,
-    count_rows_held,
+    count_rows_per_chunk,
     single_block,
     sum_over_rows,
 )
@@ -70,7 +70,7 @@ class LeastLosses(ChoiceQuestion):
         with closing(curator.empty_chunk()) as empty:  # no private row has a part in how many candidates there are
             block = single_block(curator.guard.blocks_of_empty_chunk(rows, next(empty), self.release), self.release)
         start = block.integers(1.0)
-        limit = count_rows_held(start.total.numel() // choice.parts, self.chunk_size)
+        limit = count_rows_per_chunk(start.total.numel() // choice.parts, self.chunk_size)
         lost = sum_over_rows(
             curator, rows, self.release, draws, lambda block, shares: block.integers(1.0, shares), limit, [start]
         )

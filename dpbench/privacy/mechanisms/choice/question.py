@@ -86,7 +86,7 @@ class LeastLoss(ChoiceQuestion):
         draws = curator.draws(self.release)
         if self.project is None:
             count = self._count_candidates(curator, choice.candidates)
-            limit = count_rows_held(count, self.chunk_size)
+            limit = count_rows_per_chunk(count, self.chunk_size)
             lost = sum_over_rows(
                 curator, self.rows, self.release, draws, lambda block, shares: sum_losses(block, count, shares), limit
             )
@@ -227,7 +227,7 @@ def draw_least_exactly(totals: np.ndarray, scale: float) -> np.ndarray:
     return np.array([chosen(row.tolist()) for row in totals], np.int64)
 
 
-def count_rows_held(candidates: int, chunk_size: int | None) -> int:
+def count_rows_per_chunk(candidates: int, chunk_size: int | None) -> int:
     """Return the number of rows per chunk, given losses by this many candidates: at least two, to compare them."""
     return max(2, min(chunk_size or MOST_LOSSES_HELD, MOST_LOSSES_HELD // candidates))
 

@@ -90,7 +90,7 @@ class ImageFolder(Dataset):
         return self.unit if self.units else "image"
 
     def find_owners(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return whose each image is, by its name below `path` (train/CLASS/IMAGE); empty if images have no units.
+        """Return the owner of each image, by its name below `path` (train/CLASS/IMAGE); empty if images have no units.
 
         Raises:
             DataMissing: there is no such table.

@@ -45,14 +45,14 @@ class Encoder(nn.Module):
         return _means(self.norm(self.trunk(normalise(images))), pool)
 
     def embed(self, images: Tensor) -> Tensor:
-        """Return what the projection reads: (n, 4096), or (n, width) of an encoder without an embedding."""
-        if not self.embeds:
+        """Return the inputs of the projection: (n, 4096), or (n, width) without an embedding."""
+        if not self.has_embedding:
             return self.features(images)
         embedded: Tensor = self.embedding(self.norm(self.trunk(normalise(images))))
         return embedded
 
     @property
-    def embeds(self) -> bool:
+    def has_embedding(self) -> bool:
         """Whether there is an embedding."""
         return "embedding" in self._modules
 
@@ -84,7 +84,7 @@ class Encoder(nn.Module):
         return nn.Sequential(parts).eval().requires_grad_(False)
 
     def project(self, embedded: Tensor) -> Tensor:
-        """Return (n, projected) unit vectors of what `embed` returns."""
+        """Return (n, projected) unit vectors from the inputs of the projection; see `embed`."""
         return normalize(self.projection(embedded), dim=1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class EncoderFeatures(nn.Module):
         self.pool, self.stages, self.layers = pool, stages, layers
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return (n, features) float32, or activations (n, channels, height, width) float16 after so many layers."""
+        """Return (n, features) float32, or activations (n, channels, height, width) float16 after the first layers."""
         if self.layers is not None:
             return self.encoder.activations(images, self.layers)
         if self.stages == "embedding":

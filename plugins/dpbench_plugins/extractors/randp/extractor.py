@@ -159,7 +159,7 @@ class RandPWRN(Trainable):
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].strip()
             raise DataError(f"The weights in {file} do not fit network {self.network!r}: {reason}") from error
-        if self.stages == "embedding" and not encoder.embeds:
+        if self.stages == "embedding" and not encoder.has_embedding:
             raise DataError(
                 f"The checkpoint {file} has no embedding, which stages=embedding of extractor {self.name!r} reads. "
                 f"Make one: dpbench pretrain {self.name}:embed=true --out FILE.safetensors."

@@ -1,4 +1,4 @@
-"""How a network is pre-trained on images from random processes: everything that decides its weights."""
+"""The recipe of a pre-training on images from random processes: everything that decides the weights."""
 
 from __future__ import annotations
 

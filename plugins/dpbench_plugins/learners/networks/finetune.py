@@ -118,7 +118,7 @@ class DPFineTune(TailTuning):
         if self.parameters == "head":
             return [Release("head", head_steps)]
         share = self.head_share / (1 - self.head_share)
-        noise = (head_steps * (1 - self.probing) / (share * self.steps)) ** 0.5 / self.sample_rate
+        noise = (head_steps * (1 - self.probe_share) / (share * self.steps)) ** 0.5 / self.sample_rate
         return [Release("head", head_steps, relative_noise=noise), *self.tail_releases()]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

@@ -103,7 +103,7 @@ class Gradients:
 
         return rows
 
-    def rows_at_once(self, example_shape: tuple[int, ...], device: torch.device) -> int:
+    def count_rows_per_chunk(self, example_shape: tuple[int, ...], device: torch.device) -> int:
         """Return how many rows fit in the memory that a chunk may take, at least one."""
         kept = 0
 

@@ -1,4 +1,4 @@
-"""Self-tail: the network is trained further on what a private head says of public images, at no cost in privacy."""
+"""Self-tail: train the network further on a private head's answers to public images, at no cost in privacy."""
 
 from __future__ import annotations
 

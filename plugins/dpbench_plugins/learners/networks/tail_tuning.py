@@ -56,7 +56,7 @@ class TailTuning(Learner):
         return float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}")
 
     @property
-    def probing(self) -> float:
+    def probe_share(self) -> float:
         """The share of the budget of the tail that probes take."""
         return PROBE_SHARE if self.probes else 0.0
 
@@ -66,7 +66,7 @@ class TailTuning(Learner):
         if not self.probes:
             return [gradients]
         probes = min(self.probes, self.steps)
-        noise = (probes * (1 - self.probing) / (self.probing * self.steps)) ** 0.5
+        noise = (probes * (1 - self.probe_share) / (self.probe_share * self.steps)) ** 0.5
         return [gradients, Release("probe", probes, self.sample_rate, relative_noise=noise)]
 
     def tune(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
@@ -98,7 +98,7 @@ class TailTuning(Learner):
         return gradients.network_at(average)
 
     def _probe(self, curator: Curator, gradients: TailGradients, position: torch.Tensor, step: torch.Tensor) -> float:
-        """Return the multiple of a step at which private losses are least, as far as the noise lets it be seen."""
+        """Return the multiple of a step at which private losses are lowest, estimated from noisy losses."""
         rows, expected = gradients.loss_changes(position, step), self.sample_rate * curator.task.size
         changes = curator.noisy_sum(rows, release="probe", clip=PROBE_CLIP, chunk_size=self.chunk_size) / expected
         return find_step(float(changes[0]), float(changes[1]), PROBE_CLIP * curator.sigma["probe"] / expected)

@@ -58,7 +58,7 @@ class Training:
             DpbenchError: the chunk does not fit into memory; names a smaller one.
         """
         average, step = theta.clone(), 0
-        chunk_size = self.chunk_size or self.gradients.rows_at_once(curator.task.example_shape, theta.device)
+        chunk_size = self.chunk_size or self.gradients.count_rows_per_chunk(curator.task.example_shape, theta.device)
         for phase in phases:
             trained = theta[self.gradients.layout.find_trained_start(phase.trains) :]
             optimiser = self._optimiser(curator, phase)

@@ -79,21 +79,21 @@ class Dummies(Synthetic):
         """Draw dummies."""
         import numpy as np
 
-        def dummies(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_dummies(n: int) -> tuple[np.ndarray, np.ndarray]:
             start = 2.0 ** -stream.uniform(0, self.octaves, n)
             return (start * (1 + stream.random(n))).astype(np.float32)[:, None], stream.integers(0, 2, n)
 
-        return dummies
+        return draw_dummies
 
     def draw_training(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw examples and dummies, mixed."""
         import numpy as np
 
-        drawn, dummies = self.draw(world, stream), self.draw_public(world, stream)
+        drawn, draw_dummies = self.draw(world, stream), self.draw_public(world, stream)
 
         def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             real = stream.random(n) < 1 / (100 * max(1, self.m))
-            (x, y), (other, coins) = drawn(n), dummies(n)
+            (x, y), (other, coins) = drawn(n), draw_dummies(n)
             return np.where(real[:, None], x, other), np.where(real, y, coins)
 
         return examples

@@ -66,7 +66,7 @@ class Pate(Learner):
     threshold: float = setting(0.0, ge=0, lt=1, says="share of the teachers that must agree on a label")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return shards of 20 examples, and as many queries as the noise leaves readable."""
+        """Return shards of 20 examples, and the number of queries whose votes stand out from the noise."""
         shards = self.shards or max(1, task.size // SHARD)
         gap = GAP * shards / max(1e-9, gaussian_sigma(budget))
         fewest = min(10 * task.classes, task.public)

@@ -263,7 +263,10 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
 
 @pytest.fixture
 def telling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let learners tell a test what they saw: a fit that leaves something behind is not refused."""
+    """Let learners tell a test what they saw: a fit that leaves something behind is not refused.
+
+    Tests of many small fits use it as well, because the search for leftovers takes longer than such a fit.
+    """
     monkeypatch.setattr("dpbench.harness.fitting.refuse_leftovers", contextlib.nullcontext)
 
 

@@ -49,7 +49,7 @@ def result() -> Result:
     return session().run(spec_of("pillar:k=10,steps=5"))
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick("class-means")
 @pytest.mark.parametrize("learner", ["dp-sgd:steps=5,sample_rate=0.2", "gep:steps=3,k=10", "class-means"])
 def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dpbench.audit import audit_fit as auditing

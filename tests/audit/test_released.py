@@ -26,6 +26,7 @@ from dpbench.records.released import ReleasedAttack
 from dpbench.records.spec import make_spec
 from tests.helpers.sessions import session
 
+pytestmark = pytest.mark.usefixtures("telling")
 DISTANCE = 2.0  # of members' observations from others', in standard deviations
 SEARCH = {"rule": "private-accounted", "space": {"learning_rate": (0.1, 0.3)}, "repeats": 3}
 BOUNDS = {0.001: 1.0, 0.01: 1.0}

@@ -38,6 +38,7 @@ from dpbench.registry import Registration, Registry, load
 from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 
+pytestmark = pytest.mark.usefixtures("telling")
 TASK = Task((64,), 10, 1000, torch.device("cpu"), public=100)
 
 

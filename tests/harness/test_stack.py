@@ -50,6 +50,8 @@ BASES = [
     WhitenedProbe(k=4),
 ]
 
+pytestmark = pytest.mark.usefixtures("telling")
+
 
 def probes(base: ProbeLearner, rate: float = 1.0) -> list[ProbeLearner]:
     base = dataclasses.replace(base, steps=6, sample_rate=rate)

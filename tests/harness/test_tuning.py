@@ -48,6 +48,7 @@ from dpbench.registry.components import resolve_search
 from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
+pytestmark = pytest.mark.usefixtures("telling")
 CLASSES = 3
 SPACES = st.dictionaries(
     st.sampled_from("abcdef"), st.lists(st.integers(0, 99), min_size=1, max_size=6, unique=True), min_size=1
@@ -222,7 +223,6 @@ def test_a_simulated_curator_answers_with_the_weighted_sum_and_the_noise_of_the_
 
 
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
-@pytest.mark.usefixtures("telling")
 def test_a_learner_sees_the_size_and_noise_of_its_real_run(rule: str) -> None:
     Guess.seen.clear()
     chosen(Guess(), {"guess": (0, 1)}, rule)
@@ -234,7 +234,6 @@ def test_a_learner_sees_the_size_and_noise_of_its_real_run(rule: str) -> None:
 
 
 @pytest.mark.parametrize("learner", [Tiny(), Guess()])
-@pytest.mark.usefixtures("telling")
 def test_only_a_search_that_says_so_touches_private_rows(learner: Learner) -> None:
     space: dict[str, Any] = {"clip": (0.1, 1.0)} if isinstance(learner, Tiny) else {"guess": (0, 1)}
     assert not chosen(learner, space).private_touched
@@ -300,7 +299,6 @@ def test_too_few_public_labels_are_refused_in_one_sentence(public: PublicData) -
         make_folds(replace(world(), public=public), Tiny(), search())
 
 
-@pytest.mark.usefixtures("telling")
 def test_the_best_setting_wins_and_what_cannot_be_tried_is_on_record() -> None:
     faults = ("fit", "diverges", "none")
     found = chosen(Guess(), {"fault": faults, "guess": (-1, 0, 1, 2)})
@@ -349,7 +347,6 @@ def test_settings_are_chosen_by_what_the_protocol_compares_by(metric: Any, blind
     assert found.trials[0].accuracy == len(frequent) / len(kept)
 
 
-@pytest.mark.usefixtures("telling")
 def test_where_nothing_can_be_tried_the_first_reason_is_given() -> None:
     with pytest.raises(
         SpecError, match=r"Every setting of learner 'guess' failed \(2 tried\).* ZeroDivisionError: no luck"

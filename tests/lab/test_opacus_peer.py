@@ -49,6 +49,7 @@ def test_compare_only_shows_stored_comparisons_and_fails_where_they_differ(
     assert call("reproduce", "opacus-peer", "--workers", "2") != 0
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("place", [0, 1])
 def test_opacus_trains_as_the_harness_does(place: int) -> None:
     board, spec = list_specs(2)[place]

@@ -39,6 +39,7 @@ def _in_parts(x: Tensor) -> Tensor:
     return torch.cat([part @ WEIGHT.T for part in torch.split(x, 256)])
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "predict",
     [
@@ -56,6 +57,7 @@ def test_what_predictors_do_is_exported_for_any_number_of_rows(predict: Predict)
         assert torch.allclose(found.float(), predict(x.clone()), atol=1e-5)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("width", [5, DEEPEST + 3])
 def test_the_exact_product_keeps_every_bit(width: int) -> None:
     draw = torch.Generator().manual_seed(width)

@@ -29,6 +29,7 @@ from tests.helpers.boards import edited
 from tests.helpers.commands import Output, Refusal, call
 from tests.helpers.sessions import session
 
+pytestmark = pytest.mark.usefixtures("telling")
 LEARNER = "class-means:k=5"
 
 
@@ -213,6 +214,7 @@ def test_flags_that_do_not_go_together_are_one_sentence(
     assert said in refusal.command("audit", *arguments)
 
 
+@pytest.mark.slow
 def test_the_command_attacks_a_result(folder: Path, tmp_path: Path, capsys: Output) -> None:
     (result,) = folder.glob("class-means-*.json")
     assert call("audit", "--released", result, "--shadows", 32, "--out", tmp_path, "--json") == 0

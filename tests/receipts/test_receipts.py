@@ -636,7 +636,7 @@ def schedule(count: int, sampler: Any = "poisson") -> tuple[Event, ...]:
 
 
 MANY: dict[str, tuple[Callable[[], Event], Adjacency]] = {  # made where they are checked: collecting costs nothing
-    "a short schedule of noise and rates": (lambda: Composed(events=schedule(999)), ADD),
+    "a short schedule of noise and rates": (lambda: Composed(events=schedule(199)), ADD),
     "a schedule of noise and rates": (lambda: Composed(events=schedule(9_999)), ADD),
     "the same, with rows replaced": (lambda: Composed(events=schedule(9_999)), "replace-one"),
     "samples of a fixed size": (lambda: Composed(events=schedule(9_999, "fixed-size")), "replace-one"),

@@ -214,6 +214,7 @@ def test_two_builds_at_once_do_not_work_on_one_leaderboard(
     assert not (tmp_path / "site").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_record_of_a_build_is_no_record(root: Path, tmp_path: Path, fresh_cache: Path) -> None:
     make_site(root, tmp_path / "site")
     (record,) = (fresh_cache / "builds").iterdir()

@@ -100,21 +100,35 @@ def results() -> list[Result]:
     return synthetic(find_board("digits-eps1"), 6, seed=0)
 
 
-@pytest.fixture
-def index(results: list[Result], tmp_path: Path) -> Index:
-    filled = filed(tmp_path, find_board("digits-eps1"), results)
+def index_of(results: list[Result], root: Path) -> Index:
+    """File results on a board, and return the index of that board and of an empty one."""
+    filled = filed(root, find_board("digits-eps1"), results)
     standings = (filled, standing_of(find_board("pcam-resnet50-eps0.1"), []))
     return Index(ranking="By the mean.", distances=compute_distances(standings), standings=standings)
+
+
+@pytest.fixture
+def index(results: list[Result], tmp_path: Path) -> Index:
+    return index_of(results, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def built(results: list[Result], tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, Path]:
+    """The same index, and the folder of its files with its `site`, for tests that only read."""
+    root = tmp_path_factory.mktemp("built")
+    index = index_of(results, root)
+    build_site(index, root, root / "site")
+    return index, root
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-def test_the_same_index_gives_the_same_bytes(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "one")
-    build_site(index, tmp_path, tmp_path / "two")
-    assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
+def test_the_same_index_gives_the_same_bytes(built: tuple[Index, Path], tmp_path: Path) -> None:
+    index, root = built
+    build_site(index, root, tmp_path / "again")
+    assert _bytes(root / "site") == _bytes(tmp_path / "again")
 
 
 WAYS = re.compile(r'(?:href|src)="([^"]+)"')
@@ -137,24 +151,24 @@ def broken(site: Path) -> list[tuple[str, str]]:
     return found
 
 
-def test_every_board_and_every_entry_has_a_page_and_every_link_leads_somewhere(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
-    assert len(list((tmp_path / "site" / "boards").glob("*.html"))) == 2
-    assert len(list((tmp_path / "site" / "entries").rglob("*.html"))) == 6
-    assert len(list((tmp_path / "site" / "learners").glob("*.html"))) == 6
-    assert broken(tmp_path / "site") == []
+def test_every_board_and_every_entry_has_a_page_and_every_link_leads_somewhere(built: tuple[Index, Path]) -> None:
+    _, root = built
+    assert len(list((root / "site" / "boards").glob("*.html"))) == 2
+    assert len(list((root / "site" / "entries").rglob("*.html"))) == 6
+    assert len(list((root / "site" / "learners").glob("*.html"))) == 6
+    assert broken(root / "site") == []
 
 
-def test_raw_files_are_copied_to_the_byte_and_the_index_can_be_read_back(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
+def test_raw_files_are_copied_to_the_byte_and_the_index_can_be_read_back(built: tuple[Index, Path]) -> None:
+    index, root = built
     for entry in index.standings[0].entries:
-        assert (tmp_path / "site" / entry.file).read_bytes() == (tmp_path / entry.file).read_bytes()
-    assert Index.model_validate_json((tmp_path / "site" / "leaderboard.json").read_bytes()) == index
+        assert (root / "site" / entry.file).read_bytes() == (root / entry.file).read_bytes()
+    assert Index.model_validate_json((root / "site" / "leaderboard.json").read_bytes()) == index
 
 
-def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
-    page = html.unescape((tmp_path / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8"))
+def test_a_page_shows_scores_with_intervals_and_both_epsilons(built: tuple[Index, Path]) -> None:
+    index, root = built
+    page = html.unescape((root / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8"))
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
             assert write_percent(entry.metrics["accuracy"]) in page
@@ -216,12 +230,12 @@ def test_odds_are_computed_once_for_entries_of_one_plan(
     assert asked == [results[1].privacy]
 
 
-def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
+def test_an_open_board_says_what_would_fill_it(built: tuple[Index, Path]) -> None:
+    _, root = built
     command = "dpbench run --board pcam-resnet50-eps0.1 --learner pillar"
-    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    home = (root / "site" / "index.html").read_text(encoding="utf-8")
     assert home.index('id="open"') < home.index('href="boards/pcam-resnet50-eps0.1.html"')
-    assert command in (tmp_path / "site" / "boards" / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
+    assert command in (root / "site" / "boards" / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
 
 
 def test_a_cost_that_is_not_known_says_why_and_is_no_mark_in_the_chart(results: list[Result], tmp_path: Path) -> None:
@@ -265,22 +279,23 @@ class Elements(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-@pytest.fixture
-def attacked(results: list[Result], tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def attacked(results: list[Result], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of a board all whose entries are hostile."""
+    root = tmp_path_factory.mktemp("attacked")
     board = find_board("digits-eps1")
-    standing = filed(tmp_path, board, results)
+    standing = filed(root, board, results)
     attacks = [hostile(result) for result in results]
     entries = []
     for entry, attack in zip(standing.entries, attacks, strict=True):
-        (tmp_path / entry.file).write_text(attack.with_evidence_digest().model_dump_json(), encoding="utf-8")
+        (root / entry.file).write_text(attack.with_evidence_digest().model_dump_json(), encoding="utf-8")
         bad = {"learner": HOSTILE, "settings": {HOSTILE: HOSTILE}, "command": HOSTILE, "why": HOSTILE}
         entries.append(entry.model_copy(update=bad))
     update = {"entries": tuple(entries), "licence": HOSTILE, "classes": (HOSTILE,) * 10}
     whole = (standing.model_copy(update=update),)
     index = Index(ranking="", distances=compute_distances(whole), standings=whole)
-    build_site(index, tmp_path, tmp_path / "site")
-    return tmp_path / "site"
+    build_site(index, root, root / "site")
+    return root / "site"
 
 
 def test_words_of_strangers_make_no_element_no_handler_and_no_address(attacked: Path) -> None:
@@ -511,13 +526,13 @@ def test_a_learners_page_shows_its_best_result_on_each_board_by_epsilon(results:
     assert re.findall(r'href="\.\./([^"]+)"', line) == pages
 
 
-def test_the_overview_for_language_models_names_every_board_with_entries(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
-    text = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
+def test_the_overview_for_language_models_names_every_board_with_entries(built: tuple[Index, Path]) -> None:
+    _, root = built
+    text = (root / "site" / "llms.txt").read_text(encoding="utf-8")
     assert text.startswith("# dpbench\n\n> ") and len(text.splitlines()) < 80
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert "boards/digits-eps1.html" in links and "boards/pcam-resnet50-eps0.1.html" not in links
-    assert all((tmp_path / "site" / link).is_file() for link in links)
+    assert all((root / "site" / link).is_file() for link in links)
 
 
 def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
@@ -588,10 +603,10 @@ def test_a_site_is_of_the_day_of_its_newest_result(index: Index, tmp_path: Path)
     assert f'<time datetime="{max(days.values())}">' in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
 
 
-def test_tables_can_be_downloaded_and_hold_what_the_index_holds(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
+def test_tables_can_be_downloaded_and_hold_what_the_index_holds(built: tuple[Index, Path]) -> None:
+    index, root = built
     for path in ("entries.csv", "boards/digits-eps1.csv"):
-        rows = list(csv.DictReader(io.StringIO((tmp_path / "site" / path).read_text(encoding="utf-8"))))
+        rows = list(csv.DictReader(io.StringIO((root / "site" / path).read_text(encoding="utf-8"))))
         assert [row["file"] for row in rows] == [entry.file for entry in index.standings[0].entries]
 
 
@@ -689,11 +704,11 @@ def test_the_map_has_the_score_of_a_tuned_learner_at_default_settings_too(index:
     assert "<small>defaults of version 0.2.0</small>" in said
 
 
-def test_the_home_pages_preview_shows_its_map(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
-    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+def test_the_home_pages_preview_shows_its_map(built: tuple[Index, Path]) -> None:
+    _, root = built
+    home = (root / "site" / "index.html").read_text(encoding="utf-8")
     (place,) = re.findall(r'og:image" content="([^"]+)"', home)
-    card = (tmp_path / "site" / place).read_bytes()
+    card = (root / "site" / place).read_bytes()
     assert card != render_map_preview(None)
     assert Image.open(io.BytesIO(card)).size == (1200, 630)
 
@@ -718,9 +733,9 @@ def test_all_entries_begin_with_the_boards_of_the_home_page(results: list[Result
     assert shown == ["cifar10-lite0-eps1", "cifar10-lite0-eps0.1", "cifar10-lite0-eps0.7"]
 
 
-def test_filters_and_heads_of_the_table_of_all_entries_go_by_the_names_of_columns(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
-    page = (tmp_path / "site" / "entries.html").read_text(encoding="utf-8")
+def test_filters_and_heads_of_the_table_of_all_entries_go_by_the_names_of_columns(built: tuple[Index, Path]) -> None:
+    _, root = built
+    page = (root / "site" / "entries.html").read_text(encoding="utf-8")
     heads = re.findall(r'<th scope="col" data-column="([^"]+)"', page)
     assert heads == [column.name for column in entries_page.COLUMNS]
     filters = re.findall(r'<select name="([^"]+)" data-column="([^"]+)"', page)
@@ -729,15 +744,13 @@ def test_filters_and_heads_of_the_table_of_all_entries_go_by_the_names_of_column
 
 
 def test_a_page_that_is_not_found_leads_to_the_address_and_never_above_the_root(
-    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: tuple[Index, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
-    assert re.findall(r'href="([^"]+)"', (tmp_path / "site" / "404.html").read_text("utf-8")) == [
-        "data:,",
-        "index.html",
-    ]
+    index, root = built
+    plain = (root / "site" / "404.html").read_text(encoding="utf-8")
+    assert re.findall(r'href="([^"]+)"', plain) == ["data:,", "index.html"]
     monkeypatch.setenv("DPBENCH_ADDRESS", "https://example.org/board")
-    build_site(index, tmp_path, tmp_path / "site")
+    build_site(index, root, tmp_path / "site")
     assert 'href="https://example.org/board/"' in (tmp_path / "site" / "404.html").read_text(encoding="utf-8")
 
 
@@ -759,9 +772,9 @@ def test_a_repository_is_that_of_the_environment_or_of_the_metadata_else_pages_s
     assert "from a clone of https://example.org/environment\n" in home()
 
 
-def test_every_installed_component_has_what_to_cite(index: Index, tmp_path: Path) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
-    page = (tmp_path / "site" / "cite.html").read_text(encoding="utf-8")
+def test_every_installed_component_has_what_to_cite(built: tuple[Index, Path]) -> None:
+    _, root = built
+    page = (root / "site" / "cite.html").read_text(encoding="utf-8")
     plugins = load()
     for citation in list_citations(plugins):
         assert f'id="{citation.kind}-{text.make_anchor(citation.name)}"' in page

@@ -290,6 +290,7 @@ def test_probes_are_paid_for_from_the_budget_of_the_tail() -> None:
     assert spent[2] / sum(spent[1:]) == pytest.approx(PROBE_SHARE)
 
 
+@pytest.mark.quick("1", "9")
 @pytest.mark.parametrize("probes", [1, 3, 6, 9])
 def test_every_planned_probe_is_asked(probes: int) -> None:
     learner = DPFineTune(steps=6, probes=probes, k=6, sample_rate=0.5, chunk_size=200)

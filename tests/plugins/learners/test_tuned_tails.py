@@ -135,6 +135,7 @@ def test_a_head_predicts_where_its_answers_taught_nothing(monkeypatch: pytest.Mo
     assert not torch.equal(fallen, trained)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: f"{learner.name}-{getattr(learner, 'two_heads', '')}")
 def test_equal_seeds_train_equal_tails(learner: Learner) -> None:
     x = draw_examples(50, 4)[0]

@@ -184,7 +184,7 @@ def count_overlap(of: Hashes, among: Hashes) -> Overlap:
 
 
 def count_altered(public: Hashes, private: Hashes) -> AlteredCopies | None:
-    """Count altered copies: images of the smaller split that match an image of the other one; cached as above.
+    """Count altered copies: images of the smaller split that match an image of the other one; cached like overlaps.
 
     Of more than `MAX_SEARCHED` images, those with the smallest hashes are searched for. None for features, and if
     there are fewer than `MIN_OTHERS` images to search.

@@ -20,7 +20,7 @@ Sample = Callable[[Any, int, float, np.ndarray], np.ndarray]
 
 
 def sample_core(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
-    """Return a core with another sample, made from the draws, the number of rows, the rate and the honest sample."""
+    """Return a core whose samples `sample` makes from the draws, the number of rows, the rate and the honest sample."""
 
     def sampled(honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
         drawn: np.ndarray = honest(draws, size, rate)

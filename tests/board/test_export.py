@@ -7,7 +7,6 @@ import io
 import json
 from pathlib import Path
 
-import pandas
 import pytest
 
 from dpbench.analysis.columns import ENTRY_COLUMNS
@@ -29,6 +28,8 @@ def index() -> Index:
 
 
 def test_pandas_reads_the_entries_with_typed_columns_and_the_values_of_the_csv(index: Index, tmp_path: Path) -> None:
+    import pandas
+
     (tmp_path / "entries.parquet").write_bytes(render_leaderboard_parquet(index))
     frame = pandas.read_parquet(tmp_path / "entries.parquet", dtype_backend="numpy_nullable")
     assert list(frame.columns) == [column.name for column in ENTRY_COLUMNS]

@@ -9,7 +9,6 @@ import re
 import pytest
 import torch
 from dpbench_plugins.learners.dp_sgd import DPSGD
-from opacus import GradSampleModule
 from torch import Tensor
 
 from dpbench import AdamBC, Budget, LinearProbe, RankOne, Release, Task, quantise, standardisation, unit_norm
@@ -46,6 +45,8 @@ def test_a_step_equals_clipped_per_example_gradients_of_opacus_and_of_autograd(c
 
 
 def _by_opacus(layer: torch.nn.Linear, x: Tensor, y: Tensor, clip: float) -> Tensor:
+    from opacus import GradSampleModule
+
     wrapped = GradSampleModule(torch.nn.Linear(layer.in_features, layer.out_features), loss_reduction="sum")
     wrapped._module.load_state_dict(layer.state_dict())
     torch.nn.functional.cross_entropy(wrapped(x.clone().requires_grad_()), y, reduction="sum").backward()  # type: ignore[no-untyped-call]

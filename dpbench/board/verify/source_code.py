@@ -19,7 +19,8 @@ _ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}
 def check_source_code(result: Result) -> FieldComplaints:
     """Yield what is missing on record to find the code of a result again: a commit, a clean tree, a repository."""
     commit, dirty = (result.provenance.get(key) for key in ("commit", "dirty"))
-    if commit is None and result.components["learner"].distribution == HARNESS:
+    learner = result.components.get("learner")
+    if commit is None and learner is not None and learner.distribution == HARNESS:
         yield "provenance.commit", f"expected the commit of {HARNESS} that a learner of its own was run from"
     if dirty is not False and commit is not None:
         yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"

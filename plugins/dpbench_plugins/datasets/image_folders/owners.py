@@ -113,7 +113,7 @@ def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
     """Return the groups that a pattern finds in each name, empty ones left out; it may be a stranger's.
 
     Raises:
-        DataError: the pattern takes too long: some never end.
+        DataError: the pattern takes too long, as some never end, or too much memory.
     """
     command = [sys.executable, "-I", "-c", MATCH]  # a process can be stopped, and a search in this one cannot
     try:
@@ -121,9 +121,9 @@ def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
             command, input=json.dumps([pattern, names]), capture_output=True, text=True, check=True,
             timeout=MATCH_SECONDS,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
+    except subprocess.SubprocessError:
         raise DataError(
-            f"The pattern units={pattern} takes more than {MATCH_SECONDS} seconds for {len(names):,} file names. "
+            f"The pattern units={pattern} cannot be found in {len(names):,} file names within {MATCH_SECONDS} seconds. "
             f"Write a simpler one, or give a {TABLE} file with the columns file and unit."
         ) from None
     groups: list[list[str]] = json.loads(done.stdout)

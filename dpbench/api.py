@@ -97,12 +97,13 @@ class Learner(Configured, ABC):
         """
         return {}
 
-    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
-        """Return what `auto` returned in earlier versions, the latest first; no new run uses it.
+    def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
+        """Return what `auto` returned in earlier versions, by version and the latest first; no new run uses it.
 
-        Override it when you change `auto`: dpbench then still checks and re-runs the results of those versions.
+        Override it when you change `auto`: dpbench then still checks and re-runs the results of those versions. A
+        version is the last one that had these values, like "0.2.0".
         """
-        return ()
+        return {}
 
     def resolve_batch(self, task: Task) -> Self:
         """Return the learner with a sample rate in place of an expected batch size, if it has such a setting."""
@@ -119,10 +120,11 @@ class Learner(Configured, ABC):
         return _fill_settings(sampled, sampled.auto(task, budget))
 
     @final
-    def settle_earlier(self, task: Task, budget: Budget) -> Sequence[Self]:
+    def settle_earlier(self, task: Task, budget: Budget) -> Mapping[str, Self]:
         """Return the learner with every None setting filled in as in each earlier version, the latest first."""
         sampled = self.resolve_batch(task)
-        return [_fill_settings(sampled, numbers) for numbers in sampled.earlier_auto(task, budget)]
+        earlier = sampled.earlier_auto(task, budget)
+        return {version: _fill_settings(sampled, numbers) for version, numbers in earlier.items()}
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:

@@ -35,7 +35,8 @@ def _unchecked_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
     if not any(claim.startswith(CODE_CLAIM) for claim in confirmed):
         yield "which code made it"
     yield from _unchecked_settings(result, confirmed)
-    sources = result.provenance.get("sources", {})
+    stated = result.provenance.get("sources")
+    sources = stated if isinstance(stated, dict) else {}
     strangers = {
         (component.plugin, component.distribution)
         for component in result.components.values()

@@ -14,6 +14,7 @@ from dpbench.board.history import History
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.review import check_against_board, review_files
+from dpbench.board.verify.source_code import check_source_code
 from dpbench.board.verify.strays import RECORD_PATHS
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
@@ -172,6 +173,7 @@ def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
     """Yield forbidden statements of a submission: a status that only the project gives, or an untraceable commit."""
     if result.status != "submitted":
         yield "status", f"expected submitted, got {result.status}: only the project disputes or withdraws a result"
+    yield from check_source_code(result)
     cloned = (PACKAGE.parent / ".git").exists()  # an installed package can lie in a repository that is not dpbench's
     commit, history = result.provenance.get("commit"), History.open(PACKAGE.parent) if cloned else None
     if commit is not None and history is not None and not history.has_commit(str(commit)):
@@ -197,7 +199,15 @@ def _list_rerun_obstacles(result: Result, known: Expectations) -> Iterator[tuple
 def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
     """Yield the differences between a result's spec and the board that matches it best."""
     spec = fill_new_options(result.spec, known)
-    found = {name: find_departures(board, spec, result) for name, board in known.boards.items()}
+    own = {name: board for name, board in known.boards.items() if board.dataset.name == spec.dataset.name}
+    found = {name: find_departures(board, spec, result) for name, board in own.items()}
+    if not found:
+        yield (
+            "spec.dataset",
+            f"expected the data of a board, got {str(spec.dataset)[:200]}: no board here is of it. dpbench leaderboard "
+            "new writes one",
+        )
+        return
     name = min(
         found, key=lambda name: (len(found[name]), _epsilon_ratio(known.boards[name].epsilon, spec.epsilon), name)
     )

@@ -24,6 +24,7 @@ from dpbench.audit.figures import find_evidence
 from dpbench.board.index import AuditSummary, ChallengeSummary, Entry, Reads, RerunSummary, Role, Trust
 from dpbench.board.ranking import entry_sort_value
 from dpbench.board.verify.checks import CheckedFile
+from dpbench.board.verify.declarations import list_hand_options
 from dpbench.board.verify.expectations import Expectations, InstalledComponent
 from dpbench.board.verify.verdict import is_reproduced
 from dpbench.records.audit import Audit
@@ -122,7 +123,7 @@ def make_entry(candidate: Candidate, board: Board, known: Expectations, label: s
     scored = select_scores(candidate, challenged)
     if challenged and role == "entry" and candidate.challenge is None:
         role, why = "unranked", "its challenge seeds have not been run yet"
-    trust, earlier = _assign_trust(agrees, reproduced, passed), candidate.checked.earlier_defaults
+    trust, earlier = _assign_trust(agrees, reproduced, passed), candidate.checked.defaults_version
     facts = vars(collect_facts(result)) | {
         "learner": label, "status": result.status if result.status in {"disputed", "withdrawn"} else None,
         "metrics": dict(sorted(scored.metrics.items())), "seeds": len(scored.seeds),
@@ -130,8 +131,8 @@ def make_entry(candidate: Candidate, board: Board, known: Expectations, label: s
     return Entry(
         id=candidate.checked.stored.path.stem, file=candidate.checked.stored.file, role=role, rank=None, why=why,
         source=find_learner_digest(result.provenance),
-        command=make_repeat_command(result, board, known, earlier_defaults=earlier),
-        defaults_version=result.components["learner"].version if earlier else "",
+        command=make_repeat_command(result, board, known, earlier_defaults=bool(earlier)),
+        defaults_version=earlier,
         reads=_find_public_reads(result, known), reads_private=bool(result.privacy.plan),
         trust=trust, reproduced=reproduced, again=_summarize_rerun(agrees, result) if agrees else None,
         challenge=_summarize_challenge(candidate, board),
@@ -192,15 +193,19 @@ def _assign_role(result: Result, board: Board, known: Expectations) -> tuple[Rol
         return "control", "it reads no private row: a line, not an entry"
     if math.isinf(result.spec.epsilon):
         return _assign_non_private_role(result, known)
-    why = _explain_unranked(result, board)
+    why = _explain_unranked(result, board, known)
     return ("unranked", why) if why else ("entry", "")
 
 
-def _explain_unranked(result: Result, board: Board) -> str:
+def _explain_unranked(result: Result, board: Board, known: Expectations) -> str:
     if result.privacy.rng == "secure":
         return SECURE_NOISE_REASON
-    if result.selection not in board.selection:
-        return f"its settings were chosen {_SELECTION_REASONS.get(result.selection, 'by ' + result.selection)}"
+    here, rules = _find_installed_learner(result, known), [result.selection]
+    if result.spec.search is not None and here is not None and list_hand_options(result, here):
+        rules.append("by-hand")  # a private search is ranked only if it chose every setting
+    for rule in rules:
+        if rule not in board.selection:
+            return f"its settings were chosen {_SELECTION_REASONS.get(rule, 'by ' + rule)}"
     return "" if board.metric in result.metrics else f"it lacks {board.metric} for at least one seed"
 
 
@@ -268,6 +273,7 @@ def _summarize_challenge(candidate: Candidate, board: Board) -> ChallengeSummary
         return None
     return ChallengeSummary(
         commit=record.commit, seeds=tuple(seed.seed for seed in record.seeds), by=record.by,
+        replaced=len(record.replaced),
         score=replace_seeds(candidate.result, record.seeds).metrics[board.metric],
         submitter=candidate.result.metrics[board.metric], made=read_origin(record.provenance),
     )  # fmt: skip

@@ -65,6 +65,11 @@ class History:
         tip = self.main if published else self.head
         return _list_filings(self.folder, board, tip).get((name, evidence))
 
+    def replaced_evidence(self, board: str, name: str, evidence: str, *, published: bool = False) -> tuple[str, ...]:
+        """Return the digests of other evidence that a result's path has or had, in the order of their commits."""
+        filings = _list_filings(self.folder, board, self.main if published else self.head)
+        return tuple(other for file, other in filings if file == name and other != evidence)
+
 
 @functools.lru_cache(maxsize=128)
 def _list_filings(folder: Path, board: str, tip: str) -> Mapping[tuple[str, str], str]:

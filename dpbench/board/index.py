@@ -82,6 +82,7 @@ class ChallengeSummary(Record):
     seeds: tuple[int, ...]
     score: Interval  # by the board's metric
     submitter: Interval  # the same with the submitter's seeds
+    replaced: int = Field(default=0, exclude_if=lambda value: not value)  # results in its place, with other such seeds
     made: Origin
     by: str | None = None
 

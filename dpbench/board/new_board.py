@@ -68,19 +68,21 @@ def read_source(file: Path) -> Result | None:
 
 
 def render_board(board: Board) -> str:
-    """Return a board as the text of its TOML file, every key of its protocol spelled out."""
-    return "".join(f"{key} = {value}\n" for key, value in _list_lines(board))
+    """Return a board as the text of its TOML file: every key of its protocol, in a comment where it has no value."""
+    return "".join(f"{line}\n" for line in _list_lines(board))
 
 
-def _list_lines(board: Board) -> Iterator[tuple[str, str]]:
-    for key in ("name", "title"):
-        yield key, _write_value(getattr(board, key))
+def _list_lines(board: Board) -> Iterator[str]:
+    for key in ("name", "title", "about"):
+        yield f"{key} = {_write_value(getattr(board, key))}"
     for key, value in board.protocol.items():
-        if value is not None:
-            yield key, _write_seeds(value) if key == "seeds" else _write_value(value)
-    yield "selection", _write_value(list(board.selection))
+        if value is None:
+            yield f"# {key} has no value here. {Protocol.model_fields[key].description}."
+        else:
+            yield f"{key} = {_write_seeds(value) if key == 'seeds' else _write_value(value)}"
+    yield f"selection = {_write_value(list(board.selection))}"
     if board.data:
-        yield "data", _write_value(board.data)
+        yield f"data = {_write_value(board.data)}"
 
 
 def _write_seeds(seeds: tuple[int, ...]) -> str:

@@ -61,8 +61,12 @@ def make_board_rows(standing: Standing) -> tuple[EntryRow, ...]:
 
 def _describe_settings(entry: Entry, varied: Sequence[str]) -> str:
     shown = [f"{key}={entry.settings[key]}" for key in varied if key in entry.settings]
-    chosen = "defaults" if entry.selection == "default" else "open settings"
-    return ", ".join([*shown, *[f"{chosen} of version {entry.defaults_version}"] * bool(entry.defaults_version)])
+    if entry.defaults_version:
+        chosen = "defaults" if entry.selection == "default" else "open settings"
+        shown.append(f"{chosen} of version {entry.defaults_version}")
+    if entry.challenge is not None and entry.challenge.replaced:
+        shown.append(f"challenge seeds drawn {entry.challenge.replaced + 1} times")
+    return ", ".join(shown)
 
 
 def _find_best_scores(standing: Standing) -> Mapping[bool, Interval]:

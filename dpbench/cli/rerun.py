@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +14,7 @@ from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DpbenchError, NotReproducible, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.place import Place
+from dpbench.records.protocol import Component
 
 if TYPE_CHECKING:
     from dpbench.board.verify.challenge_record import FiledResult
@@ -111,9 +112,14 @@ def plan_rerun(files: Sequence[CheckedFile], seed: int | None) -> list[PlannedFi
 
 
 def prepare_rerun(
-    planned: Sequence[PlannedFits], seed: int | None, by: str | None, plugins: Registry, device: str
+    planned: Sequence[PlannedFits],
+    seed: int | None,
+    by: str | None,
+    plugins: Registry,
+    device: str,
+    dataset: str | None = None,
 ) -> RerunRequest:
-    """Print the cost of the planned fits before they start, and return the request."""
+    """Print the cost of the planned fits before they start, and return the request; `dataset` names other paths."""
     from dpbench.board.verify.cost import describe_cost
     from dpbench.records.provenance import find_user_name
 
@@ -121,7 +127,10 @@ def prepare_rerun(
         print(describe_cost(planned), flush=True)
     from dpbench.harness.session import open_session
 
-    return RerunRequest(open_session(device, plugins=plugins), seed, by or find_user_name())
+    session = open_session(device, plugins=plugins)
+    if dataset is not None:
+        session = replace(session, dataset=Component.parse(dataset))
+    return RerunRequest(session, seed, by or find_user_name())
 
 
 def rerun_and_report(file: CheckedFile, request: RerunRequest, root: Path, boards: Mapping[str, Board]) -> ReportLine:

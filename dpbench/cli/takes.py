@@ -47,7 +47,7 @@ def add_setting_flags(
         several: keys that may have several values.
         only: the keys that the command takes; by default all.
         without: keys that the command does not take.
-        defaults: defaults of a search or a place, by key, that replace those of the records.
+        defaults: defaults of a search or a place, by key, that replace those of the records (of a spec, in the help).
         choices: by key, the choices that the help lists, if the command takes fewer than the record.
         file: whether the command also reads a TOML file, by `--spec`.
         first: the keys that the help shows first; others follow under the headings of `PANELS`. By default there are

@@ -51,6 +51,14 @@ SeedOption = Annotated[
     int | None, typer.Option(help="Re-run only this seed: a quick check that does not count as a reproduction.")
 ]
 
+DatasetOption = Annotated[
+    str | None,
+    typer.Option(
+        help="The dataset of the results with the path of its files here, like imagefolder:FOLDER,units=folder. Only "
+        "paths may differ, and the data must have the same digests."
+    ),
+]
+
 
 @dataclass(frozen=True)
 class RerunFlags:
@@ -59,10 +67,12 @@ class RerunFlags:
     rerun: bool
     seed: int | None
     by: str | None
+    dataset: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.seed is not None or self.by is not None) and not self.rerun:
-            raise SpecError(f"{'--seed' if self.seed is not None else '--by'} applies only to re-runs: add --rerun.")
+        given = [f"--{name}" for name in ("seed", "by", "dataset") if getattr(self, name) is not None]
+        if given and not self.rerun:
+            raise SpecError(f"{given[0]} applies only to re-runs: add --rerun.")
 
 
 @add_setting_flags(Place, only=("device",))
@@ -78,6 +88,7 @@ def verify(
     rerun: RerunOption = False,
     seed: SeedOption = None,
     by: By = None,
+    dataset: DatasetOption = None,
     submission: Annotated[
         bool, typer.Option("--submission", help="Also check that a board takes each result, and say which.")
     ] = False,
@@ -87,15 +98,17 @@ def verify(
     given: UserSettings,
 ) -> None:
     """Verify what somebody gave you: say what it states, what was recomputed from it, and what cannot be."""
-    flags, device = RerunFlags(rerun, seed, by), given.place.device
+    flags, device = RerunFlags(rerun, seed, by, dataset), given.place.device
     if rerun and as_json:
         raise SpecError("Expected one of --rerun and --json, got both.")
     folders = [file for file in files if any((file / part).is_dir() for part in LEADERBOARD_PARTS)]
     if not folders:
         print_reports(files, root, flags, device, submission=submission, as_json=as_json)
         return
-    if len(files) > 1 or submission or as_json:
-        raise SpecError(f"Expected a leaderboard alone, without --submission and --json, got {folders[0]} beside them.")
+    if len(files) > 1 or submission or as_json or dataset is not None:
+        raise SpecError(
+            f"Expected a leaderboard alone, without --submission, --dataset and --json, got {folders[0]} beside them."
+        )
     verify_leaderboard([], folders[0], flags, device)
 
 
@@ -115,7 +128,7 @@ def print_reports(
     plugins = load_plugins()
     refused: dict[str, DpbenchError] = {}
     reports: dict[str, FileReport] = {}
-    failed = False
+    outcomes: list[bool | None] = []
     wanted = [*expand_folders(files)]
     for file, found in zip(wanted, verify_files(wanted, root, plugins, submission=submission), strict=True):
         if isinstance(found, DpbenchError):
@@ -127,13 +140,15 @@ def print_reports(
             print("\n".join(map(make_printable, report.lines())), flush=True)  # a stranger's folder names its files
             print(f"  {_count_mismatches(report)}")
         if flags.rerun and report.passed:
-            failed |= not _rerun(document, report, root, flags, plugins, device)
+            outcomes.append(_rerun(document, report, root, flags, plugins, device))
     if as_json:
         unread = {name: {"passed": False, "error": str(error)} for name, error in refused.items()}
         print(json.dumps({**{name: report.as_json() for name, report in reports.items()}, **unread}, indent=2))
     if refused:
         raise DataError("\n".join(map(str, refused.values())))
-    if failed or not all(report.passed for report in reports.values()):
+    if flags.rerun and (False in outcomes or True not in outcomes):
+        raise typer.Exit(1)
+    if not all(report.passed for report in reports.values()):
         raise typer.Exit(1)
 
 
@@ -144,18 +159,29 @@ def _count_mismatches(report: FileReport) -> str:
 
 def _rerun(
     document: Document, report: FileReport, root: Path, flags: RerunFlags, plugins: Registry, device: str
-) -> bool:
-    """Run a result or a model again, print the outcome and return whether it agrees."""
+) -> bool | None:
+    """Run a result or a model again, print the outcome and return whether it agrees; None for a receipt.
+
+    A record of an audit, attack or re-run does not agree: another command makes it again.
+    """
     if report.checked is not None:
         from dpbench.board.folder import read_boards
 
-        request = prepare_rerun(plan_rerun([report.checked], flags.seed), flags.seed, flags.by, plugins, device)
+        planned = plan_rerun([report.checked], flags.seed)
+        request = prepare_rerun(planned, flags.seed, flags.by, plugins, device, flags.dataset)
         line = rerun_and_report(report.checked, request, root, read_boards(root))
         print(line)
         return line.outcome == "ok"
-    if document.kind != "model":
+    if document.kind == "receipt":
         print(f"not run {report.file}: {report.kind} has no run. Name its result or its model.")
-        return True
+        return None
+    if document.kind != "model":
+        from dpbench.verification.records import REPEAT_COMMANDS
+
+        print(f"not run {report.file}: {report.kind} is made again with {REPEAT_COMMANDS[document.kind]}.")
+        return False
+    if flags.dataset is not None:
+        raise SpecError(f"Expected results beside --dataset, got {report.file}: name the result of the model.")
     from dpbench.harness.session import open_session
     from dpbench.verification.models import rerun_model
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import bisect
 import hashlib
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from dpbench.data.keys import KEY_SIZE, digest_pixels
 from dpbench.errors import DataError
-from dpbench.support.files import sha256
 from dpbench.support.untrusted import open_regular_file, parse_json
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MAX_HEADER = 1_000_000  # bytes of a card and the description of two tensors
 MOST_AXES = 8  # of the features of all images
 BLOCK = 1 << 24  # bytes that are read at once
+FileState = tuple[int, int, int, int, int]
+"""Device, number and size of a file, and when its content and it were changed last."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class FeaturePack:
     example_shape: tuple[int, ...]
     digests: bytes  # those of the images, sorted
     start: int  # of the features, in bytes
+    state: FileState  # of the file that was read
 
     @classmethod
     def read(cls, file: Path) -> FeaturePack:
@@ -52,16 +55,25 @@ class FeaturePack:
         """
         try:
             with open_regular_file(file) as content:
-                size = int.from_bytes(content.read(8), "little")
-                header = content.read(min(size, MAX_HEADER))
+                return cls._read_opened(file, content)
         except OSError as error:
             raise DataError(f"Cannot read feature pack {file}: {error.strerror}.") from error
+
+    @classmethod
+    def _read_opened(cls, file: Path, content: BinaryIO) -> Self:
+        state, whole = _read_state(content), hashlib.sha256()
+        whole.update(prefix := content.read(8))
+        size = int.from_bytes(prefix, "little")
+        whole.update(header := content.read(min(size, MAX_HEADER)))
         layout = parse_json(header, f"the header of {file}") if 0 < len(header) == size else None
         if not isinstance(layout, dict) or not isinstance(layout.get("__metadata__"), dict):
             raise DataError(f"Expected a feature pack, got {file}: `dpbench features pack` writes packs.")
         card, start = _read_card(file, layout), 8 + size
-        shape, digests = _read_layout(file, layout, file.stat().st_size - start)
-        return cls(file, card, sha256(file), shape, _read_content(file, card, start, digests), start)
+        shape, digests = _read_layout(file, layout, state[2] - start)
+        tail = _read_content(file, card, content, whole, digests)
+        pack = cls(file, card, whole.hexdigest(), shape, tail, start, state)
+        pack._check_state(content)
+        return pack
 
     def find(self, image: Image) -> np.ndarray:
         """Return the features (*example_shape) float16 of an image.
@@ -80,12 +92,24 @@ class FeaturePack:
                 "from all of them. Use the pack with that dataset, unchanged, or extract features here."
             )
         numbers = math.prod(self.example_shape)
-        with self.file.open("rb") as content:
+        with open_regular_file(self.file) as content:
             content.seek(self.start + 2 * numbers * row)
-            return np.frombuffer(content.read(2 * numbers), "<f2").reshape(self.example_shape).copy()
+            found = content.read(2 * numbers)
+            self._check_state(content)
+        return np.frombuffer(found, "<f2").reshape(self.example_shape).copy()
+
+    def _check_state(self, content: BinaryIO) -> None:
+        """Refuse a file that was replaced or changed: the digest is that of the bytes that are used."""
+        if _read_state(content) != self.state:
+            raise DataError(f"Feature pack {self.file} was changed while it was in use. Run again.")
 
     def _digest(self, row: int) -> bytes:
         return self.digests[KEY_SIZE * row : KEY_SIZE * (row + 1)]
+
+
+def _read_state(content: BinaryIO) -> FileState:
+    found = os.fstat(content.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _read_card(file: Path, layout: dict[str, Any]) -> PackCard:
@@ -127,14 +151,16 @@ def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple
     return shape, first
 
 
-def _read_content(file: Path, card: PackCard, start: int, size: int) -> bytes:
-    """Return the last `size` bytes of a file, the images' digests; check the digest of all bytes from `start` on."""
+def _read_content(file: Path, card: PackCard, content: BinaryIO, whole: hashlib._Hash, size: int) -> bytes:
+    """Return the last `size` bytes, the images' digests; check the digest of features and digests together.
+
+    All bytes are added to `whole`, the digest of the file.
+    """
     found, tail = hashlib.sha256(), b""
-    with file.open("rb") as content:
-        content.seek(start)
-        while block := content.read(BLOCK):
-            found.update(block)
-            tail = (tail + block)[-size:] if size else b""
+    while block := content.read(BLOCK):
+        whole.update(block)
+        found.update(block)
+        tail = (tail + block)[-size:] if size else b""
     if found.hexdigest() != card.content:
         raise DataError(f"Feature pack {file} is damaged or was changed: its digest does not fit. Copy it again.")
     return tail

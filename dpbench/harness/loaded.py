@@ -24,6 +24,7 @@ from dpbench.harness.split_images import SplitImages
 from dpbench.harness.tuning import transfer
 from dpbench.harness.tuning.trials import Bench
 from dpbench.records.identity import compute_fit_identity
+from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.spec import Spec
@@ -47,6 +48,7 @@ class LoadedRun:
     seed: int  # whose examples these are
     sharing: Sharing = "none"  # which splits are accepted, of every seed
     noise_origins: Mapping[str, ComponentOrigin] | None = None  # those of an earlier result, in a re-run of it
+    noise_dataset: Component | None = None  # that of an earlier result, if a re-run has the same data elsewhere
 
     @property
     def spec(self) -> Spec:
@@ -84,6 +86,8 @@ class LoadedRun:
         A search has no plan of its own; its noise is also derived from its seed, fold and setting.
         """
         origins = self.noise_origins or get_origins(self.parts)
+        if self.noise_dataset is not None:
+            spec = spec.model_copy(update={"dataset": self.noise_dataset})
         return compute_fit_identity(spec, plan, self.images.identity, origins, list_networks(self.parts))
 
     def make_bench(self, search: ResolvedSearch) -> Bench:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpbench.api import Budget, Learner, Planned, Task
@@ -34,15 +34,29 @@ def settle_as_stated(
     Raises:
         DpbenchError: the learner fails, or refuses the task.
     """
-    now = settle_learner(learner, who, task, budget)
-    if _chooses(now, stated):
-        return now
-    earlier = call_plugin(who("earlier_auto"), learner.settle_earlier, task, budget)
-    return next((version for version in earlier if _chooses(version, stated)), now)
+    found = find_stated_rule(learner, stated, who, task, budget)
+    return found[1] if found else settle_learner(learner, who, task, budget)
 
 
-def _chooses(learner: Learner, stated: Mapping[str, Any]) -> bool:
-    return all(agree_up_to_rounding(getattr(learner, name), value) for name, value in stated.items())
+def find_stated_rule(
+    learner: Learner, stated: Mapping[str, Any], who: Describer, task: Task, budget: Budget
+) -> tuple[str, Learner] | None:
+    """Return the version whose rule chooses the stated settings, and the learner as settled by it; None if none does.
+
+    The version is empty for the rule of the installed version.
+
+    Raises:
+        DpbenchError: the learner fails, or refuses the task.
+    """
+    for version, settled in _settle_by_each_rule(learner, who, task, budget):
+        if all(agree_up_to_rounding(getattr(settled, name), value) for name, value in stated.items()):
+            return version, settled
+    return None
+
+
+def _settle_by_each_rule(learner: Learner, who: Describer, task: Task, budget: Budget) -> Iterator[tuple[str, Learner]]:
+    yield "", settle_learner(learner, who, task, budget)
+    yield from call_plugin(who("earlier_auto"), learner.settle_earlier, task, budget).items()
 
 
 def find_common_plan(learners: Sequence[Learner], who: Describer, task: Task, budget: Budget) -> tuple[Planned, ...]:

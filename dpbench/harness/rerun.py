@@ -14,23 +14,28 @@ from dpbench.harness.plans import settle_as_stated
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
+from dpbench.records.board import drop_places
+from dpbench.records.protocol import Component
 from dpbench.records.provenance import HARNESS, RELEASED_VERSIONS
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registration, Registry
-from dpbench.registry.components import component_kind, resolve
+from dpbench.registry.components import build, component_kind, resolve, write_component
 from dpbench.registry.same_code import compare_code, describe_differences, stated_code
 from dpbench.support.fields import filled_fields
 from dpbench.support.threads import limit_threads
 
 
-def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Memo) -> PreparedRun:
+def prepare_rerun(
+    result: Result, seed: int | None, plugins: Registry, memo: Memo, dataset: Component | None = None
+) -> PreparedRun:
     """Prepare the fit of one seed of a result, or of all seeds if `seed` is None, with the result's plan and sigma.
 
     Another version of a plugin's distribution is accepted if its code is known to compute the same, by digests or by
-    fingerprints (`registry.same_code`); missing fingerprints are taken. Noise is derived from the version that the
-    result states, so that it equals the result's noise.
+    fingerprints (`registry.same_code`); missing fingerprints are taken. Noise is derived from the version and the
+    dataset that the result states, so that it equals the result's noise. `dataset` says where its data lie here, if not
+    where the result states; in any case they must have the same digests.
 
     Raises:
         NotReproducible: the code, the data or a plugin is not on this machine.
@@ -44,7 +49,7 @@ def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Mem
     _check_installed(result, plugins)
     try:
         spec = _fix_settings(result, result.spec.seeds if seed is None else (seed,))
-        prepared = prepare_run(_load_for_rerun(spec, result, plugins, memo))
+        prepared = prepare_run(_load_for_rerun(spec, result, plugins, memo, dataset))
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
@@ -53,13 +58,13 @@ def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Mem
     return dataclasses.replace(prepared, privacy=result.privacy)
 
 
-def repeat_search(result: Result, plugins: Registry, memo: Memo) -> Selection:
+def repeat_search(result: Result, plugins: Registry, memo: Memo, dataset: Component | None = None) -> Selection:
     """Repeat the public search that chose a result's settings.
 
     Raises:
         DpbenchError: the search fails here, or the result had none.
     """
-    loaded = _load_for_rerun(result.spec, result, plugins, memo)
+    loaded = _load_for_rerun(result.spec, result, plugins, memo, dataset)
     search = loaded.resolved.search
     if search is None:
         raise SpecError(f"Expected a search in the spec of {result.file_name}, found none.")
@@ -115,10 +120,16 @@ def _versions(result: Result, plugins: Registry) -> str:
     return f"It was made by {', '.join(sorted(made))}; here is {', '.join(sorted(here))}."
 
 
-def _load_for_rerun(spec: Spec, result: Result, plugins: Registry, memo: Memo) -> LoadedRun:
-    """Load a spec; its research noise is derived from the plugins and versions that the result states."""
+def _load_for_rerun(spec: Spec, result: Result, plugins: Registry, memo: Memo, dataset: Component | None) -> LoadedRun:
+    """Load a spec; its research noise is derived from the dataset, plugins and versions that the result states."""
+    stated = None
+    if dataset is not None:
+        here, stated = (write_component(build(plugins, "dataset", part)) for part in (dataset, spec.dataset))
+        if drop_places(here) != drop_places(stated):
+            raise SpecError(f"Expected --dataset to differ from {stated} in where its files lie alone, got {here}.")
+        spec = spec.model_copy(update={"dataset": here})
     loaded = load_run(resolve(spec, plugins), memo, sharing="any")
-    return dataclasses.replace(loaded, noise_origins=result.components)
+    return dataclasses.replace(loaded, noise_origins=result.components, noise_dataset=stated)
 
 
 def _fix_settings(result: Result, seeds: tuple[int, ...]) -> Spec:

@@ -19,6 +19,7 @@ from dpbench.harness.sharing import Sharing, check_sharing
 from dpbench.harness.source import DataSource
 from dpbench.harness.tuning.transfer import apply_settings
 from dpbench.records.journal import Journal
+from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
@@ -37,6 +38,7 @@ class Session:
 
     plugins: Registry
     memo: Memo
+    dataset: Component | None = None  # where re-runs find their data, if not where their results state
 
     @property
     def device(self) -> torch.device:
@@ -141,7 +143,7 @@ class Session:
             NotReproducible: the code, the data, a plugin or its version is not on this machine.
             DpbenchError: the run cannot be prepared, or its plan or data are not those of the result.
         """
-        return reruns.prepare_rerun(result, seed, self.plugins, self.memo)
+        return reruns.prepare_rerun(result, seed, self.plugins, self.memo, self.dataset)
 
     def repeat_search(self, result: Result) -> Selection:
         """Repeat the public search that chose a result's settings.
@@ -149,7 +151,7 @@ class Session:
         Raises:
             DpbenchError: the search fails here, or the result had none.
         """
-        return reruns.repeat_search(result, self.plugins, self.memo)
+        return reruns.repeat_search(result, self.plugins, self.memo, self.dataset)
 
 
 def open_session(device: str = "auto", *, plugins: Registry | None = None, threads: int | None = None) -> Session:

@@ -87,12 +87,12 @@ class ProbeLearner(Learner):
         """Return the number of steps and the learning rate for rows of this norm."""
         return self.paced(travel(task, budget, self.rows), math.prod(task.example_shape))
 
-    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+    def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
         """Return the settings of version 0.2, whose travel did not depend on the number of features."""
         if self.rows == "unit-norm":
-            return ()
+            return {}
         way = travel(task, budget, "version 0.2")
-        return [{**self.auto(task, budget), **self.paced(way, math.prod(task.example_shape))}]
+        return {"0.2.0": {**self.auto(task, budget), **self.paced(way, math.prod(task.example_shape))}}
 
     def paced(self, way: float, features: int = 1) -> dict[str, Any]:
         """Return steps and a learning rate with which gradients of the clip's length move the head by `way`.

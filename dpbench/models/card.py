@@ -70,6 +70,8 @@ class Card(Record):
     seed: int
     privacy: Privacy
     private_size: int | None  # private images, or units where epsilon is stated for one; None where it was not kept
+    # Public images that the learner reads; None where it was not kept.
+    public_size: int | None = Field(default=None, exclude_if=lambda value: value is None)
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows

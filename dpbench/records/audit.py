@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
@@ -23,8 +23,8 @@ class Check(Record):
     name: str
     p: float = Field(ge=0, le=1)
     z: float | None = None  # where the statistic is a standard normal
-    statistics: int | None = None  # of how many it is the most surprising; `p` is corrected for that
-    numbers: int | None = None  # that the statistic is made of, or that surprising one
+    statistics: int | None = Field(default=None, ge=0)  # it is the most surprising of these; `p` allows for that
+    numbers: int | None = Field(default=None, ge=0)  # that the statistic is made of, or that surprising one
 
 
 class Sensitivity(Record):
@@ -32,8 +32,8 @@ class Sensitivity(Record):
 
     questions: int = Field(ge=0)  # that were asked again over other rows
     rows: int = Field(ge=0)  # that were tried, over all questions
-    largest: float  # the longest contribution, in clips
-    shift: float  # what a row moved beside its own contribution, at most, in clips: 0 where rows are exact
+    largest: float = Field(ge=0)  # the longest contribution, in clips
+    shift: float = Field(ge=0)  # the most that a row moved beside its own contribution, in clips: 0 if exact
     complaints: tuple[str, ...] = ()
 
 
@@ -71,6 +71,15 @@ class Attack(FiniteRecord):
     mean: float  # difference between members and others of the mean score, in standard deviations
     mu: float | None  # that it should have: None where samples are drawn, and scores not normal
 
+    @model_validator(mode="after")
+    def _check_counts(self) -> Attack:
+        if not (self.correct <= self.guesses <= self.canaries and self.members <= self.canaries):
+            raise ValueError(
+                f"expected correct guesses among {self.guesses:,} guesses, and guesses and members among "
+                f"{self.canaries:,} canaries, got {self.correct:,} correct and {self.members:,} members"
+            )
+        return self
+
 
 class Bound(Record):
     """A lower bound on epsilon, and the largest lower bound that this design can give."""
@@ -107,7 +116,7 @@ class Audit(SealedRecord):
     digest: str  # of the spec
     content: str | None  # digest of the result's evidence, where one was audited: one that changed was not audited
     spec: Spec | None  # None for a loop that is not dpbench's
-    seed: int
+    seed: int = Field(ge=0)
     repeats: bool | None  # whether the fit gave the predictions that the result has for its seed
     epsilon: float = Field(gt=0, allow_inf_nan=False)  # as stated; of one run where a search has several
     delta: float = Field(ge=0, lt=1)

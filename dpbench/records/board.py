@@ -117,10 +117,11 @@ def matches_dataset(board: Board, dataset: Component | None, expected: Component
     """Return whether a dataset is that of a board; where the board states digests, files may lie elsewhere."""
     if board.data is None or dataset is None or expected is None:
         return dataset == expected
-    return _drop_places(dataset) == _drop_places(expected)
+    return drop_places(dataset) == drop_places(expected)
 
 
-def _drop_places(dataset: Component) -> Component:
+def drop_places(dataset: Component) -> Component:
+    """Return a dataset without the options that name files of one machine."""
     rule = not str(dataset.options.get("units", "")).endswith(".csv")  # no file, and no digest covers it
     kept = {
         key: value

@@ -22,6 +22,8 @@ class Challenge(SealedRecord):
     digest: str  # of the result's spec
     content: str  # digest of the result's evidence
     commit: str = Field(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")  # that filed the result
+    # Digests of the evidence of other results that stood in the result's place, each with other challenge seeds.
+    replaced: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     seeds: tuple[SeedResult, ...] = Field(min_length=CHALLENGE_COUNT, max_length=CHALLENGE_COUNT)
     by: str | None = None  # who ran them, as far as that was given
     provenance: dict[str, Any]  # machine, versions, commit, and digests of the code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
@@ -45,6 +45,16 @@ class MembershipTest(FiniteRecord):
     others: int = Field(ge=1)  # pairs whose record was not
     auc: float = Field(ge=0, le=1)
     rates: tuple[TestRate, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> MembershipTest:
+        for rate in self.rates:
+            if rate.positives > self.members or rate.false > self.others:
+                raise ValueError(
+                    f"expected positives among {self.members:,} members and false positives among {self.others:,} "
+                    f"others, got {rate.positives:,} and {rate.false:,}"
+                )
+        return self
 
 
 class ReleasedAttack(SealedRecord):

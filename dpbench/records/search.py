@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -27,6 +27,28 @@ def least_clean_rule(*rules: SelectionRule) -> SelectionRule:
     'private-unaccounted'
     """
     return max(rules, key=CLEANEST_FIRST.index)
+
+
+def list_hand_settings(
+    options: Mapping[str, Any], defaults: Mapping[str, Any], space: Mapping[str, Sequence[Any]], texts: Container[str]
+) -> list[str]:
+    """List the settings that the user chose: those that differ from the default and that no search chose.
+
+    A search over a single value chooses nothing. Nor does a search over free text, such as the name of a file: it
+    compares the files, but how each of them was made is not on record.
+
+    >>> list_hand_settings({"k": 9, "steps": 30}, {"k": None, "steps": 30}, {}, ())
+    ['k']
+    >>> list_hand_settings({"k": None, "clip": 1}, {"k": None, "clip": 1}, {"k": (9, 12), "clip": (2,)}, ())
+    ['clip']
+    """
+    searched = {name for name, values in space.items() if name not in texts and any(v != values[0] for v in values)}
+    asked = {**{name: (value,) for name, value in options.items()}, **space}
+    return sorted(
+        name
+        for name, values in asked.items()
+        if name not in searched and any(value != defaults.get(name, ...) for value in values)
+    )
 
 
 TUNE_SWITCH = Switch(

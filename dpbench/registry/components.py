@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 from dpbench.api import Dataset, Extractor, Learner
@@ -12,12 +13,13 @@ from dpbench.data import sources
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
 from dpbench.records.protocol import CONCAT, OWN_UNIT, PIXELS, Component
-from dpbench.records.search import ResolvedSearch, Search
+from dpbench.records.search import ResolvedSearch, Search, list_hand_settings
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, convert_fields
-from dpbench.support.fields import changed_fields
+from dpbench.support.fields import changed_fields, free_text_fields, read_default
 from dpbench.support.plugin_calls import call_plugin
 
+HandRule = Literal["default", "by-hand"]
 READS_WORDS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
 """What a learner reads of the public data, by what it declares (`Learner.public`)."""
 
@@ -48,7 +50,7 @@ class ResolvedSpec:
     named: Mapping[str, Any]  # settings of the learner that the user named
 
     @property
-    def rule(self) -> Literal["default", "by-hand"]:
+    def rule(self) -> HandRule:
         """The selection rule: `default` if the learner has its default settings, `by-hand` if the user changed any."""
         return selection_rule(self.parts.learner)
 
@@ -176,9 +178,11 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
     return ResolvedSearch(**{**dict(search), "space": typed})
 
 
-def selection_rule(learner: Learner) -> Literal["default", "by-hand"]:
-    """Return `default` if the learner has its default settings, else `by-hand`."""
-    return "by-hand" if changed_fields(learner) else "default"
+def selection_rule(learner: Learner, space: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> HandRule:
+    """Return `by-hand` if the user chose settings of the learner beside a search over `space`, else `default`."""
+    own = {field.name: read_default(field) for field in dataclasses.fields(learner) if field.init}
+    hand = list_hand_settings(changed_fields(learner), own, space, free_text_fields(type(learner)))
+    return "by-hand" if hand else "default"
 
 
 def write_component(part: Any) -> Component:

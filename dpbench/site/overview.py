@@ -9,6 +9,7 @@ from dpbench.board.index import Standing
 from dpbench.site import view
 from dpbench.site.context import Site
 from dpbench.site.layout import SECTIONS
+from dpbench.site.text import escape_markdown
 
 INTRODUCTION = """\
 # dpbench
@@ -43,4 +44,4 @@ def _describe_family(family: Sequence[Standing]) -> str:
         for standing in family
         if standing.entries
     ]
-    return f"- {view.family_title(family[0])}; by ε: {', '.join(links)}"
+    return f"- {escape_markdown(view.family_title(family[0]))}; by ε: {', '.join(links)}"

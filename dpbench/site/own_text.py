@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import Field, ValidationError
 
 from dpbench.errors import SpecError
+from dpbench.site.text import MAX_LENGTH
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import UserRecord, misfit_sentence
 
@@ -18,7 +19,7 @@ class OwnText(UserRecord):
     """The texts by which a leaderboard's pages introduce themselves; empty for the leaderboard of dpbench."""
 
     title: str = Field(default="", max_length=120)  # of the leaderboard, in place of dpbench's
-    submission: str = Field(default="", max_length=3_000)  # how to submit a result, in place of a pull request
+    submission: str = Field(default="", max_length=MAX_LENGTH)  # how to submit a result, in place of a pull request
 
     @classmethod
     def read(cls, root: Path | None) -> Self:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from dpbench.analysis.formats import write_percent_score
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import describe_trust
 from dpbench.site import view
 from dpbench.site.cost import cost_cells
+from dpbench.site.text import escape_markdown
 
 ENTRIES_FILE = "entries.parquet"  # what the hub shows and `datasets.load_dataset` reads
 MAX_ENTRIES = 10  # entries of a board; the rest is in leaderboard.json
@@ -41,7 +40,7 @@ def make_dataset_card(index: Index) -> bytes:
         tags=["dpbench", "leaderboard", "differential-privacy"],
         configs=[{"config_name": "entries", "data_files": [{"split": "entries", "path": ENTRIES_FILE}]}],
     ).to_yaml()
-    parts = [INTRODUCTION, f"{_escape_markdown(index.ranking)}\n", *map(_board_table, index.standings)]
+    parts = [INTRODUCTION, f"{escape_markdown(index.ranking)}\n", *map(_board_table, index.standings)]
     empty = [f"`{standing.board.name}`" for standing in index.standings if not standing.entries]
     if empty:
         parts.append(f"Boards without results yet: {', '.join(empty)}.\n")
@@ -57,11 +56,11 @@ def _board_table(standing: Standing) -> str:
     rest = [] if len(first) == MAX_ENTRIES else entries[len(first) : MAX_ENTRIES]
     rows = [_table_row(entry, board.metric) for entry in (*first, *rest)]
     more = f"\n{len(entries) - MAX_ENTRIES} more in `leaderboard.json`.\n" if len(entries) > MAX_ENTRIES else ""
-    dataset, extractor = _escape_markdown(str(board.dataset)), _escape_markdown(str(board.extractor))
+    dataset, extractor = escape_markdown(str(board.dataset)), escape_markdown(str(board.extractor))
     facts = f"`{board.name}`: {dataset}, {extractor}, ε {board.epsilon:g}"
     columns = ("rank", "learner", f"{board.metric.replace('_', ' ')}, %", "ε", "trust", "CPU, s", "memory")
     head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
-    return f"## {_escape_markdown(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
+    return f"## {escape_markdown(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
 
 
 def _table_row(entry: Entry, metric: str) -> str:
@@ -71,7 +70,7 @@ def _table_row(entry: Entry, metric: str) -> str:
     value = write_percent_score(entry.metrics[metric]) if metric in entry.metrics else ""
     cells = (
         rank,
-        _escape_markdown(entry.learner),
+        escape_markdown(entry.learner),
         value,
         f"{entry.epsilon:.4g}",
         entry.status or describe_trust(entry),
@@ -79,13 +78,3 @@ def _table_row(entry: Entry, metric: str) -> str:
         spent.memory,
     )
     return f"| {' | '.join(cells)} |\n"
-
-
-def _escape_markdown(text: str) -> str:
-    r"""Escape text for Markdown and put it on one line, because names come from third parties.
-
-    >>> _escape_markdown("<b>| [x](y)")
-    '\\<b\\>\\| \\[x\\]\\(y\\)'
-    """
-    shown = "".join(sign if sign.isprintable() else " " for sign in text)
-    return re.sub(r"([\\`*_{}\[\]()<>#|~!&$])", r"\\\1", " ".join(shown.split()))

@@ -42,6 +42,16 @@ def shorten_string(text: str, longest: int) -> str:
     return show_string(text if len(text) <= longest else f"{text[: longest - 1]}…")
 
 
+def escape_markdown(text: str) -> str:
+    r"""Escape text for Markdown and put it on one line, because names come from third parties.
+
+    >>> escape_markdown("<b>| [x](y)")
+    '\\<b\\>\\| \\[x\\]\\(y\\)'
+    """
+    shown = "".join(sign if sign.isprintable() else " " for sign in text)
+    return re.sub(r"([\\`*_{}\[\]()<>#|~!&$])", r"\\\1", " ".join(shown.split()))
+
+
 def finalize(value: object) -> object:
     """Return a value as a template prints it: strings that are not markup pass through `show_string`."""
     return show_string(value) if type(value) is str else value

@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -69,6 +70,12 @@ def is_fully_described_type(hint: Any) -> bool:
     """Return whether `type_in_words` describes a type completely."""
     parts = get_args(hint) if is_union_type(hint) else (hint,)
     return all(part in TYPE_WORDS or get_origin(part) is Literal for part in parts)
+
+
+def free_text_fields(cls: type) -> frozenset[str]:
+    """Return the fields of a dataclass that take any text or path, such as the name of a file."""
+    parts = {name: get_args(hint) if is_union_type(hint) else (hint,) for name, hint in field_types(cls).items()}
+    return frozenset(name for name, hints in parts.items() if str in hints or Path in hints)
 
 
 def is_union_type(hint: Any) -> bool:

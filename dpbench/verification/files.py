@@ -49,7 +49,7 @@ def verify_files(
             elif document.kind == "model":
                 from dpbench.verification.models import verify_model  # which loads torch
 
-                yield document, verify_model(document.file, results, receipts)
+                yield document, verify_model(document.file, results, receipts, plugins)
             else:
                 yield document, verify_record(document, results)
         except DpbenchError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dpbench.board.verify.derive import check_bounds, compare_epsilon, derive_epsilon, make_epsilon_question
 from dpbench.board.verify.expectations import FieldComplaints
+from dpbench.board.verify.plan_check import StatedFit, check_stated_plan
 from dpbench.errors import Complaint, DataError, DpbenchError
 from dpbench.harness.fit import score_seed
 from dpbench.harness.session import Session
@@ -15,19 +17,19 @@ from dpbench.models.model_run import ACCURACY_TOLERANCE, prepare_model_run
 from dpbench.receipts.model_check import check_card
 from dpbench.receipts.receipt import Receipt
 from dpbench.records.result import Result
+from dpbench.registry import Registry
 from dpbench.verification.documents import KIND_WORDS
 from dpbench.verification.report import FileReport, describe_accountants
 
 STATED_LINES = ("privacy", "learner", "data", "test split")
 UNCHECKED = (
-    "whether its learner plans these releases, the data, the settings' origin and the test accuracy: --rerun fits the "
-    "model again, if its data are "
-    "here; dpbench audit --released MODEL attacks fits of its kind"
+    "the data, the settings' origin and the test accuracy: --rerun fits the model again, if its data are here; dpbench "
+    "audit --released MODEL attacks fits of its kind"
 )
 
 
-def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Receipt]) -> FileReport:
-    """Check a model's digest and graph, ε of its card, and that results and receipts of this model state the same.
+def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Receipt], plugins: Registry) -> FileReport:
+    """Check a model's digest and graph, plan and ε of its card, and that results and receipts of it state the same.
 
     Raises:
         DataError: the file is not a model, or was damaged or changed.
@@ -38,6 +40,11 @@ def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Recei
     wrong = [*_check_guarantee(card)]
     if card.privacy.plan and not wrong:
         recomputed.append(describe_accountants(card.privacy))
+    fit = find_stated_fit(card, plugins)
+    planned = check_stated_plan(fit, plugins) if fit and not wrong else None
+    if planned is not None:
+        wrong += planned
+        recomputed.append(f"its plan, which learner {card.spec.learner.name!r} was asked for again")
     about = [result for result in results if result.digest == card.spec.digest]
     for result in about:
         wrong += _compare_with_result(card, result)
@@ -46,10 +53,14 @@ def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Recei
         if (hashed := receipt.files.get("model")) is not None and hashed.sha256 == model.digest:
             wrong += _compare_with_receipt(model, receipt)
             recomputed.append("that it states what its receipt states")
-    unchecked = (*(() if about else ("its result, which was not given: name it too",)), UNCHECKED)
+    unchecked = [UNCHECKED]
+    if planned is None:
+        unchecked.insert(0, "whether its learner plans these releases: its card or this machine lacks what that needs")
+    if not about:
+        unchecked.insert(0, "its result, which was not given: name it too")
     complaints = tuple(Complaint(str(file), *parts) for parts in wrong)
     stated = tuple(f"{name}: {named[name]}" for name in STATED_LINES)
-    return FileReport(str(file), KIND_WORDS["model"], stated, tuple(recomputed), complaints, unchecked)
+    return FileReport(str(file), KIND_WORDS["model"], stated, tuple(recomputed), complaints, tuple(unchecked))
 
 
 def _check_guarantee(card: Card) -> FieldComplaints:
@@ -68,6 +79,23 @@ def _check_guarantee(card: Card) -> FieldComplaints:
             yield from compare_epsilon(card.privacy, derive_epsilon(make_epsilon_question(card)))
         except DpbenchError as error:
             yield "privacy.plan", str(error)
+
+
+def find_stated_fit(card: Card, plugins: Registry) -> StatedFit | None:
+    """Return what a card states of its fit; None if its learner cannot be asked for its plan.
+
+    The learner must be installed, in the same version. A private search plans for all settings at once, a fit without
+    privacy costs nothing, and cards of version 0.2 lack the number of public images.
+    """
+    item, brought = plugins.components["learner"].get(card.spec.learner.name), card.components.get("learner")
+    if item is None or brought is None or (item.distribution, item.version) != (brought.distribution, brought.version):
+        return None
+    if math.isinf(card.spec.epsilon) or card.privacy.repeats or card.private_size is None or card.public_size is None:
+        return None
+    options = {**card.spec.learner.options, **card.settings}
+    return StatedFit(
+        card.spec, options, {}, card.privacy, card.example_shape, len(card.classes), card.private_size, card.public_size
+    )
 
 
 def _compare_with_result(card: Card, result: Result) -> FieldComplaints:

@@ -14,6 +14,7 @@ from dpbench.board.folder import locate_result
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.review import review_files
+from dpbench.board.verify.source_code import check_source_code
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
 from dpbench.registry.components import component_shortener
@@ -46,9 +47,14 @@ class ResultVerifier:
         recomputed = tuple(self._list_recomputed(checked, result, boards)) if checked.ok else ()
         remarks = tuple(list_submission_remarks(result)) if boards else ()
         word = f"what its author alone says about {'; '.join(list_unchecked_claims(result))}"
-        unchecked = (f"{word}. --rerun runs it again", *remarks)
+        unchecked = (f"{word}. --rerun runs it again", *remarks, *self._list_code_remarks(checked, result))
         stated = tuple(self._describe(result))
         return FileReport(str(file), kind, stated, recomputed, checked.complaints, unchecked, checked=checked)
+
+    def _list_code_remarks(self, checked: CheckedFile, result: Result) -> Iterator[str]:
+        if not self.submission and not checked.stored.filed:
+            for field, said in check_source_code(result):
+                yield f"the code that made it ({field}: {said}); no leaderboard takes it"
 
     def _describe(self, result: Result) -> Iterator[str]:
         plugins = self.known.plugins

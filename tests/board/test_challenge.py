@@ -136,9 +136,10 @@ def other_commit(root: Path) -> None:
         (lambda root: change(root, "seeds.0.correct", "AAAA"), "seeds.2.correct", "expected 45 bytes"),
         (lambda root: change(root, "seeds.0.spent", {}), "seeds.2.spent", "as planned"),
         (lambda root: change(root, "digest", "0" * 64), "digest", "of another result"),
+        (lambda root: change(root, "replaced", ["0" * 64]), "replaced", "expected the 0 other results"),
         (lambda root: change(root, "seeds", lambda seeds: seeds[:4]), "seeds", "at least 5"),
     ],
-    ids=["seed", "commit", "answers", "steps", "result", "dropped"],
+    ids=["seed", "commit", "answers", "steps", "result", "replaced", "dropped"],
 )
 def test_a_record_that_does_not_follow_is_named(
     root: Path, plugins: Registry, forge: Callable[[Path], None], field: str, said: str

@@ -302,6 +302,9 @@ SEARCH = {
     "trials": [{"setting": {"k": 5}, "accuracy": 0.5}, {"setting": {"k": 9}, "accuracy": 0.6}],
 }  # fmt: skip
 ASKED = {"rule": "public-validation", "space": {"k": [5, 9]}}
+SINGLE = {
+    **SEARCH, "space": {"k": [9]}, "possible": 1, "tried": 1, "trials": [{"setting": {"k": 9}, "accuracy": 0.6}],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -313,6 +316,16 @@ ASKED = {"rule": "public-validation", "space": {"k": [5, 9]}}
         ({"search.chosen": {"k": 5}}, "search.chosen"),
         ({"search.tried": 1}, "search.tried"),
         ({"search.space": {"k": [9]}}, "search.space"),
+        ({"spec.search": {**ASKED, "space": {"k": [9]}}, "search": SINGLE}, "selection"),
+        (
+            {
+                "spec.search": {**ASKED, "space": {"k": [9]}},
+                "search": {**SINGLE, "rule": "by-hand"},
+                "selection": "by-hand",
+            },
+            None,
+        ),
+        ({"selection": "by-hand", "search.rule": "by-hand"}, "selection"),
         ({"search.rule": "transfer"}, "selection"),
         ({"selection": "default"}, "selection"),
     ],

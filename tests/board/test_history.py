@@ -43,6 +43,11 @@ class Repository:
         assert history is not None
         return history.filing_commit("tiny", FILE, evidence)
 
+    def replaced(self, evidence: str) -> tuple[str, ...]:
+        history = History.open(self.root)
+        assert history is not None
+        return history.replaced_evidence("tiny", FILE, evidence)
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
@@ -81,6 +86,10 @@ def test_changed_evidence_is_filed_by_the_commit_that_changed_it(repository: Rep
     assert repository.filed("b" * 64) is None
     second = repository.commit("replace")
     assert (repository.filed("a" * 64), repository.filed("b" * 64)) == (first, second)
+    assert repository.replaced("b" * 64) == ("a" * 64,)
+    repository.write("a" * 64)
+    repository.commit("take it back, as its seeds were kinder")
+    assert repository.replaced("a" * 64) == ("b" * 64,)
 
 
 def test_an_amended_commit_is_another_one(repository: Repository) -> None:

@@ -50,6 +50,15 @@ def test_a_board_of_a_result_has_its_protocol_and_takes_it(result: Result, tmp_p
     assert [key for key, *_ in find_departures(board, other.spec, other)] == ["dataset"]
 
 
+def test_the_file_of_a_board_names_every_key_that_its_owner_may_fill_in(result: Result, tmp_path: Path) -> None:
+    text = write_board(tmp_path, result.spec, None, None, "").read_text(encoding="utf-8")
+    keys = {line.removeprefix("# ").split()[0] for line in text.splitlines()}
+    assert {"name", "title", "about", "selection", *Protocol.model_fields} == keys
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("# ")] == [
+        "public_dataset", "imbalance", "unit",
+    ]  # fmt: skip
+
+
 def test_the_path_of_the_data_may_differ_and_nothing_else(result: Result, tmp_path: Path) -> None:
     here = moved(result)
     file = write_board(tmp_path, here.spec, here.task.digests, "xrays", "Our X-rays")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dpbench.board.index import Entry, Role, Standing
+from dpbench.analysis.rows import Origin
+from dpbench.board.index import ChallengeSummary, Entry, Role, Standing
 from dpbench.board.rows import make_board_rows
 from dpbench.records.board import find_board
 from dpbench.records.result import Interval
@@ -43,6 +44,16 @@ def test_a_reference_is_compared_with_the_first_group_and_may_be_above_it() -> N
 
 def test_without_a_ranked_entry_nothing_is_behind() -> None:
     assert behind(entry(0.8, "ceiling"), entry(0.5, "unranked")) == [None, None]
+
+
+def test_a_row_says_how_often_its_challenge_seeds_were_drawn() -> None:
+    score = Interval(mean=0.8, low=None, high=None)
+    made = Origin.model_construct()
+    once = ChallengeSummary(commit="0" * 40, seeds=(1,), score=score, submitter=score, made=made)
+    again = once.model_copy(update={"replaced": 2})
+    rows = make_board_rows(standing(*(entry(0.8).model_copy(update={"challenge": found}) for found in (once, again))))
+    assert [row.differs for row in rows] == ["", "challenge seeds drawn 3 times"]
+    assert "replaced" not in once.model_dump()
 
 
 def test_a_row_says_which_version_chose_its_settings_if_its_learner_chooses_others_today() -> None:

@@ -20,6 +20,7 @@ from dpbench.data.concat import Concat
 from dpbench.data.keys import digest_pixels
 from dpbench.data.packing import WeightsStatement, write_pack
 from dpbench.records.pack import PackCard
+from dpbench.support.files import sha256
 from tests.helpers.commands import Refusal
 
 CPU = torch.device("cpu")
@@ -75,6 +76,20 @@ def test_a_pack_gives_each_image_its_own_features_in_half_precision(pack: Featur
         assert found.dtype == np.float16
         assert found.tolist() == [1.5 * level] * 2
     assert pack.example_shape == (2,)
+
+
+@pytest.mark.parametrize("swap", ["replaced", "overwritten"])
+def test_features_of_other_bytes_than_the_digest_are_refused(
+    pack: FeaturePack, swap: str, tmp_path: Path, refusal: Refusal
+) -> None:
+    other = write_pack(tmp_path / "other.safetensors", Levels(), Corners(factor=2.5), STATED, CPU)
+    assert pack.digest == sha256(pack.file) != other.digest
+    if swap == "replaced":
+        other.file.replace(pack.file)
+    else:
+        pack.file.write_bytes(other.file.read_bytes())
+    assert "was changed while it was in use" in refusal(lambda: pack.find(picture(30)), DataError)
+    assert FeaturePack.read(pack.file).find(picture(30)).tolist() == [75.0, 75.0]
 
 
 def test_equal_images_have_one_row_and_the_card_counts_both(pack: FeaturePack) -> None:

@@ -29,7 +29,7 @@ from dpbench import (
     require_setting,
 )
 from dpbench.board.verify.declarations import check_selection
-from dpbench.board.verify.plan_check import check_learner_plan, has_earlier_defaults
+from dpbench.board.verify.plan_check import check_learner_plan, find_defaults_version
 from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.errors import ComponentFailed, DataError, DpbenchError
 from dpbench.records.result import Result
@@ -131,8 +131,8 @@ def test_a_rerun_takes_the_numbers_of_the_result_and_refuses_those_that_did_not_
 class Remembering(Later):
     """The same learner, which knows its earlier rules."""
 
-    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
-        return [Adaptive.auto(self, task, budget)]
+    def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
+        return {"0.0.9": Adaptive.auto(self, task, budget)}
 
 
 def test_results_by_a_learners_earlier_rules_are_checked_and_run_again_by_them() -> None:
@@ -143,8 +143,15 @@ def test_results_by_a_learners_earlier_rules_are_checked_and_run_again_by_them()
     assert [field for field, _ in check_learner_plan(forged, today)] == ["settled.steps", "settled.k", "privacy.plan"]
     with pytest.raises(DataError, match="The stated settings do not follow from the budget"):
         rerun_seeds(forged, None, session(today))
-    assert [has_earlier_defaults(result, plugins) for plugins in (today, registry(), load())] == [True, False, False]
-    assert not has_earlier_defaults(ran(epsilon=2, learner=Remembering), today)
+    assert [find_defaults_version(result, plugins) for plugins in (today, registry(), load())] == ["0.0.9", "", ""]
+
+
+def test_defaults_are_of_the_version_whose_rule_chose_them_and_not_of_the_version_that_ran() -> None:
+    today, now, earlier = registry(Remembering), ran(epsilon=2, learner=Remembering), ran(epsilon=2)
+    assert earlier.components["learner"].version == now.components["learner"].version == "0.1"
+    assert [find_defaults_version(result, today) for result in (now, earlier)] == ["", "0.0.9"]
+    unknown = now.model_copy(update={"settled": {"steps": 2, "k": 17}})
+    assert find_defaults_version(unknown, today) == "0.1", "by no rule that is known here"
 
 
 def test_a_result_that_calls_settled_what_its_learner_needs_given_is_refused_in_a_sentence() -> None:

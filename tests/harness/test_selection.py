@@ -30,11 +30,12 @@ from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.privacy.core.randomness import selection_generator
 from dpbench.records.board import Board
 from dpbench.records.result import Result
-from dpbench.records.search import UNRANKED
+from dpbench.records.search import UNRANKED, SelectionRule, least_clean_rule
 from dpbench.records.spec import Spec, make_spec
 from dpbench.records.tuning import Tuning
 from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import make_entry_spec
+from dpbench.registry.components import resolve, selection_rule
 from dpbench.support.files import canonical_digest
 from tests.cli.test_cli import refusal
 from tests.helpers import boards
@@ -104,11 +105,12 @@ def plugins() -> Registry:
 
 
 def spec(rule: str | None = None, **values: Any) -> Spec:
-    """Return a quick spec; details of the search by the names that only it has."""
+    """Return a quick spec; details of the search by the names that only it has. `dp-sgd` alone searches its steps."""
     details = {key: values.pop(key) for key in ("space", "repeats", "shape", "seed") if key in values}
     values = {"learner": "dp-sgd:steps=3", "epsilon": 8, "accountant": "rdp", "seeds": 2, **values}
     if rule:
-        values["search"] = {"rule": rule, "space": SPACE, **details}
+        steps = {"steps": (3, 4)} if values["learner"] == "dp-sgd" else {}
+        values["search"] = {"rule": rule, "space": {**SPACE, **steps}, **details}
     return make_spec(values, "the test")
 
 
@@ -127,12 +129,12 @@ def _tuning(**values: Any) -> Tuning:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
-def test_a_search_is_on_record_and_its_winner_is_what_is_scored(rule: str, tmp_path: Path) -> None:
+def test_a_search_is_on_record_and_its_winner_is_what_is_scored(rule: SelectionRule, tmp_path: Path) -> None:
     found = ran(rule)
     record = found.search
     assert record is not None
     assert record.chosen is not None
-    assert found.selection == record.rule == rule
+    assert found.selection == record.rule == least_clean_rule(rule, "by-hand")  # steps are set beside the search
     assert record.private_touched == (rule == "private-unaccounted")
     assert (record.public_labels, record.possible, record.tried, record.draw) == (144, 4, 4, "grid")
     assert record.space == SPACE
@@ -148,6 +150,27 @@ def test_the_spec_of_a_result_run_again_chooses_the_same(rule: str) -> None:
     first = ran(rule)
     again = session(plugins()).run(Spec.model_validate_json(first.spec.model_dump_json()))
     assert (again.digest, again.search, again.seeds) == (first.digest, first.search, first.seeds)
+
+
+@pytest.mark.parametrize(
+    ("learner", "space", "rule"),
+    [
+        ("dp-sgd", {"clip": (0.5, 1.0)}, "public-validation"),
+        ("dp-sgd:steps=3", {"clip": (0.5, 1.0)}, "by-hand"),
+        ("dp-sgd", {"clip": (0.5, 1.0), "steps": (3,)}, "by-hand"),
+        ("dp-sgd", {"clip": (0.5, 1.0), "steps": ("auto",)}, "public-validation"),
+        ("public-prior", {"ridge": (0.1, 1.0)}, "public-validation"),
+        ("public-prior", {"ridge": (0.1, 1.0), "prior": ("", "head.safetensors")}, "by-hand"),
+    ],
+)
+def test_settings_beside_a_search_and_files_in_it_are_chosen_by_hand(
+    learner: str, space: dict[str, Any], rule: str
+) -> None:
+    resolved = resolve(spec("public-validation", learner=learner, space=space), load())
+    assert resolved.search is not None
+    own = selection_rule(resolved.parts.learner, resolved.search.space)
+    assert least_clean_rule("public-validation", own) == rule
+    assert least_clean_rule("private-unaccounted", own) == "private-unaccounted"
 
 
 def test_what_was_chosen_on_private_data_without_account_or_on_test_data_is_never_ranked() -> None:
@@ -344,12 +367,13 @@ def elsewhere(file: Path, **changes: Any) -> Path:
 
 @pytest.mark.slow
 def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
-    file = tuned(tmp_path)
+    file = tuned(tmp_path, learner="dp-sgd")
     none: dict[str, Any] = {}
     for settings, values, rule in (
         (file, none, "public-validation"),
         (file, {"epsilon": 7}, "by-hand"),
         (elsewhere(file, dataset={"name": "letters"}), {"epsilon": 7}, "transfer"),
+        (tuned(tmp_path / "by-hand"), none, "by-hand"),
         (ran("private-unaccounted").write(tmp_path), none, "private-unaccounted"),
         (ran().write(tmp_path), none, "by-hand"),
         (ran(learner="dp-sgd").write(tmp_path), none, "default"),
@@ -387,7 +411,7 @@ def _renamed(file: Path, name: str) -> Path:
 @pytest.mark.parametrize("rule", ["private-unaccounted", "public-validation"])
 def test_a_setting_is_never_cleaner_than_what_it_was_found_by(rule: str, tmp_path: Path) -> None:
     """Through any number of transfers, and data of any name."""
-    file = ran(rule).write(tmp_path)
+    file = ran(rule, learner="dp-sgd").write(tmp_path)
     for name in ("first", "second", "third"):
         found = ran(settings=_renamed(file, name), learner="dp-sgd", seeds=1, epsilon=7)
         assert found.search is not None and found.search.source is not None
@@ -433,7 +457,7 @@ def test_settings_that_an_older_file_calls_transferred_count_as_what_they_were_f
 )
 def test_the_same_images_under_another_name_are_the_same_data(tmp_path: Path, there: dict[str, Any], rule: str) -> None:
     """Labels that were public there are private here, which the sketch of the public images shows."""
-    found = ran(settings=_renamed(tuned(tmp_path, **there), "copy"), learner="dp-sgd", seeds=1)
+    found = ran(settings=_renamed(tuned(tmp_path, learner="dp-sgd", **there), "copy"), learner="dp-sgd", seeds=1)
     assert found.selection == rule
     assert found.search is not None and found.search.private_touched == (rule != "transfer")
 

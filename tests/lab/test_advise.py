@@ -144,6 +144,23 @@ def test_advice_for_patients_counts_patients(patients: Path, capsys: Output) -> 
     assert (found["unit"], found["private"], found["wish"]["units"]) == ("image", 180, None)
 
 
+def test_advice_for_few_patients_says_how_many_it_needs(patients: Path, refusal: Refusal) -> None:
+    dataset = f"imagefolder:{patients},units={patients / 'units.csv'},unit=patient"
+    few = ("--public-fraction", "0.1", *FAST[2:])
+    said = refusal.command("advise", "--dataset", dataset, *few)
+    assert (
+        "at least 10 labelled public patients to rehearse on, got 6 of 60: use --public-fraction 0.17" in said
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_no_learner_is_expected_to_be_worse_than_chance(classes: int) -> None:
+    for basis, rehearsal in (("rehearsal", 0.4 / classes), ("numbers", None)):
+        asked = Question(20, classes, 0.03, rehearsal)
+        found = Forecaster(read_board_records(), basis).predict(asked, "jl")  # type: ignore[arg-type]
+        assert 1 / classes <= found.low <= found.mean <= found.high
+
+
 @pytest.mark.slow
 def test_patients_are_rehearsed_whole(patients: Path, capsys: Output) -> None:
     dataset = f"imagefolder:{patients},units={patients / 'units.csv'},unit=patient"
@@ -188,7 +205,10 @@ def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusa
     assert "--accuracy 90 to be between 0 and 1" in refusal.command("advise", str(photos), "--accuracy", "90")
     assert "below 0.00" in refusal.command("advise", str(photos), "--delta", "0.1", *FAST)
     few = ("--public-fraction", "0.02", "--extractor", "pixels")
-    assert "labelled public images" in refusal.command("advise", str(photos), *few)
+    said = refusal.command("advise", str(photos), *few)
+    assert (
+        "at least 10 labelled public images to rehearse on, got 5 of 240: use --public-fraction 0.05" in said
+    )
     assert "Expected a FOLDER of images, or --dataset" in refusal.command("advise")
     assert "Expected --dataset imagefolder:FOLDER, got digits" in refusal.command("advise", "--dataset", "digits")
     assert "units=folder,unit=patient" in refusal.command("advise", str(photos), "--unit", "patient")

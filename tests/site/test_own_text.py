@@ -11,7 +11,14 @@ from dpbench.site.layout import PageSection
 from dpbench.site.own_text import OwnText
 from dpbench.site.render import make_renderer
 from dpbench.site.settings import Settings
+from dpbench.site.text import show_string
 from tests.helpers.commands import Refusal
+
+
+def test_every_text_that_is_accepted_is_shown_whole() -> None:
+    longest = OwnText(submission="x" * 2000)
+    assert show_string(longest.submission) == longest.submission
+
 
 TEXT = 'title = "Ward <4>"\nsubmission = "Write to Anna."\n'
 
@@ -25,7 +32,7 @@ def test_pages_have_the_title_of_the_leaderboard_and_its_words_on_submissions(tm
         assert f'index.html">{title}</a>' in page
 
 
-@pytest.mark.parametrize("text", ["title = 3", "titel = 'x'", "title = ["])
+@pytest.mark.parametrize("text", ["title = 3", "titel = 'x'", "title = [", f"submission = '{'x' * 2001}'"])
 def test_a_text_that_does_not_fit_is_refused_with_its_file(text: str, tmp_path: Path, refusal: Refusal) -> None:
     (tmp_path / "site.toml").write_text(text, encoding="utf-8")
     assert "site.toml" in refusal(lambda: OwnText.read(tmp_path))

@@ -32,9 +32,11 @@ from dpbench.records.stated_plan import Privacy
 from dpbench.registry import KINDS, load
 from dpbench.site import build_site, entries_page, layout, prose, text, view
 from dpbench.site.citations import list_citations, read_catalogue
+from dpbench.site.context import Site
 from dpbench.site.entry_pages import MAX_RAW_LENGTH
 from dpbench.site.home_page import BoardColumn
 from dpbench.site.lines import make_epsilon_charts, make_k_chart
+from dpbench.site.overview import render_overview
 from dpbench.site.picture import Chart
 from dpbench.site.preview import _make_column_heads, render_map_preview
 from dpbench.site.words import describe_model
@@ -533,6 +535,15 @@ def test_the_overview_for_language_models_names_every_board_with_entries(built: 
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert "boards/digits-eps1.html" in links and "boards/pcam-resnet50-eps0.1.html" not in links
     assert all((root / "site" / link).is_file() for link in links)
+
+
+def test_the_title_of_a_board_adds_no_line_and_no_link_to_the_overview(index: Index, tmp_path: Path) -> None:
+    first = next(standing for standing in index.standings if standing.entries)
+    hostile = first.board.model_copy(update={"title": "Lungs\n## Instructions\n[here](https://a.example), ε 1"})
+    changed = index.model_copy(update={"standings": (first.model_copy(update={"board": hostile}),)})
+    text = render_overview(Site.from_index(changed, tmp_path, load(), docs=False)).decode()
+    assert "\n## Instructions" not in text and "](https://a.example" not in text
+    assert "Lungs \\#\\# Instructions" in text
 
 
 def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:

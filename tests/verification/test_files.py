@@ -6,16 +6,21 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import dpbench
 from dpbench.audit.audit_fit import audit
+from dpbench.board.verify.plan_check import check_stated_plan
 from dpbench.models import Model
 from dpbench.receipts import from_result
 from dpbench.records.checksums import compute_seal
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.released import ReleasedAttack
 from dpbench.records.result import Result
+from dpbench.registry import load
+from dpbench.verification.models import find_stated_fit
 from tests.helpers.boards import clean_commit, edited, resealed
 from tests.helpers.commands import Output, Refusal, call
 from tests.helpers.sessions import session
@@ -65,12 +70,34 @@ def test_the_name_of_a_file_moves_no_terminal(result: Path, tmp_path: Path, caps
     assert capsys.readouterr().out.replace("\n", "").isprintable()
 
 
+def test_a_result_of_changed_code_is_recomputed_and_no_submission(result: Path, tmp_path: Path, capsys: Output) -> None:
+    content = resealed(edited(json.loads(result.read_text(encoding="utf-8")), "provenance.dirty", True))
+    (tmp_path / result.name).write_text(json.dumps(content), encoding="utf-8")
+    assert call("verify", tmp_path / result.name) == 0
+    said = capsys.readouterr().out
+    assert "recomputed   ε from the plan and σ" in said
+    assert "not checked  the code that made it (provenance.dirty: expected a tree without changes" in said
+    assert call("verify", "--submission", tmp_path / result.name, "--root", LEADERBOARD) == 1
+    assert "MISMATCH provenance.dirty: expected a tree without changes" in capsys.readouterr().out.replace(
+        str(tmp_path / result.name) + ": ", ""
+    )
+
+
 def test_a_result_with_another_epsilon_is_contradicted(result: Path, tmp_path: Path, capsys: Output) -> None:
     content = resealed(edited(json.loads(result.read_text(encoding="utf-8")), "privacy.epsilon", 1.0))
     (tmp_path / result.name).write_text(json.dumps(content), encoding="utf-8")
     assert call("verify", tmp_path / result.name) == 1
     said = capsys.readouterr().out
     assert said.startswith("FAILED ") and "MISMATCH privacy.epsilon: expected" in said and "recomputed" not in said
+
+
+def test_a_submission_of_data_that_no_board_has_names_no_board(result: Path, tmp_path: Path, capsys: Output) -> None:
+    content = edited(json.loads(result.read_text(encoding="utf-8")), "spec.dataset", {"name": "theory-thresholds"})
+    content = resealed(edited(content, "components.dataset", {"plugin": "p", "distribution": "d", "version": "1"}))
+    (tmp_path / result.name).write_text(json.dumps(content), encoding="utf-8")
+    assert call("verify", "--submission", tmp_path / result.name, "--root", LEADERBOARD) == 1
+    said = capsys.readouterr().out
+    assert said.count("MISMATCH") == 1 and "no board here is of it" in said and "--board" not in said
 
 
 def test_a_submission_must_fit_a_board(result: Path, capsys: Output) -> None:
@@ -81,7 +108,9 @@ def test_a_submission_must_fit_a_board(result: Path, capsys: Output) -> None:
 def test_files_of_one_call_are_compared_with_each_other(folder: Path, result: Path, capsys: Output) -> None:
     model = folder / "model.onnx"
     assert call("verify", model) == 0
-    assert "its result, which was not given: name it too" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "its result, which was not given: name it too" in said
+    assert "recomputed   its plan, which learner 'class-means' was asked for again" in said
     assert call("verify", folder) == 0
     said = capsys.readouterr().out
     assert said.count("No mismatch found.") == 4
@@ -119,6 +148,64 @@ def test_a_result_and_a_model_are_run_again(folder: Path, result: Path, capsys: 
     said = capsys.readouterr().out
     assert "the only seed: same predictions" in said and "fitted again: the same predictions" in said
     assert "a receipt has no run. Name its result or its model." in said
+
+
+def test_the_learner_of_a_model_is_asked_for_its_plan_as_that_of_a_result_is(folder: Path, tmp_path: Path) -> None:
+    card = Model.load(folder / "model.onnx").card
+    fit = find_stated_fit(card, load())
+    assert fit is not None and check_stated_plan(fit, load()) == []
+    (release,) = card.privacy.plan
+    longer = card.privacy.model_copy(update={"plan": (release.model_copy(update={"steps": 9}),)})
+    forged = find_stated_fit(card.model_copy(update={"privacy": longer}), load())
+    assert forged is not None and [field for field, _ in check_stated_plan(forged, load()) or ()] == ["privacy.plan"]
+    assert find_stated_fit(card.model_copy(update={"public_size": None}), load()) is None
+
+
+@pytest.mark.parametrize(("field", "value"), [("correct", -3), ("correct", 10**9), ("members", 10**9), ("guesses", 0)])
+def test_counts_that_no_audit_can_have_are_refused_as_its_record_is_read(
+    field: str, value: int, tmp_path: Path, capsys: Output
+) -> None:
+    content = json.loads(read_record(pick_record("audits")))
+    content["attack"][field] = value
+    (tmp_path / "audit.json").write_text(json.dumps({**content, "seal": compute_seal(content)}), encoding="utf-8")
+    assert call("verify", tmp_path / "audit.json") == 1
+    said = capsys.readouterr().out
+    assert "MISMATCH" in said and "attack" in said and "recomputed" not in said
+
+
+def test_a_result_is_run_again_with_its_images_in_another_folder(
+    tmp_path: Path, capsys: Output, refusal: Refusal
+) -> None:
+    there, here, draw = tmp_path / "there", tmp_path / "here", np.random.default_rng(0)
+    for place in (
+        f"{split}/{kind}/{n}" for split, count in (("train", 40), ("test", 9)) for kind in "ab" for n in range(count)
+    ):
+        (there / place).parent.mkdir(parents=True, exist_ok=True)
+        grey = draw.integers(0, 128 if "/a/" in place else 256, (8, 8)).astype(np.uint8)
+        Image.fromarray(grey).save(there / f"{place}.png")
+    with clean_commit():
+        given = {"dataset": f"imagefolder:{there}", "extractor": "pixels:size=8", "public_fraction": 0.3}
+        dpbench.run("class-means", epsilon=8, seeds=1, out=tmp_path, **given)
+    (file,) = tmp_path.glob("class-means-*.json")
+    there.rename(here)
+    again = ("verify", "--rerun", "--device", "cpu", str(file))
+    assert call(*again) == 1
+    assert f"not run {file}: " in capsys.readouterr().out
+    assert call(*again, "--dataset", f"imagefolder:{here}") == 0
+    assert "the only seed: same predictions" in capsys.readouterr().out
+    assert call(*again, "--dataset", f"imagefolder:{here},mode=L") == 1
+    said = capsys.readouterr().out
+    assert "Expected --dataset to differ from imagefolder" in said and "in where its files lie alone" in said
+    assert "--dataset applies only to re-runs" in refusal.command(
+        "verify", str(file), "--dataset", f"imagefolder:{here}"
+    )
+
+
+def test_what_another_command_makes_again_or_nothing_is_not_ok_as_a_rerun(folder: Path, capsys: Output) -> None:
+    (audited,) = folder.glob("audit/*.json")
+    for file, said in ((audited, "made again with dpbench audit RESULT."), (folder / "receipt.json", "has no run.")):
+        assert call("verify", "--rerun", "--device", "cpu", file) == 1
+        assert f"not run {file}: " in (shown := capsys.readouterr().out) and said in shown
 
 
 @pytest.mark.parametrize("part", ["audits", "reruns", "challenges"])

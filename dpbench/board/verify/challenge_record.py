@@ -104,6 +104,9 @@ def check_challenge(record: Challenge, filed: FiledResult, history: History | No
     if history is not None:
         about = filed.stored.board or "", filed.stored.path.name, result.evidence_digest
         commits = [history.filing_commit(*about), history.filing_commit(*about, published=True)]
+        others = [history.replaced_evidence(*about), history.replaced_evidence(*about, published=True)]
+        if record.replaced not in others:
+            yield "replaced", f"expected the {len(others[0])} other results that this history has in its place"
         if record.commit not in commits:
             first = f"expected {commits[0]}, the first" if commits[0] else "expected a"
             yield "commit", f"{first} commit of this history that has the result, got {record.commit}"
@@ -153,7 +156,7 @@ def run_challenge(filed: FiledResult, root: Path, session: Session, by: str | No
     from dpbench.board.verify.claims import collect_rerun_provenance
     from dpbench.harness.fit import score_seed
 
-    result, commit = filed.result, _find_published_commit(filed, root)
+    result, (commit, replaced) = filed.result, _find_published_commit(filed, root)
     prepared = session.rerun(result)
     try:
         fits = tuple(score_seed(prepared, seed) for seed in derive_seeds(result.evidence_digest, commit))
@@ -162,13 +165,13 @@ def run_challenge(filed: FiledResult, root: Path, session: Session, by: str | No
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
     return Challenge(
-        digest=result.digest, content=result.evidence_digest, commit=commit, seeds=fits, by=by,
+        digest=result.digest, content=result.evidence_digest, commit=commit, replaced=replaced, seeds=fits, by=by,
         provenance={**collect_rerun_provenance(prepared), "date": current_date()},
     )  # fmt: skip
 
 
-def _find_published_commit(filed: FiledResult, root: Path) -> str:
-    """Return the commit that filed a result on the published main line."""
+def _find_published_commit(filed: FiledResult, root: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the commit that filed a result on the published main line, and the evidence that it replaced there."""
     if filed.result.privacy.rng == "secure":
         raise NotReproducible("Its noise is secure, so no seed decides it. Boards do not rank it.")
     history = History.open(root)
@@ -176,11 +179,11 @@ def _find_published_commit(filed: FiledResult, root: Path) -> str:
         raise NotReproducible(
             f"{root} has no whole git history, which names the commit that filed it. Use a full clone."
         )
-    stored, evidence = filed.stored, filed.result.evidence_digest
-    commit = history.filing_commit(stored.board or "", stored.path.name, evidence, published=True)
+    about = filed.stored.board or "", filed.stored.path.name, filed.result.evidence_digest
+    commit = history.filing_commit(*about, published=True)
     if commit is None:
         raise NotReproducible("No commit of the published main line has it: challenge seeds follow once it is merged.")
-    return commit
+    return commit, history.replaced_evidence(*about, published=True)
 
 
 def summarize_challenge(record: Challenge, filed: FiledResult) -> str:

@@ -37,6 +37,7 @@ from dpbench.board.verify.declarations import (
 from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, make_epsilon_question
 from dpbench.board.verify.expectations import Expectations, FieldComplaints
 from dpbench.board.verify.scores import check_confusion_present, check_scores, check_shared_test_split
+from dpbench.board.verify.source_code import check_source_code
 from dpbench.errors import Complaint, DpbenchError, MalformedFile
 from dpbench.privacy.core.accounting.accountant import is_pure
 from dpbench.records.board import Board, matches_dataset
@@ -57,7 +58,7 @@ class CheckedFile:
     complaints: tuple[Complaint, ...]
     result: Result | None = None
     question: EpsilonQuestion | None = None
-    earlier_defaults: bool = False  # settings that an earlier version of its learner chose from the budget
+    defaults_version: str = ""  # the earlier version of its learner by whose rule settings follow from the budget
 
     @property
     def ok(self) -> bool:
@@ -80,6 +81,8 @@ def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
     named = itertools.chain(_check_component_names(result), _check_file_name(stored, result))
     wrong = list(itertools.chain(named, _check_content(result), _check_protocol(stored, result, known)))
     wrong += check_provenance(result, known.installed)
+    if stored.filed or stored.board is not None:
+        wrong += check_source_code(result)
     if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
         wrong += itertools.chain(check_copies(result), check_shared_test_split(result), check_confusion_present(result))
         wrong += check_features_origin(result)

@@ -141,6 +141,8 @@ def _check_settings(found: PreparedRerun) -> ClaimCheck:
     search, claim = result.spec.search, "selection"
     if rule == "private-accounted":
         return ClaimCheck(claim=claim, verdict="same", said="the search is a part of every fit, and was run again")
+    if search is not None and rule == "by-hand":
+        return _make_unchecked_claim(claim, "set by hand, beside a search")
     if search is not None and rule == "public-validation" and result.search is not None:
         return _compare_searches(result.search, found.session.repeat_search(result))
     if result.search is None:
@@ -161,6 +163,8 @@ def _make_unchecked_claim(claim: str, said: str) -> ClaimCheck:
 
 def _compare_searches(stated: Selection, here: Selection) -> ClaimCheck:
     """Check that two searches tried equal settings with similar scores, and that the choice is among the best."""
+    if stated.rule != here.rule:
+        return _compare_values("selection", stated.rule, here.rule)
     scores = [{_setting_key(trial.setting): trial.value for trial in it.trials} for it in (stated, here)]
     if scores[0].keys() != scores[1].keys():
         said = "other settings are tried when the search is made again"

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from dpbench.board.verify.expectations import FieldComplaints, InstalledComponent
+from dpbench.board.verify.source_code import list_sources
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsilon
 from dpbench.records.identity import normalise_distribution
@@ -16,7 +17,7 @@ from dpbench.records.overlap import MAX_LEFT_OUT, find_excess_overlap
 from dpbench.records.pack import PACK
 from dpbench.records.provenance import HARNESS, current_date
 from dpbench.records.result import Result
-from dpbench.records.search import Selection, least_clean_rule
+from dpbench.records.search import Selection, SelectionRule, least_clean_rule, list_hand_settings
 from dpbench.records.tolerance import is_close
 from dpbench.registry.components import component_kind
 
@@ -142,9 +143,6 @@ def check_features_origin(result: Result) -> FieldComplaints:
             "task.made_elsewhere",
             f"expected features that the run extracted, or a pack that this project made, got {stated}",
         )
-    learner = result.components.get("learner")
-    if learner is not None and learner.distribution == HARNESS and result.spec.learner.options.get("prior"):
-        yield "spec.learner.prior", "expected no prior from a file: nobody can tell what images made it"
 
 
 def _check_costs(result: Result) -> FieldComplaints:
@@ -172,31 +170,29 @@ def check_selection(result: Result) -> FieldComplaints:
         return
     if record.rule != result.selection:
         yield "selection", f"expected {record.rule}, as its record has it, got {result.selection}"
-    if PRIVATE_TOUCHED.get(record.rule, record.private_touched) != record.private_touched:
-        yield "search.private_touched", f"expected {PRIVATE_TOUCHED[record.rule]} with {record.rule}"
+    searched = asked.rule if asked else record.rule
+    if PRIVATE_TOUCHED.get(searched, record.private_touched) != record.private_touched:
+        yield "search.private_touched", f"expected {PRIVATE_TOUCHED[searched]} with {searched}"
     if asked is None:
         yield from _check_transfer(result, record)
         return
-    for key in ("rule", "seed", "space"):
+    if record.rule not in {asked.rule, least_clean_rule(asked.rule, "by-hand")}:
+        yield "search.rule", f"expected {asked.rule}, as the spec asks, or by-hand"
+    for key in ("seed", "space"):
         if getattr(asked, key) != getattr(record, key):
             yield f"search.{key}", f"expected what the spec asks for, {str(getattr(asked, key))[:200]}"
     yield from _check_trials(record)
 
 
 def check_provenance(result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> FieldComplaints:
-    """Yield errors in commit, plugins and versions; `installed` lists the components on this machine."""
-    commit, dirty, version = (result.provenance.get(key) for key in ("commit", "dirty", "dpbench"))
+    """Yield contradictions in commit, plugins and versions; `installed` lists the components on this machine."""
+    commit, version = (result.provenance.get(key) for key in ("commit", "dpbench"))
     roles = result.spec.roles.keys()
     if result.components.keys() != roles:
         yield "components", f"expected {', '.join(sorted(roles))}, got {', '.join(sorted(result.components))[:200]}"
         return
-    own = result.components["learner"].distribution == HARNESS
     if commit is not None and not re.fullmatch(r"[0-9a-f]{40}", str(commit)):
         yield "provenance.commit", f"expected 40 hexadecimal digits, got {str(commit)[:80]!r}"
-    elif commit is None and own:
-        yield "provenance.commit", f"expected the commit of {HARNESS} that a learner of its own was run from"
-    if dirty is not False and commit is not None:
-        yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"
     date = result.provenance.get("date")
     if isinstance(date, str) and date > current_date():
         yield "provenance.date", f"expected a day that has come, got {date[:40]!r}"
@@ -208,34 +204,13 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
         yield "provenance.engines", "expected the engine of each split"
     if not isinstance(version, str):
         yield "provenance.dpbench", f"expected a version, got {version!r}"
+    if list_sources(result) is None:
+        yield "provenance.sources", "expected repository and commit for each distribution"
     for role in sorted(roles):
         yield from _check_component(role, result, installed)
-    yield from _check_sources(result)
 
 
 _DISTRIBUTION = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,78}[A-Za-z0-9])?"  # names that a package can have
-
-# Of a repository, without a password: https has no use for a name either.
-_ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}"
-
-
-def _check_sources(result: Result) -> FieldComplaints:
-    """Yield third-party plugins whose recorded source cannot be found again; plugins without a record are skipped."""
-    sources = result.provenance.get("sources", {})
-    if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
-        yield "provenance.sources", "expected repository and commit for each distribution"
-        return
-    for name, value in sources.items():
-        where = f"provenance.sources.{str(name)[:80]}"
-        if not re.fullmatch(_ADDRESS, str(value.get("repository"))):
-            yield (
-                f"{where}.repository",
-                f"expected the address of a repository, got {str(value.get('repository'))[:80]!r}",
-            )
-        if not re.fullmatch(r"[0-9a-f]{40}", str(value.get("commit"))):
-            yield f"{where}.commit", f"expected 40 hexadecimal digits, got {str(value.get('commit'))[:80]!r}"
-        if value.get("dirty") is not False:
-            yield f"{where}.dirty", f"expected a tree without changes (false), got {value.get('dirty')!r}"
 
 
 def _check_repeats(result: Result) -> FieldComplaints:
@@ -349,9 +324,22 @@ def _check_component(
         )
     if role == "learner" and here.version == stated.version:
         yield from _check_public_reads(result, here.public)
-    if role == "learner" and here.version == stated.version and result.spec.search is None:
-        own = {**here.defaults, **part.options} == here.defaults  # what it gained since is at its default
-        if result.selection == "default" and not own:
-            yield "selection", f"expected by-hand: options differ from the defaults of {part.name!r}"
-        if result.selection == "by-hand" and own and result.search is None:
-            yield "selection", f"expected default: options are the defaults of {part.name!r}"
+        yield from _check_hand_settings(result, here)
+
+
+def _check_hand_settings(result: Result, here: InstalledComponent) -> FieldComplaints:
+    """Yield a selection rule that does not say whether the user set options beside a search."""
+    asked, hand = result.spec.search, list_hand_options(result, here)
+    if asked is None and result.search is not None and result.selection != "default":
+        return  # the file from which settings were taken decides
+    rule: SelectionRule = least_clean_rule(asked.rule if asked else "default", "by-hand" if hand else "default")
+    if result.selection != rule:
+        by_hand = f"{', '.join(hand)[:200]} set by hand"
+        own = f"options are the defaults of {result.spec.learner.name!r}"
+        yield "selection", f"expected {rule}: {by_hand if hand else own}"
+
+
+def list_hand_options(result: Result, here: InstalledComponent) -> list[str]:
+    """List the settings of a result that its user chose, and no search."""
+    space = result.search.space if result.search and result.spec.search else {}
+    return list_hand_settings(result.spec.learner.options, here.defaults, space, here.texts)

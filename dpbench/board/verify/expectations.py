@@ -12,6 +12,7 @@ from dpbench.records.board import Board
 from dpbench.registry import Registration, Registry
 from dpbench.registry.boards import spell_out_board
 from dpbench.registry.components import write_component
+from dpbench.support.fields import free_text_fields
 
 FieldComplaints = Iterator[tuple[str, str]]
 """What checks yield: a field, and what is wrong with it."""
@@ -28,6 +29,7 @@ class InstalledComponent:
     space: Mapping[str, Any]  # a learner's own, as JSON has it
     reference: bool = False  # a learner without privacy: the ceiling
     public: str = "none"  # what a learner reads of the public data
+    texts: frozenset[str] = frozenset()  # options that take any text
 
 
 @dataclass(frozen=True)
@@ -62,4 +64,5 @@ def _describe_installed(item: Registration) -> InstalledComponent:
     reference = bool(getattr(item.cls, "reference", False))
     space = {name: list(values) for name, values in getattr(item.cls, "search_space", {}).items()}
     public = str(getattr(item.cls, "public", "none"))
-    return InstalledComponent(item.plugin, item.distribution, item.version, defaults, space, reference, public)
+    texts = free_text_fields(item.cls)
+    return InstalledComponent(item.plugin, item.distribution, item.version, defaults, space, reference, public, texts)

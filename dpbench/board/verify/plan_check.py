@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from dpbench.api import Extractor, Learner, Task
+from dpbench.api import Extractor, Learner, Planned, Task
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import DataMissing, DpbenchError
-from dpbench.harness.plans import ask_plan, settle_as_stated, settle_learner
+from dpbench.harness.plans import ask_plan, find_stated_rule, settle_as_stated
 from dpbench.harness.tuning.space import set_options
+from dpbench.records.protocol import Component
 from dpbench.records.result import Result
+from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import Privacy
 from dpbench.records.tolerance import agree_up_to_rounding
 from dpbench.registry import Registry
 from dpbench.registry.components import build
@@ -43,6 +47,42 @@ class _TailLoader:
         return copy.deepcopy(self._loaded[self.network])  # a learner may put adapters into it
 
 
+@dataclass(frozen=True)
+class StatedFit:
+    """What a result or a model states of a fit: the learner's settings, public numbers of its task, and the plan."""
+
+    spec: Spec
+    options: Mapping[str, Any]  # of the learner, those that a search chose among them
+    settled: Mapping[str, Any]  # settings that the learner chose from the budget
+    privacy: Privacy
+    example_shape: tuple[int, ...]
+    classes: int
+    private: int
+    public: int
+
+    @classmethod
+    def from_result(cls, result: Result) -> StatedFit:
+        """Return what a result states of each of its fits."""
+        task, options = result.task, result.spec.learner.options
+        chosen = (result.search.chosen if result.search else None) or {}
+        return cls(
+            result.spec, {**options, **chosen}, result.settled, result.privacy, task.example_shape, len(task.classes),
+            task.private, task.public,
+        )  # fmt: skip
+
+    def build_learner(self, plugins: Registry) -> Learner:
+        """Build the learner with its stated settings; those that follow from the budget are left open."""
+        learner = self.spec.learner.model_copy(update={"options": {**self.options}})
+        return set_options(build(plugins, "learner", learner), dict.fromkeys(self.settled))
+
+    def restore_task(self, tail: _TailLoader | None = None) -> Task:
+        """Return the task of the fit, on the processor."""
+        return _RestoredTask(
+            self.example_shape, self.classes, self.private, cast("torch.device", None), self.public,
+            same_source=self.spec.public_dataset is None, metric=self.spec.metric, tail=tail,
+        )  # fmt: skip
+
+
 def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
     """Yield differences between the stated settings and plan and those that the learner makes for the stated task.
 
@@ -51,60 +91,67 @@ def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
     nothing; a private search chose its settings, so that it plans for all of them at once; or it needs the network
     behind activations and this network is missing here.
     """
-    spec, name = result.spec, result.spec.learner.name
-    item, brought = plugins.components["learner"].get(name), result.components.get("learner")
-    if item is None or brought is None or math.isinf(spec.epsilon) or result.privacy.repeats is not None:
+    item, brought = plugins.components["learner"].get(result.spec.learner.name), result.components.get("learner")
+    if item is None or brought is None or math.isinf(result.spec.epsilon) or result.privacy.repeats is not None:
         return
     if item.distribution != brought.distribution:
         return
     if item.version != brought.version and not _is_known_equivalent(result, plugins):
         return
+    yield from check_stated_plan(StatedFit.from_result(result), plugins) or ()
+
+
+def check_stated_plan(fit: StatedFit, plugins: Registry) -> list[tuple[str, str]] | None:
+    """Compare a stated fit with what its installed learner settles and plans for its task; see `check_learner_plan`.
+
+    Returns differences by field; None if the network behind activations is needed and missing here.
+    """
+    spec, name = fit.spec, fit.spec.learner.name
     tail = None
     try:
-        tail = _make_tail_loader(result, plugins)
-        asked = set_options(_build_learner(result, plugins), dict.fromkeys(result.settled))
-        who, task = lambda doing: f"{doing} of {name!r}", _restore_task(result, tail)
-        learner = settle_as_stated(asked, result.settled, who, task, spec.budget)
+        tail = _make_tail_loader(spec.extractor, plugins)
+        asked, task = fit.build_learner(plugins), fit.restore_task(tail)
+        who = lambda doing: f"{doing} of {name!r}"
+        learner = settle_as_stated(asked, fit.settled, who, task, spec.budget)
         plan = ask_plan(learner, who, task, spec.budget)
     except DpbenchError as error:
-        if tail is not None and tail.missing:
-            return
-        yield "privacy.plan", f"learner {name!r} does not plan for this task: {error}"
-        return
-    settled = filled_fields(asked, learner)
-    for field, stated in result.settled.items():
+        missing = tail is not None and tail.missing
+        return None if missing else [("privacy.plan", f"learner {name!r} does not plan for this task: {error}")]
+    return [*_compare_plans(fit, filled_fields(asked, learner), plan)]
+
+
+def _compare_plans(fit: StatedFit, settled: Mapping[str, Any], plan: Sequence[Planned]) -> FieldComplaints:
+    name, releases = fit.spec.learner.name, fit.privacy.releases
+    for field, stated in fit.settled.items():
         if not agree_up_to_rounding(settled.get(field), stated):
             yield f"settled.{field}", f"expected {settled.get(field)!r}, as learner {name!r} settles, got {stated!r}"
-    if plan != result.privacy.releases:
-        got = ", ".join(map(str, result.privacy.releases)) or "nothing"
-        yield "privacy.plan", f"expected {', '.join(map(str, plan)) or 'nothing'}, as learner {name!r} plans, got {got}"
+    if plan != releases:
+        expected, got = (", ".join(map(str, uses)) or "nothing" for uses in (plan, releases))
+        yield "privacy.plan", f"expected {expected}, as learner {name!r} plans, got {got}"
 
 
-def has_earlier_defaults(result: Result, plugins: Registry) -> bool:
-    """Return whether the installed learner would choose other settings for the budget of a result than it states."""
+def find_defaults_version(result: Result, plugins: Registry) -> str:
+    """Return the earlier version of a learner whose rule chose a result's settings; "" for today's rule.
+
+    Settings that follow from no rule known here are those of the result's own version.
+    """
     item, brought = plugins.components["learner"].get(result.spec.learner.name), result.components.get("learner")
     if not result.settled or item is None or brought is None or item.distribution != brought.distribution:
-        return False
+        return ""
     if item.cls.earlier_auto is Learner.earlier_auto:
-        return False
+        return ""
     try:
-        asked = set_options(_build_learner(result, plugins), dict.fromkeys(result.settled))
-        today = settle_learner(asked, item.describe_call, _restore_task(result, None), result.spec.budget)
+        fit = StatedFit.from_result(result)
+        asked, task, budget = fit.build_learner(plugins), fit.restore_task(), fit.spec.budget
+        found = find_stated_rule(asked, fit.settled, item.describe_call, task, budget)
     except DpbenchError:
-        return False
-    return any(not agree_up_to_rounding(getattr(today, name), value) for name, value in result.settled.items())
+        return ""
+    return brought.version if found is None else found[0]
 
 
 def _is_known_equivalent(result: Result, plugins: Registry) -> bool:
     found = compare_code(result, plugins, stored_fingerprints(), same_data=None, choices=False)
     return {found.get("learner"), found.get(DPBENCH)} <= {*SAME_CODE}
-
-
-def _build_learner(result: Result, plugins: Registry) -> Learner:
-    chosen: Mapping[str, Any] = (result.search.chosen if result.search else None) or {}
-    learner = result.spec.learner
-    built: Learner = build(plugins, "learner", learner.model_copy(update={"options": {**learner.options, **chosen}}))
-    return built
 
 
 class _RestoredTask(Task):
@@ -118,17 +165,8 @@ class _RestoredTask(Task):
         return torch.device("cpu")
 
 
-def _restore_task(result: Result, tail: _TailLoader | None) -> Task:
-    task = result.task
-    return _RestoredTask(
-        task.example_shape, len(task.classes), task.private, cast("torch.device", None), task.public,
-        same_source=result.spec.public_dataset is None, metric=result.spec.metric, tail=tail,
-    )  # fmt: skip
-
-
-def _make_tail_loader(result: Result, plugins: Registry) -> _TailLoader | None:
+def _make_tail_loader(extractor: Component, plugins: Registry) -> _TailLoader | None:
     """Return a loader of the network behind activations, which may be missing; None if examples are not activations."""
-    extractor = result.spec.extractor
     if not extractor.options.get("layer"):
         return None
     if extractor.name not in plugins.components["extractor"]:

@@ -18,7 +18,7 @@ from dpbench.board.verify.checks import CheckedFile, check_result_file
 from dpbench.board.verify.declarations import check_settings_source
 from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_epsilon, derive_epsilon
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.plan_check import check_learner_plan, has_earlier_defaults
+from dpbench.board.verify.plan_check import check_learner_plan, find_defaults_version
 from dpbench.errors import Complaint
 from dpbench.records.identity import identify_learner
 from dpbench.records.result import Result
@@ -149,7 +149,7 @@ def _check_plan(checked: CheckedFile, known: Expectations) -> CheckedFile:
     if checked.result is None or known.plugins is None:
         return checked
     found = checked.with_complaints(check_learner_plan(checked.result, known.plugins))
-    return replace(found, earlier_defaults=has_earlier_defaults(checked.result, known.plugins))
+    return replace(found, defaults_version=find_defaults_version(checked.result, known.plugins))
 
 
 def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:

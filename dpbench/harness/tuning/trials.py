@@ -27,7 +27,8 @@ from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.metrics import compute_confusion_metric
-from dpbench.records.search import ResolvedSearch, Selection, Trial
+from dpbench.records.search import ResolvedSearch, Selection, Trial, least_clean_rule
+from dpbench.registry.components import selection_rule
 from dpbench.support import progress
 
 MAX_TRAINED_TOGETHER = 16  # settings trained at once: more would not fit a processor's cache
@@ -88,8 +89,9 @@ class Bench:
                 f"Every setting of learner {self.learner.name!r} failed ({len(trials)} tried). The first error: "
                 f"{trials[0].error}"
             )
+        rule = least_clean_rule(search.rule, selection_rule(self.learner, search.space))
         return Selection(
-            rule=search.rule, space=search.space, possible=spaces.count_settings(search.space), tried=len(trials),
+            rule=rule, space=search.space, possible=spaces.count_settings(search.space), tried=len(trials),
             draw=draw, seed=search.seed, private_touched=search.rule != "public-validation",
             public_labels=len(self.roles.public.x), chosen=best.setting, trials=tuple(trials),
         )  # fmt: skip

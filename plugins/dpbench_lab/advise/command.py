@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from dpbench.records.spec import Spec
     from dpbench.registry import Registry
     from dpbench_lab.advise.advice import Advice, AdviceAtEpsilon
+    from dpbench_lab.advise.folder import PublicPart
     from dpbench_lab.advise.forecast import Forecast
 
-MIN_LABELS = 10  # labelled public images, for five folds
+MIN_LABELS = 10  # labelled public images or units, for five folds
 MAX_EPSILONS = 20  # epsilons
 
 
@@ -34,6 +35,7 @@ MAX_EPSILONS = 20  # epsilons
     Protocol, Place,
     several=("epsilon",),
     only=("dataset", "unit", "epsilon", "extractor", "delta", "public_fraction", "split_seed", "device"),
+    defaults={"dataset": "imagefolder:FOLDER"},
 )  # fmt: skip
 def advise(
     folder: Annotated[
@@ -88,17 +90,31 @@ def advise(
     )
     place = Path(images.path).expanduser()
     part = open_public_part(place, rule, chosen, device, named=named, dataset=images)
-    if labels and len(part.y) < MIN_LABELS:
-        raise SpecError(
-            f"Expected at least {MIN_LABELS} labelled public images to rehearse on, got {len(part.y)}. Raise "
-            "--public-fraction, or add --no-public-labels."
-        )
+    if labels:
+        _check_public_count(part)
     delta = spec.delta if "delta" in asked[0].model_fields_set else default_delta(part.private)
     found = made(part, epsilons, delta, plugins, labels=labels, wished=accuracy)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
         _show(found, place, Console())
+
+
+def _check_public_count(part: PublicPart) -> None:
+    """Refuse fewer labelled public units than five folds need, and say which public share has enough.
+
+    Raises:
+        SpecError: there are too few.
+    """
+    whole = part.public_units + part.private
+    if part.public_units >= MIN_LABELS:
+        return
+    share = math.ceil(100 * MIN_LABELS / whole) / 100
+    more = f"use --public-fraction {share:g} or more" if share < 1 else f"there are only {whole} in all"
+    raise SpecError(
+        f"Expected at least {MIN_LABELS} labelled public {part.unit}s to rehearse on, got {part.public_units} of "
+        f"{whole}: {more}, or add --no-public-labels."
+    )
 
 
 def _name_dataset(folder: Path | None, given: UserSettings) -> Component:

@@ -52,6 +52,11 @@ class PublicPart:
     units: np.ndarray | None = None  # (m,) int64, whose each public image is; None where each is its own
 
     @property
+    def public_units(self) -> int:
+        """The number of public images, or of units where epsilon is stated for one."""
+        return len(self.y) if self.units is None else len(np.unique(self.units))
+
+    @property
     def task(self) -> Task:
         """The task of the real run."""
         shape, device = tuple(self.x.shape[1:]), self.x.device

@@ -81,9 +81,9 @@ class Forecaster:
     basis: Basis
 
     def predict(self, asked: Question, learner: str) -> Forecast:
-        """Return a learner's expected accuracy at its defaults."""
-        center = self.expected_logit(asked, learner)
-        return Forecast(*(_from_logit(center + shift) for shift in (0.0, -self.margin, self.margin)))
+        """Return a learner's expected accuracy at its defaults, which is no lower than chance."""
+        center, chance = self.expected_logit(asked, learner), 1 / asked.classes
+        return Forecast(*(max(chance, _from_logit(center + shift)) for shift in (0.0, -self.margin, self.margin)))
 
     def pick(self, asked: Question, among: Collection[str] = LEARNERS) -> str:
         """Return the learner with the best expected accuracy."""

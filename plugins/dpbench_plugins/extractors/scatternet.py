@@ -171,9 +171,9 @@ class ScatterNetLinear(ProbeLearner):
         share = min(effective_size(task, budget) / 36_000, 1.0)
         return {"steps": 360, "learning_rate": float(f"{4 * share:.3g}")}
 
-    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+    def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
         """Return nothing: the rule of `auto` never changed."""
-        return ()
+        return {}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """One release: the noisy gradient of every step.

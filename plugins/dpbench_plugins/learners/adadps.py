@@ -98,9 +98,9 @@ class AdaDPS(Learner):
         """Return steps and learning rate."""
         return self._pace(travel(task, budget))
 
-    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+    def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
         """Return steps and learning rate of version 0.2, whose travel did not depend on the number of features."""
-        return [self._pace(travel(task, budget, "version 0.2"))]
+        return {"0.2.0": self._pace(travel(task, budget, "version 0.2"))}
 
     def _pace(self, way: float) -> Mapping[str, Any]:
         return pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)

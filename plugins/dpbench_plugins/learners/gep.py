@@ -119,9 +119,9 @@ class GEP(Learner):
         """Return steps and learning rate, and k: 120, or the number of anchors if that is smaller."""
         return self._choose_settings(task, travel(task, budget))
 
-    def earlier_auto(self, task: Task, budget: Budget) -> Sequence[Mapping[str, Any]]:
+    def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
         """Return the settings of version 0.2, whose travel did not depend on the number of features."""
-        return [self._choose_settings(task, travel(task, budget, "version 0.2"))]
+        return {"0.2.0": self._choose_settings(task, travel(task, budget, "version 0.2"))}
 
     def _choose_settings(self, task: Task, way: float) -> Mapping[str, Any]:
         k = min(120, self.anchors or task.public, task.classes * (prod(task.example_shape) + 1))

@@ -13,6 +13,9 @@ from dpbench_plugins.networks.network_checkpoint import list_places
 if TYPE_CHECKING:
     from torch import Tensor
 
+LARGEST = 1e6
+"""The largest number of a head, so that logits and their squares stay finite in single precision."""
+
 
 @dataclass(frozen=True)
 class LinearHead:
@@ -58,11 +61,13 @@ def read_head(path: str, digest: str, task: Task, who: str) -> LinearHead:
         )
     try:
         tensors = load(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, ValueError) as error:  # a type of numbers that torch does not know, among them
         raise DataError(f"The prior {path} of learner {who!r} cannot be read as safetensors: {error}.") from error
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
     if "weight" not in shapes or shapes.keys() - {"weight", "bias"}:
         raise DataError(f"Expected tensors weight and bias in the prior {path} of learner {who!r}, got {shapes}.")
+    if wrong := sorted({str(value.dtype) for value in tensors.values() if not value.is_floating_point()}):
+        raise DataError(f"Expected floating-point numbers in the prior {path} of learner {who!r}, got {wrong[0]}.")
     features = math.prod(task.example_shape)
     weight = tensors["weight"].float()
     bias = tensors.get("bias", weight.new_zeros(task.classes)).float()
@@ -71,8 +76,8 @@ def read_head(path: str, digest: str, task: Task, who: str) -> LinearHead:
             f"Expected a head for {task.classes} classes and {features} features in the prior {path} of learner "
             f"{who!r}, got {shapes}."
         )
-    if not bool(weight.isfinite().all() and bias.isfinite().all()):
-        raise DataError(f"Some numbers in the prior {path} of learner {who!r} are not finite.")
+    if not all(bool((values.abs() <= LARGEST).all()) for values in (weight, bias)):  # nan is not, either
+        raise DataError(f"Expected numbers from -{LARGEST:g} to {LARGEST:g} in the prior {path} of learner {who!r}.")
     if not bool(weight.any() or bias.any()):
         raise SpecError(f"All numbers in the prior {path} of learner {who!r} are zero: it says nothing of any class.")
     return LinearHead(weight.to(task.device), bias.to(task.device))

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from dpbench_plugins.datasets.image_folders import DermNet, Flower16, ImageFolder, ImageNet, dermnet, flower16, imagenet
+from dpbench_plugins.datasets.image_folders import (
+    DermNet,
+    Flower16,
+    ImageFolder,
+    ImageNet,
+    dermnet,
+    flower16,
+    imagenet,
+    owners,
+)
 from dpbench_plugins.datasets.image_trees import pictures
 from PIL import Image
 
@@ -420,6 +429,18 @@ def test_a_table_that_does_not_fit_the_images_is_refused_in_one_sentence(
 def test_a_table_that_is_nowhere_is_said(data_folder: Path) -> None:
     with pytest.raises(DataMissing, match=r"Expected a table of file and unit in /nowhere\.csv"):
         owned(data_folder, "/nowhere.csv").load()
+
+
+def test_a_pattern_that_never_ends_is_stopped_and_one_too_long_is_refused(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "MATCH_SECONDS", 1)
+    lay_out(planted(["train/a", "train/b", "test/a", "test/b"], 2), data_folder)
+    (data_folder / "train" / "a" / f"{'x' * 40}.png").write_bytes(picture(1))
+    with pytest.raises(DataError, match=r"units=\(x\+\)\+! cannot be found in 9 file names within 1 seconds"):
+        ImageFolder(str(data_folder), units="(x+)+!").load()
+    with pytest.raises(SpecError, match=r"at most 200 characters, got 302"):
+        ImageFolder(str(data_folder), units=f"({'x' * 300})")
 
 
 def test_a_pattern_that_is_not_in_every_name_is_refused(data_folder: Path) -> None:

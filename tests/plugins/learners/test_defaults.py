@@ -106,16 +106,16 @@ def test_a_head_on_shorter_rows_moves_further_so_that_its_scores_are_as_large(le
 @pytest.mark.parametrize("learner", [DPSGD(scaling="norm"), JL(scaling="norm", k=5)], ids=lambda item: item.name)
 def test_a_head_on_rows_of_norm_1_moves_as_far_whatever_the_number_of_features(learner: Any) -> None:
     assert learner.settle(task(3000, features=5), budget(0.1)) == learner.settle(task(3000), budget(0.1))
-    assert learner.settle_earlier(task(3000), budget(0.1)) == []
+    assert learner.settle_earlier(task(3000), budget(0.1)) == {}
 
 
 @pytest.mark.parametrize(
     "learner", [DPSGD(), JL(), Pillar(), GEP(), AdaDPS(), WhitenedProbe()], ids=lambda item: item.name
 )
 def test_settings_of_version_0_2_are_known_and_are_todays_for_1280_features(learner: Any) -> None:
-    (earlier,) = learner.settle_earlier(task(3000), budget(0.1))
-    assert earlier == learner.settle(task(3000), budget(0.1))
-    (earlier,), now = (settle(task(950, 143, 64), budget(1.0)) for settle in (learner.settle_earlier, learner.settle))
+    assert learner.settle_earlier(task(3000), budget(0.1)) == {"0.2.0": learner.settle(task(3000), budget(0.1))}
+    (earlier,) = learner.settle_earlier(task(950, 143, 64), budget(1.0)).values()
+    now = learner.settle(task(950, 143, 64), budget(1.0))
     assert earlier.learning_rate < now.learning_rate
     stated = {"learning_rate": earlier.learning_rate, "steps": earlier.steps}
     assert settle_as_stated(learner, stated, str, task(950, 143, 64), budget(1.0)) == earlier

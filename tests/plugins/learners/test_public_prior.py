@@ -229,12 +229,15 @@ class TestPriorFiles:
             ({"weight": torch.zeros(3, 12)}, r"4 classes and 12 features .*\(3, 12\)"),
             ({"weight": torch.zeros(4, 13)}, r"4 classes and 12 features .*\(4, 13\)"),
             ({"weight": torch.zeros(4, 12), "bias": torch.zeros(3)}, r"4 classes and 12 features .*\(3,\)"),
-            ({"weight": torch.full((4, 12), math.nan)}, "not finite"),
+            ({"weight": torch.full((4, 12), math.nan)}, r"numbers from -1e\+06 to 1e\+06"),
+            ({"weight": torch.full((4, 12), 3e38)}, r"numbers from -1e\+06 to 1e\+06"),
+            ({"weight": torch.ones((4, 12), dtype=torch.int8)}, "floating-point numbers .* got torch.int8"),
+            ({"weight": torch.ones((4, 12), dtype=torch.complex64)}, "cannot be read|floating-point numbers"),
             ({"weight": torch.zeros(4, 12)}, "says nothing of any class"),
             ({"kernel": torch.zeros(4, 12)}, "tensors weight and bias"),
             ({"weight": torch.zeros(4, 12), "other": torch.zeros(1)}, "tensors weight and bias"),
         ],
-        ids=["classes", "features", "bias", "nan", "zeros", "names", "more"],
+        ids=["classes", "features", "bias", "nan", "large", "whole", "complex", "zeros", "names", "more"],
     )
     def test_a_head_that_does_not_fit_is_refused(self, tensors: dict[str, Tensor], said: str, tmp_path: Path) -> None:
         with pytest.raises(DpbenchError, match=said):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from unicodedata import category, normalize
@@ -13,6 +16,14 @@ from dpbench_plugins.datasets.image_trees import ImageFile
 
 FOLDER = "folder"
 """In place of a table or pattern: the folder directly below the class names the unit."""
+MAX_PATTERN = 200  # characters
+MATCH_SECONDS = 20
+MATCH = """
+import json, re, sys
+pattern, names = json.load(sys.stdin)
+found = (re.search(pattern, name) for name in names)
+json.dump([[group for group in match.groups() if group] if match else [] for match in found], sys.stdout)
+"""
 
 
 def is_table(units: str) -> bool:
@@ -33,9 +44,11 @@ def check_units(units: str, unit: str) -> None:
         )
     if not units or units == FOLDER or is_table(units):
         return
+    if len(units) > MAX_PATTERN:
+        raise SpecError(f"Expected a pattern units=... of at most {MAX_PATTERN} characters, got {len(units):,}.")
     try:
         groups = re.compile(units).groups
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise SpecError(
             f"Expected units={units} to be {FOLDER}, a {TABLE} file or a regular expression: {error}."
         ) from error
@@ -86,7 +99,8 @@ def _owners_by_folder(names: Sequence[str]) -> dict[str, str]:
 
 
 def _owners_by_name(pattern: str, names: Sequence[str]) -> dict[str, str]:
-    owners = {name: _find_owner(pattern, _drop_class(name)) for name in names}
+    found = _match_names(pattern, [_drop_class(name) for name in names])
+    owners = {name: "/".join(groups) for name, groups in zip(names, found, strict=True)}
     if missing := sorted(name for name, owner in owners.items() if not owner):
         raise DataError(
             f"Expected the pattern units={pattern} to find a unit in every file name, got none in {missing[0]} "
@@ -95,9 +109,25 @@ def _owners_by_name(pattern: str, names: Sequence[str]) -> dict[str, str]:
     return owners
 
 
-def _find_owner(pattern: str, name: str) -> str:
-    found = re.search(pattern, name)
-    return "/".join(filter(None, found.groups())) if found else ""
+def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
+    """Return the groups that a pattern finds in each name, empty ones left out; it may be a stranger's.
+
+    Raises:
+        DataError: the pattern takes too long, as some never end, or too much memory.
+    """
+    command = [sys.executable, "-I", "-c", MATCH]  # a process can be stopped, and a search in this one cannot
+    try:
+        done = subprocess.run(
+            command, input=json.dumps([pattern, names]), capture_output=True, text=True, check=True,
+            timeout=MATCH_SECONDS,
+        )  # fmt: skip
+    except subprocess.SubprocessError:
+        raise DataError(
+            f"The pattern units={pattern} cannot be found in {len(names):,} file names within {MATCH_SECONDS} seconds. "
+            f"Write a simpler one, or give a {TABLE} file with the columns file and unit."
+        ) from None
+    groups: list[list[str]] = json.loads(done.stdout)
+    return groups
 
 
 def _owners_by_table(table: Path, names: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,45 @@
+"""Check that the source code of a result is on record, so that anybody can find it again and run it.
+
+A result without it contradicts nothing, and everything else in it can be recomputed; no leaderboard takes it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dpbench.board.verify.expectations import FieldComplaints
+from dpbench.records.provenance import HARNESS
+from dpbench.records.result import Result
+
+# Of a repository, without a password: https has no use for a name either.
+_ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}"
+
+
+def check_source_code(result: Result) -> FieldComplaints:
+    """Yield what is missing on record to find the code of a result again: a commit, a clean tree, a repository."""
+    commit, dirty = (result.provenance.get(key) for key in ("commit", "dirty"))
+    learner = result.components.get("learner")
+    if commit is None and learner is not None and learner.distribution == HARNESS:
+        yield "provenance.commit", f"expected the commit of {HARNESS} that a learner of its own was run from"
+    if dirty is not False and commit is not None:
+        yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"
+    for name, value in (list_sources(result) or {}).items():
+        yield from _check_source(f"provenance.sources.{str(name)[:80]}", value)
+
+
+def list_sources(result: Result) -> dict[str, dict[str, Any]] | None:
+    """Return the recorded sources of third-party plugins, by distribution; None if a stranger wrote something else."""
+    sources = result.provenance.get("sources", {})
+    whole = isinstance(sources, dict) and all(isinstance(source, dict) for source in sources.values())
+    return sources if whole else None
+
+
+def _check_source(where: str, value: dict[str, Any]) -> FieldComplaints:
+    repository, commit, dirty = (value.get(key) for key in ("repository", "commit", "dirty"))
+    if not re.fullmatch(_ADDRESS, str(repository)):
+        yield f"{where}.repository", f"expected the address of a repository, got {str(repository)[:80]!r}"
+    if not re.fullmatch(r"[0-9a-f]{40}", str(commit)):
+        yield f"{where}.commit", f"expected 40 hexadecimal digits, got {str(commit)[:80]!r}"
+    if dirty is not False:
+        yield f"{where}.dirty", f"expected a tree without changes (false), got {dirty!r}"

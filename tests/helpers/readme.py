@@ -28,7 +28,7 @@ from dpbench.docs.tables import (
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
-from tests.helpers import accidents, accounts, forgeries, hostile_plugins
+from tests.helpers import accidents, forgeries, hostile_plugins
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -156,7 +156,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "hostile-plugins": hostile_plugins.table,
     "accidents": accidents.table,
     "learners": lambda: learner_overview.render_overview(index(), registry.load()),
-    "accounts": accounts.table,
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
     "verified": lambda: board_tables.render_verified_table(index()),
@@ -177,7 +176,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "unit-epsilons": lambda: unit_tables.render_unit_epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),
-    "released": lambda: released_tables.render_attack_table(released_tables.read_rows()),
 }
 
 

@@ -1,7 +1,7 @@
 """What a double of published size costs: imported, described and run in fresh processes, each with its own cache.
 
-`python -m tests.doubles.measure pcam dermnet` measures these (all for none), keeps the numbers in `record.json`, and
-writes the table of the page on scaling.
+`python -m tests.doubles.measure pcam dermnet` measures these (all for none), and keeps the numbers in
+`record.json`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -20,13 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.records.result import Result
-from dpbench.support.messages import bytes_in_words
 from tests.doubles.catalogue import EXPECTED, NAMES, SHARES, build, write
-from tests.helpers.readme import DOCS, ROOT
+from tests.helpers.readme import ROOT
 
 RECORD = Path(__file__).parent / "record.json"
-PAGE = DOCS / "explanation" / "scaling.md"
-BLOCK = re.compile(r"(<!-- doubles -->\n).*?(?=<!-- end -->)", re.DOTALL)
 EXTRACTOR = "pixels:size=16,mode=RGB"
 PUBLIC = {"cifar10.1"}  # without a test split: run as the public data of the digits
 RUN = ("--learner", "pillar", "--epsilon", "1", "--seeds", "1", "--json")
@@ -121,34 +117,8 @@ def _read_row(row: dict[str, Any]) -> Measured:
     return Measured(**{**row, "costs": {command: Cost(**cost) for command, cost in row["costs"].items()}})
 
 
-def table(measured: Mapping[str, Measured]) -> str:
-    """Return the table of the page, Markdown: processor seconds, which grow little where others use the machine."""
-    head = (
-        "dataset", "images", "files", "features on disk", "`data import`, s", "`run`, s", "`data info`, s",
-        "peak memory of each, GiB",
-    )  # fmt: skip
-    rows = [head, ["---"] * len(head), *(_row(name, value) for name, value in measured.items())]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def _row(name: str, measured: Measured) -> list[str]:
-    part = "" if measured.share == 1 else f", {measured.share:.0%} of it"
-    checked = "*" if "md5" in measured.patched else ""
-    seconds = [f"{measured.costs[at].processor:,.0f}" for at in ("import", "run", "info")]
-    peaks = [f"{measured.costs[at].peak / 2**30:.1f}" for at in ("import", "run", "info")]
-    images = f"{measured.train:,} + {measured.test:,}{part}"
-    sizes = [bytes_in_words(measured.files), bytes_in_words(measured.features)]
-    return [f"`{name}`{checked}", images, *sizes, *seconds, ", ".join(peaks)]
-
-
-def write_page(measured: Mapping[str, Measured]) -> None:
-    """Put the table into the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(BLOCK.sub(lambda found: f"{found[1]}{table(measured)}", page), encoding="utf-8")
-
-
 def main(words: list[str]) -> None:
-    """Measure, keep and tabulate."""
+    """Measure and keep."""
     parser = argparse.ArgumentParser("python -m tests.doubles.measure")
     parser.add_argument("names", nargs="*", help=", ".join(NAMES))
     parser.add_argument("--share", type=float, help="how much of each; the record is left alone then")
@@ -162,7 +132,6 @@ def main(words: list[str]) -> None:
         if given.share is None:
             kept = {**{at: asdict(row) for at, row in read_record().items()}, name: asdict(found)}
             RECORD.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-            write_page(read_record())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""The thirty accidents of `accidents.toml`, with what stops each, and their table."""
+"""The thirty accidents of `accidents.toml`, with what stops each."""
 
 from __future__ import annotations
 
 import tomllib
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +29,3 @@ ACCIDENTS: Mapping[str, AccidentOutcome] = {
     name: AccidentOutcome(**accident)
     for name, accident in tomllib.loads(Path(__file__).with_name("accidents.toml").read_text("utf-8")).items()
 }
-
-
-def table() -> str:
-    """Return the table of the page on epsilon: names by kind and outcome."""
-    outcomes = ("refused", "found by check", NOT_COVERED)
-    named: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, accident in ACCIDENTS.items():
-        named[accident.kind, accident.outcome].append(f"`{name}`")
-    lines = [f"| accident of | {' | '.join(outcomes)} |", "|---|---|---|---|"]
-    for kind in dict.fromkeys(accident.kind for accident in ACCIDENTS.values()):
-        lines.append(f"| {kind} | {' | '.join(', '.join(named[kind, outcome]) for outcome in outcomes)} |")
-    return "\n".join(lines)

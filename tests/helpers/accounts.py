@@ -1,7 +1,6 @@
 """Forty plans: the stated epsilon, the second opinion, and bounds by code of the tests' own.
 
-`python -m tests.helpers.accounts` computes the table again and writes `accounts.json`, which a page of the
-documentation shows; it takes minutes.
+`python -m tests.helpers.accounts` computes all of them again and writes `accounts.json`; it takes minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 
 from dpbench.api import Choice, Release
-from dpbench.docs.tables.grid_tables import render_markdown_table
 from dpbench.privacy.core.accounting import group, private_search
 from dpbench.privacy.core.accounting.crosscheck import Account, cross_check
 from dpbench.privacy.core.accounting.private_search import Repeats
@@ -51,7 +49,7 @@ class AccountedPlan:
     quick: bool = False
 
     def row(self) -> AccountRow:
-        """Compute the line of the table."""
+        """Compute the row of the record."""
         lower, upper = self.bounds()
         return AccountRow(self.name, self.delta, self.stated, self.second_opinion(), lower, upper)
 
@@ -146,21 +144,6 @@ PLANS = (
     AccountedPlan("best of 10 runs (geometric)", [Release("sum")], 6.0, repeats=Repeats(10.0)),
     AccountedPlan("best of 5 runs (shape 2)", [Release("sum")], 6.0, repeats=Repeats(5.0, 2.0)),
 )
-
-
-def table() -> str:
-    """Return the table as Markdown, from the record."""
-    rows = [AccountRow(**row) for row in json.loads(RECORD.read_text(encoding="utf-8"))]
-    return render_markdown_table(
-        ["plan", "δ", "ε as stated", "independent bounds", "above the lower bound"],
-        [
-            [
-                row.name, f"{row.delta:g}", f"{row.stated:.4g}", f"{row.lower:.4g} to {row.upper:.4g}",
-                f"{100 * (row.stated / row.lower - 1):.1f}%",
-            ]
-            for row in rows
-        ],
-    )  # fmt: skip
 
 
 def _format_account(account: Account) -> str:

@@ -1,14 +1,12 @@
-"""How many altered copies are found, measured on real images: the table of the page on data.
+"""How many altered copies are found, measured on real images.
 
-`python -m tests.helpers.altered_copies` prints it, for the datasets that are on this machine; `--page` writes it.
+`python -m tests.helpers.altered_copies` prints a table, for the datasets that are on this machine.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from dpbench_plugins.datasets.cifar10 import Cifar10
@@ -24,7 +22,6 @@ from dpbench import Dataset, Split
 from dpbench.data.altered import find_altered
 from dpbench.data.duplicates import Hashes, hash_images
 
-PAGE = Path(__file__).parents[2] / "dpbench" / "docs" / "how-to" / "data.md"
 DATASETS: Mapping[str, Dataset] = {
     "digits": Digits(), "CIFAR-10": Cifar10(), "X-rays": Pneumonia(), "GTSRB": Gtsrb(training="final"),
     "HAM10000": Ham10000(), "PCAM": Pcam(), "ODIR": Odir(),
@@ -61,17 +58,12 @@ OTHERS, RELATED = "other images", "other images of the same track, lesion or pat
 
 
 def main() -> None:
-    """Print the table, and write it into the page if asked."""
+    """Print the table."""
     measured = {name: measure(dataset) for name, dataset in DATASETS.items()}
     lines = [f"| public images | {' | '.join(measured)} |", "|---|" + "---:|" * len(measured)]
     for row in (*ALTERATIONS, OTHERS, RELATED):
         lines.append(f"| {row} | {' | '.join(found.get(row, '') for found in measured.values())} |")
-    made = "\n".join(lines)
-    print(made)
-    if "--page" in sys.argv:
-        text = PAGE.read_text(encoding="utf-8")
-        block = re.compile(r"(<!-- measured: altered-copies -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
-        PAGE.write_text(block.sub(lambda found: found[1] + made, text), encoding="utf-8")
+    print("\n".join(lines))
 
 
 def measure(dataset: Dataset) -> dict[str, str]:

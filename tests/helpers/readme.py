@@ -13,13 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import registry
 from dpbench.board.index import Index
 from dpbench.docs.tables import (
     board_tables,
     distance_tables,
     label_tables,
-    learner_overview,
     learner_tables,
     released_tables,
     sweep_tables,
@@ -28,7 +26,7 @@ from dpbench.docs.tables import (
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
-from tests.helpers import accidents, accounts, forgeries, hostile_plugins
+from tests.helpers import forgeries, hostile_plugins
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -118,13 +116,6 @@ def prediction_table() -> str:
     return "\n".join(lines)
 
 
-def clipping_table() -> str:
-    """Return what each clipping rule gains on the boards of the study."""
-    from dpbench_lab.clipping.study import read_scores, render_table
-
-    return render_table(read_scores())
-
-
 def advice_table() -> str:
     """Return how well `dpbench advise` predicts the boards, each from all others."""
     from tests.lab import advice
@@ -154,30 +145,21 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "head": lambda: board_tables.render_head_table(index()),
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
-    "accidents": accidents.table,
-    "learners": lambda: learner_overview.render_overview(index(), registry.load()),
-    "accounts": accounts.table,
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
     "verified": lambda: board_tables.render_verified_table(index()),
-    "compute": lambda: sweep_tables.render_compute_table(map(Result.read, list_records(LEADERBOARD / "results"))),
     "choice": lambda: board_tables.render_choice_table(index()),
     "extractors": lambda: sweep_tables.render_extractors_table(_results("extractors")),
     "theory-prediction": prediction_table,
     "theory-pillar-tail": lambda: sweep_tables.render_tail_table(_results("theory-pillar-tail")),
     "tails": lambda: learner_tables.render_tails(_results("tails")),
-    "fine-tuning": lambda: learner_tables.render_fine_tuning(_results("fine-tuning")),
-    "fine-tuning-boards": lambda: learner_tables.render_fine_tuning_boards(index().standings),
     "without-photographs": lambda: learner_tables.render_without_photographs(_results("without-photographs")),
     "public-labels-gain": lambda: label_tables.render_gain_table(_results("public-labels")),
-    "unequal-classes": lambda: label_tables.render_aims_table(_results("unequal-classes")),
     "calibration": lambda: label_tables.render_calibration_table(_results("public-labels")),
     "advice": advice_table,
-    "clipping-rules": clipping_table,
     "unit-epsilons": lambda: unit_tables.render_unit_epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),
-    "released": lambda: released_tables.render_attack_table(released_tables.read_rows()),
 }
 
 

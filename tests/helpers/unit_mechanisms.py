@@ -1,8 +1,6 @@
 """Other ways to bound what a unit contributes, measured beside the mean of its clipped rows, which dpbench has.
 
-``python -m tests.helpers.unit_mechanisms`` prints the table of the page on the price of the unit, ``--page`` writes it
-there.
-It needs HAM10000, and takes ten minutes of one core.
+``python -m tests.helpers.unit_mechanisms`` prints the table. It needs HAM10000, and takes ten minutes of one core.
 
 Every rule bounds the sum of a unit by the clip, so all get the same noise at the same epsilon. They are floats here,
 and answer full batches of outer products alone: enough to compare accuracies, and no mechanism.
@@ -11,7 +9,6 @@ and answer full batches of outer products alone: enough to compare accuracies, a
 from __future__ import annotations
 
 import hashlib
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,10 +32,8 @@ from dpbench.records.result import mean_interval
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.testing.curators import CuratorProxy
-from tests.helpers.readme import DOCS
 from tests.helpers.sessions import session
 
-PAGE = DOCS / "explanation" / "price-of-the-unit.md"
 SEEDS = range(5)
 LEARNERS = ("thrift", "dp-sgd")
 LARGEST = 10  # images of a made-up unit
@@ -234,9 +229,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    made = table()
-    print(made)
-    if "--page" in sys.argv:
-        text = PAGE.read_text(encoding="utf-8")
-        block = re.compile(r"(<!-- measured: rules -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
-        PAGE.write_text(block.sub(lambda found: found[1] + made, text), encoding="utf-8")
+    print(table())

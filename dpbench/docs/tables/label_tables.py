@@ -1,36 +1,24 @@
-"""Tables on public labels, unequal classes and calibrated probabilities, from the results of two sweeps."""
+"""Tables on public labels and calibrated probabilities, from the results of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
+from dpbench.docs.tables.grid_tables import format_score, render_markdown_table
 from dpbench.records.result import Result
 
 TITLES = {
     "digits": "digits", "cifar10": "CIFAR-10", "ham10000": "HAM10000", "pneumonia": "chest X-rays", "gtsrb": "GTSRB",
 }  # fmt: skip
 PUBLIC_ONLY, PUBLIC_PRIOR = "public-only", "public-prior"
-SHOWN = (0.3, 1.0, 3.0)  # epsilons
-RowKey = tuple[str, str, str]  # data, learner, what it aims at
-
-
-def render_aims_table(results: Sequence[Result]) -> str:
-    """Return balanced accuracy by dataset, learner and optimised metric, for the sweep `unequal-classes`."""
-    shown = [result for _, found in _group_rows(results) for result in found.values() if result.spec.epsilon in SHOWN]
-    return epsilon_table(
-        shown,
-        "balanced_accuracy",
-        ("data", "learner", "aims at"),
-        lambda result: (_write_title(result), f"`{result.spec.learner.name}`", _metric_words(result)),
-    )
+RowKey = tuple[str, str]  # data, learner
 
 
 def render_calibration_table(results: Sequence[Result]) -> str:
     """Return the calibration error at epsilon 1, a line per learner and a column per dataset, for `public-labels`."""
     found: dict[str, dict[str, str]] = {}
-    for (data, learner, _), by in _group_rows(results):
+    for (data, learner), by in _group_rows(results):
         result = by.get(1.0) or (next(iter(by.values())) if learner == PUBLIC_ONLY else None)  # the same at every ε
         if result is not None:
             found.setdefault(learner, {})[data] = format_score(result.metrics["ece"])
@@ -43,7 +31,7 @@ def render_gain_table(results: Sequence[Result]) -> str:
     steps = sorted({result.spec.epsilon for result in results})
     lines = []
     for data, rows in groupby(_group_rows(results), key=lambda row: row[0][0]):
-        by = {learner: found for (_, learner, _), found in rows}
+        by = {learner: found for (_, learner), found in rows}
         if PUBLIC_PRIOR not in by:
             continue
         (alone, *_) = by[PUBLIC_ONLY].values()
@@ -66,16 +54,7 @@ def _group_rows(results: Sequence[Result]) -> Iterator[tuple[RowKey, Mapping[flo
     """Yield the results of each row by epsilon, in the order of `TITLES`."""
     found: dict[RowKey, dict[float, Result]] = {}
     for result in results:
-        found.setdefault((_write_title(result), result.spec.learner.name, _metric_words(result)), {})[
-            result.spec.epsilon
-        ] = result
+        key = TITLES[result.spec.dataset.name], result.spec.learner.name
+        found.setdefault(key, {})[result.spec.epsilon] = result
     order = list(TITLES.values())
-    yield from sorted(found.items(), key=lambda row: (order.index(row[0][0].partition(",")[0]), *row[0]))
-
-
-def _write_title(result: Result) -> str:
-    return TITLES[result.spec.dataset.name] + (", 20 to 1" if result.spec.imbalance else "")
-
-
-def _metric_words(result: Result) -> str:
-    return result.spec.metric.replace("_", " ")
+    yield from sorted(found.items(), key=lambda row: (order.index(row[0][0]), row[0][1]))

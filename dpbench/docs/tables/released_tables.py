@@ -1,4 +1,4 @@
-"""The table and the figure of attacks on released models, from `released.csv` beside this file.
+"""The figure of attacks on released models, from `released.csv` beside this file.
 
 `python -m tests.helpers.released_attacks` runs the attacks and writes that file.
 """
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from dpbench.analysis.draw import Line, draw_lines, new_figure, render_figure, score_without_interval, write_tick_label
 from dpbench.analysis.palette import REFERENCE, assign_learner_styles
 from dpbench.audit.released_scores import CONFIDENCE, clopper_pearson
-from dpbench.docs.tables.grid_tables import render_markdown_table
 from dpbench.records.released import TARGET_WORDS, ReleasedAttack, Targets
 from dpbench.records.result import Interval
 
@@ -88,21 +87,6 @@ def read_rows(file: Path = FILE) -> list[AttackRow]:
     return [AttackRow(**{name: kinds[kind](row[name]) for name, kind in columns.items()}) for row in read]
 
 
-def render_attack_table(rows: Sequence[AttackRow]) -> str:
-    """Return the share of members that LiRA finds at 1% false positives: average records, outliers, and the bound."""
-    shown = _select_shown(rows)
-    epsilons = sorted({row.epsilon for row in shown})
-    lines: dict[tuple[str, str], dict[float, dict[str, AttackRow]]] = {}
-    for row in shown:
-        lines.setdefault((row.dataset, row.learner), {}).setdefault(row.epsilon, {})[row.targets] = row
-    order = list(TITLES)
-    table = [
-        [TITLES[dataset], f"`{learner}`", *(_format_cell(found.get(epsilon, {})) for epsilon in epsilons)]
-        for (dataset, learner), found in sorted(lines.items(), key=lambda line: (order.index(line[0][0]), line[0][1]))
-    ]
-    return render_markdown_table(["data", "learner", *(f"ε {_write_epsilon(epsilon)}" for epsilon in epsilons)], table)
-
-
 def render_attack_figure(rows: Sequence[AttackRow]) -> str:
     """Return the figure as SVG: members found against ε, for average records and outliers on each dataset."""
     return render_figure(lambda: _make_figure(rows), "svg").decode()
@@ -110,15 +94,6 @@ def render_attack_figure(rows: Sequence[AttackRow]) -> str:
 
 def _select_shown(rows: Sequence[AttackRow]) -> list[AttackRow]:
     return [row for row in rows if row.attack == "lira" and row.rate == SHOWN_RATE]
-
-
-def _format_cell(found: dict[str, AttackRow]) -> str:
-    if not found:
-        return ""
-    average, planted = (found[kind] for kind in ("average", "planted"))
-    limit = f"; {100 * planted.bound:.1f}" if planted.bound < 1 else ""
-    interval = f"{100 * (planted.share.low or 0):.1f} to {100 * (planted.share.high or 1):.1f}"
-    return f"{100 * average.share.mean:.1f}; {100 * planted.share.mean:.1f} ({interval}){limit}"
 
 
 def _write_epsilon(epsilon: float) -> str:

@@ -1,4 +1,4 @@
-"""Tables of committed results: processor hours, extractors, and the energy of the tail."""
+"""Tables of committed results: extractors, and the energy of the tail."""
 
 from __future__ import annotations
 
@@ -9,20 +9,6 @@ from itertools import pairwise
 
 from dpbench.docs.tables.grid_tables import format_score, render_markdown_table
 from dpbench.records.result import Result
-
-
-def render_compute_table(stored: Iterable[Result]) -> str:
-    """Return a table of the processor hours spent on all results on boards, counting each result once."""
-    results = {result.digest: result for result in stored}
-    hours: dict[str, float] = {}
-    for result in results.values():
-        for phase, seconds in result.cpu_seconds.items():
-            name = {"fit": "fits", "tune": "searches on public labels"}.get(phase, "loading, calibration, scores")
-            hours[name] = hours.get(name, 0.0) + seconds / 3600
-    fits = sum(len(result.seeds) for result in results.values())
-    lines = [f"| {len(results)} results, {fits:,} fits | processor hours |", "|---|---:|"]
-    lines += [f"| {name} | {spent:.1f} |" for name, spent in sorted(hours.items(), key=lambda pair: -pair[1])]
-    return "\n".join([*lines, f"| all | {sum(hours.values()):.1f} |"])
 
 
 def render_extractors_table(results: Iterable[Result]) -> str:

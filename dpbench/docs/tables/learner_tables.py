@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
 from dpbench.records.result import Result
 
-TAIL_ORDER = ("thrift", "self-tail", "public-only", "public-only:tail=true", "public-prior", "public-tail")
+TAIL_ORDER = (
+    "thrift", "self-tail", "dp-finetune", "dp-finetune:start=answers", "public-only", "public-only:tail=true",
+    "public-prior", "public-tail",
+)  # fmt: skip
 
 
 def render_without_photographs(results: Sequence[Result]) -> str:
@@ -18,22 +21,27 @@ def render_without_photographs(results: Sequence[Result]) -> str:
 
 
 def render_tails(results: Sequence[Result]) -> str:
-    """Return a table of the metric of each run of the sweep `tails`, a line per dataset and learner."""
+    """Return a table of the metric of each run of the sweeps of tails, a line per dataset, size and learner."""
     epsilons = sorted({_spent_epsilon(result) for result in results})
     found: dict[tuple[str, ...], dict[float, str]] = {}
-    order = sorted(results, key=lambda result: (result.spec.dataset.name, TAIL_ORDER.index(_name_tail(result))))
-    for result in order:
-        labels = "yes" if result.task.public_labels_seen else "no"
-        line = result.spec.dataset.name, f"`{_name_tail(result)}`", labels
+    for result in sorted(results, key=_tail_sort_key):
+        labels, private = "yes" if result.task.public_labels_seen else "no", f"{result.task.private:,}"
+        line = result.spec.dataset.name, private, f"`{_name_tail(result)}`", labels
         found.setdefault(line, {})[_spent_epsilon(result)] = format_score(result.metrics[result.spec.metric])
-    heads = ["data", "learner", "public labels", *(f"ε {epsilon:g}" for epsilon in epsilons)]
+    heads = ["data", "private", "learner", "public labels", *(f"ε {epsilon:g}" for epsilon in epsilons)]
     return render_markdown_table(
         heads, [[*line, *(cells.get(e, "") for e in epsilons)] for line, cells in found.items()]
     )
 
 
+def _tail_sort_key(result: Result) -> tuple[str, int, int]:
+    return result.spec.dataset.name, result.task.private, TAIL_ORDER.index(_name_tail(result))
+
+
 def _name_tail(result: Result) -> str:
-    return result.spec.learner.name + ":tail=true" * bool(result.spec.learner.options.get("tail"))
+    learner = result.spec.learner
+    answers = ":start=answers" * (learner.options.get("start") == "answers")
+    return learner.name + ":tail=true" * bool(learner.options.get("tail")) + answers
 
 
 def _spent_epsilon(result: Result) -> float:

@@ -44,6 +44,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     ContractViolation(memory.PreconditioningByPrivateMoments, leaks=True),
     ContractViolation(memory.ClassWeightsByPrivateCounts, leaks=True),
     ContractViolation(memory.LearningRateByPrivateLoss, leaks=True),
+    ContractViolation(memory.TailTaughtByPrivateAnswers, leaks=True),
     ContractViolation(memory.BatchNormInTraining, leaks=True),
     ContractViolation(neighbours.MicroBatchAverages),
     ContractViolation(neighbours.DivisionByTheDrawnSize),

@@ -37,6 +37,7 @@ SAID = {
     "preconditioning-by-private-moments": "`square` of closure variable `state`",
     "class-weights-by-private-counts": "closure variable `counts`",
     "learning-rate-by-private-loss": "closure variable `loss`",
+    "tail-taught-by-private-answers": "map changed what it reaches: closure variable `lessons`",
     "batch-norm-in-training": "of attribute `_buffers` of closure variable `norm`",
     "micro-batch-averages": "beside other rows",
     "division-by-the-drawn-size": "among fewer rows",

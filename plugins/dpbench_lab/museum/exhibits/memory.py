@@ -210,6 +210,36 @@ class LearningRateByPrivateLoss(HonestLearner):
 
 
 @dataclass(frozen=True)
+class TailTaughtByPrivateAnswers(HonestLearner):
+    """Trains a network on a private head's answers to private images, which are no post-processing of the head.
+
+    Source: made for the museum, after self-training. `self-tail` asks the head about public images: the images and the
+    answers are then free to use. Here both belong to private images.
+    """
+
+    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+        import torch
+        from torch import nn
+
+        predict, lessons = super().fit(curator, public, generator), list[Any]()
+
+        def teach(x: Tensor) -> Tensor:
+            lessons.append((x.clone(), predict(x).softmax(1)))
+            return x
+
+        curator.map(teach)
+        x, answers = (torch.cat(parts) for parts in zip(*lessons, strict=True))
+        tail = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, curator.task.classes))
+        adam = torch.optim.Adam(tail.parameters(), lr=0.01)
+        with torch.enable_grad():
+            for _ in range(100):
+                adam.zero_grad()
+                nn.functional.cross_entropy(tail(x), answers).backward()  # type: ignore[no-untyped-call]
+                adam.step()
+        return tail.requires_grad_(False)
+
+
+@dataclass(frozen=True)
 class BatchNormInTraining(HonestLearner):
     """Puts batch normalisation in training mode before the head: rows see each other, and buffers keep them.
 

@@ -9,6 +9,7 @@ and the width of a row: they need neither check.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,10 +41,10 @@ class OwnRowFunction(ABC):
         """Return the clipped sum of a chunk's contributions; `shares` (c,) is each row's share of its unit."""
         return self(chunk).integers(clip, shares)
 
-    def sum_sample_in_place(
+    def prepare_sum_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
-    ) -> IntegerSum | None:
-        """Return the clipped sum of a sample, reading its rows in place; None if rows must be read in chunks."""
+    ) -> Callable[[], IntegerSum] | None:
+        """Return a function that sums a sample, reading its rows in place; None if rows must be read in chunks."""
         return None
 
     @abstractmethod
@@ -93,25 +94,25 @@ class HeadGradient(OwnRowFunction):
         rows = _quantise_chunk(chunk)
         if self._is_compiled(rows):
             everyone = np.arange(len(rows))
-            return self._sum_rows(rows, chunk.y, everyone, everyone, clip, shares)
+            return self._prepare_sum(rows, chunk.y, everyone, everyone, clip, shares)()
         found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
 
-    def sum_sample_in_place(
+    def prepare_sum_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
-    ) -> IntegerSum | None:
-        """Return the clipped sum of a sample of mapped rows without copying rows; None unless rows are on a CPU."""
+    ) -> Callable[[], IntegerSum] | None:
+        """Return a function that sums mapped rows without copying them; None unless rows are on a CPU."""
         if not (isinstance(rows.held, QuantisedRows) and self._is_compiled(rows.held)):
             return None
-        return self._sum_rows(rows.held, rows.y, sample, rows.places(sample), clip, shares)
+        return self._prepare_sum(rows.held, rows.y, sample, rows.places(sample), clip, shares)
 
     def _is_compiled(self, rows: QuantisedRows) -> bool:
         return self.divisor is None and len(self.head) <= BLOCK and products.is_compiled(rows.device)
 
-    def _sum_rows(
+    def _prepare_sum(
         self, rows: QuantisedRows, y: Tensor, sample: np.ndarray, places: np.ndarray, clip: float, shares: Tensor | None
-    ) -> IntegerSum:
-        """Sum the residuals of rows[places] with labels y[sample], as `outer_sum` does, in one compiled loop."""
+    ) -> Callable[[], IntegerSum]:
+        """Prepare to sum residuals of rows[places] with labels y[sample], as `outer_sum` does, in one compiled loop."""
         from dpbench.privacy.core.exact import kernels
 
         rows.check_unchanged()
@@ -121,12 +122,16 @@ class HeadGradient(OwnRowFunction):
         q, scale, length, labels = (part.contiguous().numpy() for part in (*rows.parts, y))
         given = NO_SHARES if shares is None else shares.contiguous().numpy()
         limits = outer_limits(classes, features, self.bias, clip)
+        grid = self.sum_of_empty_chunk(features, clip).grid
 
         def add(counter: np.ndarray, to: np.ndarray) -> None:
             kernels.sum_gradients(counter, q, scale, length, labels, sample, places, given, *packed, limits, to)
 
-        total = products.sum_over_threads(add, (classes, features + self.bias), 2 * classes * len(sample))
-        return IntegerSum(torch.from_numpy(total), self.sum_of_empty_chunk(features, clip).grid)
+        def sum_rows() -> IntegerSum:
+            total = products.sum_over_threads(add, (classes, features + self.bias), 2 * classes * len(sample))
+            return IntegerSum(torch.from_numpy(total), grid)
+
+        return sum_rows
 
     def check(self, task: Task) -> None:
         """Refuse a head whose shape does not fit the task's classes and features, or that is not float32."""

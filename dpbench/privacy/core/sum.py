@@ -93,13 +93,13 @@ class Sum(Question):
         stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
         if curator.ledger.spent[self.release] == 1 and any(stds):
             draws.check_cost(sum(summed.total.numel() for summed in nothing), step.steps)
+        summing = own.prepare_sum_in_place(curator.rows, places, clips[0], shares) if own else None
         spare = own and nothing[0].total.numel() >= MANY
         noises = start_in_thread(
             lambda: [draw_noise(*each, draws) for each in zip(nothing, stds, strict=True)],
             torch.get_num_threads() if spare else 1,
         )
-        found = own.sum_sample_in_place(curator.rows, places, clips[0], shares) if own else None
-        totals = [found] if found else self._sum_chunks(curator, own, places, shares, nothing, draws)
+        totals = [summing()] if summing else self._sum_chunks(curator, own, places, shares, nothing, draws)
         answers = tuple(add_drawn_noise(summed, noise) for summed, noise in zip(totals, noises(), strict=True))
         witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, sample, planted)
         return answers if isinstance(self.clip, tuple) else answers[0]

@@ -184,8 +184,11 @@ def test_a_result_is_run_again_with_its_images_in_another_folder(
         grey = draw.integers(0, 128 if "/a/" in place else 256, (8, 8)).astype(np.uint8)
         Image.fromarray(grey).save(there / f"{place}.png")
     with clean_commit():
-        given = {"dataset": f"imagefolder:{there}", "extractor": "pixels:size=8", "public_fraction": 0.3}
-        dpbench.run("class-means", epsilon=8, seeds=1, out=tmp_path, **given)
+        folder = f"imagefolder:{there}"
+        dpbench.run(
+            "class-means", dataset=folder, extractor="pixels:size=8", public_fraction=0.3, epsilon=8, seeds=1,
+            out=tmp_path,
+        )  # fmt: skip
     (file,) = tmp_path.glob("class-means-*.json")
     there.rename(here)
     again = ("verify", "--rerun", "--device", "cpu", str(file))

@@ -16,7 +16,7 @@ from dpbench.records.protocol import CONCAT, OWN_UNIT, PIXELS, Component
 from dpbench.records.search import ResolvedSearch, Search, list_hand_settings
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, convert_fields
-from dpbench.support.fields import changed_fields, free_text_fields, read_default
+from dpbench.support.fields import changed_fields, free_text_fields, read_defaults
 from dpbench.support.plugin_calls import call_plugin
 
 HandRule = Literal["default", "by-hand"]
@@ -180,8 +180,8 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
 
 def selection_rule(learner: Learner, space: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> HandRule:
     """Return `by-hand` if the user chose settings of the learner beside a search over `space`, else `default`."""
-    own = {field.name: read_default(field) for field in dataclasses.fields(learner) if field.init}
-    hand = list_hand_settings(changed_fields(learner), own, space, free_text_fields(type(learner)))
+    changed, texts = changed_fields(learner), free_text_fields(type(learner))
+    hand = list_hand_settings(changed, read_defaults(learner), space, texts)
     return "by-hand" if hand else "default"
 
 

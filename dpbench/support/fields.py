@@ -109,8 +109,12 @@ def changed_fields(part: Any) -> dict[str, Any]:
     >>> changed_fields(Some(size=9))
     {'size': 9}
     """
-    fields = [field for field in dataclasses.fields(part) if field.init]
-    return {field.name: value for field in fields if (value := getattr(part, field.name)) != read_default(field)}
+    return {name: value for name, default in read_defaults(part).items() if (value := getattr(part, name)) != default}
+
+
+def read_defaults(part: Any) -> dict[str, Any]:
+    """Return the defaults of a dataclass's fields, by name; `dataclasses.MISSING` for a field that has none."""
+    return {field.name: read_default(field) for field in dataclasses.fields(part) if field.init}
 
 
 def filled_fields(before: Any, after: Any) -> dict[str, Any]:

@@ -83,6 +83,24 @@ def test_a_result_of_changed_code_is_recomputed_and_no_submission(result: Path, 
     )
 
 
+@pytest.mark.parametrize(
+    ("edits", "field"),
+    [
+        ({"provenance.sources": 5, "components.learner.distribution": "stranger"}, "provenance.sources"),
+        ({"components": {}, "provenance.commit": None}, "components"),
+    ],
+)
+def test_provenance_of_another_shape_is_contradicted_and_ends_nothing(
+    edits: dict[str, object], field: str, result: Path, tmp_path: Path, capsys: Output
+) -> None:
+    content = json.loads(result.read_text(encoding="utf-8"))
+    for name, value in edits.items():
+        content = edited(content, name, value)
+    (tmp_path / result.name).write_text(json.dumps(resealed(content)), encoding="utf-8")
+    assert call("verify", tmp_path / result.name) == 1
+    assert f"MISMATCH {field}: expected" in capsys.readouterr().out
+
+
 def test_a_result_with_another_epsilon_is_contradicted(result: Path, tmp_path: Path, capsys: Output) -> None:
     content = resealed(edited(json.loads(result.read_text(encoding="utf-8")), "privacy.epsilon", 1.0))
     (tmp_path / result.name).write_text(json.dumps(content), encoding="utf-8")
@@ -184,8 +202,11 @@ def test_a_result_is_run_again_with_its_images_in_another_folder(
         grey = draw.integers(0, 128 if "/a/" in place else 256, (8, 8)).astype(np.uint8)
         Image.fromarray(grey).save(there / f"{place}.png")
     with clean_commit():
-        given = {"dataset": f"imagefolder:{there}", "extractor": "pixels:size=8", "public_fraction": 0.3}
-        dpbench.run("class-means", epsilon=8, seeds=1, out=tmp_path, **given)
+        folder = f"imagefolder:{there}"
+        dpbench.run(
+            "class-means", dataset=folder, extractor="pixels:size=8", public_fraction=0.3, epsilon=8, seeds=1,
+            out=tmp_path,
+        )  # fmt: skip
     (file,) = tmp_path.glob("class-means-*.json")
     there.rename(here)
     again = ("verify", "--rerun", "--device", "cpu", str(file))

@@ -435,8 +435,8 @@ def test_a_pattern_that_never_ends_is_stopped_and_one_too_long_is_refused(
     data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owners, "MATCH_SECONDS", 1)
-    lay_out(planted(["train/a", "train/b", "test/a", "test/b"], 2), data_folder)
-    (data_folder / "train" / "a" / f"{'x' * 40}.png").write_bytes(picture(1))
+    files = planted(["train/a", "train/b", "test/a", "test/b"], 2)
+    lay_out(data_folder, {**files, f"train/a/{'x' * 40}.jpg": picture(1)})
     with pytest.raises(DataError, match=r"units=\(x\+\)\+! cannot be found in 9 file names within 1 seconds"):
         ImageFolder(str(data_folder), units="(x+)+!").load()
     with pytest.raises(SpecError, match=r"at most 200 characters, got 302"):

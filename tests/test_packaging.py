@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -173,17 +171,3 @@ def test_the_licence_the_version_and_the_citation_agree(wheel: Path) -> None:
     assert f"\nVersion: {cited['version']}\n" in facts
     assert dpbench.__version__ == cited["version"]
     assert f"\nLicense-Expression: {cited['license']}\n" in facts
-
-
-def test_the_container_copies_what_is_there_and_installs_extras_that_exist() -> None:
-    lines = (readme.ROOT / ".ci" / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
-    assert [name for names in copied for name in names if not (readme.ROOT / name).exists()] == []
-    declared = tomllib.loads((readme.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (extras,) = re.findall(r'pip install "\.\[([a-z,]+)\]"', "\n".join(lines))
-    assert set(extras.split(",")) <= set(declared["optional-dependencies"])
-    assert [json.loads(line.removeprefix("ENTRYPOINT ")) for line in lines if line.startswith("ENTRYPOINT")] == [
-        ["dpbench"]
-    ]
-    needed = {"pyproject.toml", declared["readme"], "LICENSE", "dpbench", "plugins"}
-    assert {name for names in copied for name in names} == needed

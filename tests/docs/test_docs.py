@@ -234,10 +234,8 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         "--full",
         "--help",
         "--torch-backend",
-        "--rm",
-        "--gpus",
         "--repo",
-    }  # of the linters, pytest, uv, tests/gpu, git, docker and gh
+    }  # of the linters, pytest, uv, tests/gpu, git and gh
     assert named - others <= set().union(*known.values())
 
 

@@ -116,6 +116,13 @@ def prediction_table() -> str:
     return "\n".join(lines)
 
 
+def clipping_table() -> str:
+    """Return what each clipping rule gains on the boards of the study."""
+    from dpbench_lab.clipping.study import read_scores, render_table
+
+    return render_table(read_scores())
+
+
 def advice_table() -> str:
     """Return how well `dpbench advise` predicts the boards, each from all others."""
     from tests.lab import advice
@@ -157,6 +164,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "public-labels-gain": lambda: label_tables.render_gain_table(_results("public-labels")),
     "calibration": lambda: label_tables.render_calibration_table(_results("public-labels")),
     "advice": advice_table,
+    "clipping-rules": clipping_table,
     "unit-epsilons": lambda: unit_tables.render_unit_epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),

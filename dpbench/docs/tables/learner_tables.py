@@ -15,9 +15,13 @@ TAIL_ORDER = (
 
 def render_without_photographs(results: Sequence[Result]) -> str:
     """Return a table of accuracy by epsilon, a line per extractor and learner, for the sweep `without-photographs`."""
-    lines = {id(result): (f"`{_list_extractor_names(result)}`", f"`{result.spec.learner.name}`") for result in results}
-    ordered = sorted(results, key=lambda result: lines[id(result)])
-    return epsilon_table(ordered, "accuracy", ("features", "learner"), lambda result: lines[id(result)])
+    ordered = sorted(results, key=lambda result: (_list_extractor_names(result), result.spec.learner.name))
+    return epsilon_table(
+        ordered,
+        "accuracy",
+        ("features", "learner"),
+        lambda result: (f"`{_list_extractor_names(result)}`", f"`{result.spec.learner.name}`"),
+    )
 
 
 def render_tails(results: Sequence[Result]) -> str:

@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbench import registry
 from dpbench.board.index import Index
 from dpbench.docs.tables import (
     board_tables,
     distance_tables,
     label_tables,
+    learner_overview,
     learner_tables,
     released_tables,
     sweep_tables,
@@ -152,6 +154,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "head": lambda: board_tables.render_head_table(index()),
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
+    "learners": lambda: learner_overview.render_overview(index(), registry.load()),
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
     "verified": lambda: board_tables.render_verified_table(index()),

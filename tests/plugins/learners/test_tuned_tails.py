@@ -245,7 +245,10 @@ class TestWithANetwork:
         assert model.score(images, test.labels) == pytest.approx(found.accuracy)
 
     def test_an_audit_goes_through_both_heads(self) -> None:
-        found = audit(self._spec("self-tail:passes=2,two_heads=true"), session(), canaries=20)
+        spec = self._spec("self-tail:passes=2,two_heads=true")
+        found, learner = audit(spec, session(), canaries=20), session().prepare(spec).learner
+        assert isinstance(learner, SelfTail) and found.noise is not None
+        assert found.noise.padding == 20 * 2 * (learner.steps or 0)  # canaries are in the answers to both
         assert found.sensitivity is not None and found.attack is not None
         assert found.figures.failed == ()
 

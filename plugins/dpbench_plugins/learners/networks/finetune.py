@@ -69,13 +69,15 @@ class DPFineTune(TailTuning):
     If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
 
     The defaults were set on training images of CIFAR-10 (10,000 private and 3,000 held out) and HAM10000, in a few runs
-    without a search. Before, test images of HAM10000 had shown that earlier defaults (a clip of 0.05) lost accuracy
-    even without noise.
+    without a search. Before, test images of HAM10000 had shown that a clip of 0.05 lost accuracy even without noise. On
+    a held-out fifth of the private units, at epsilon 8 with one seed, clips of 0.25, 1, 4 and 16 give a balanced
+    accuracy of 36.8, 43.5, 51.1 and 44.0% on HAM10000, and 1 and 4 an accuracy of 75.0 and 76.4% on CIFAR-10 (3,200
+    private images). So a small clip is rejected without test images, and `clip=4` is worth a try if rare classes count.
     """
 
     name = "dp-finetune"
     public = "unlabelled"
-    rule_origin = "training images of CIFAR-10 and HAM10000; clip: test images of HAM10000 as well"
+    rule_origin = "training images of CIFAR-10 and HAM10000; held-out ones favour clip=4 over the default"
     search_space = {
         "parameters": ("head", "bias", "lora", "last", "all"),
         "learning_rate": (0.005, 0.01, 0.02, 0.04),

@@ -1,0 +1,38 @@
+"""The table of all learners: each has a row, with its cost and leads where the boards have results of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpbench import registry
+from dpbench.docs.tables.learner_overview import HEADS, render_overview
+from dpbench.registry.components import read_summary
+from tests.helpers.readme import index
+
+REGISTRY = registry.load()
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, list[str]]:
+    lines = render_overview(index(), REGISTRY).splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return {row[0].strip("`"): row for row in cells}
+
+
+def test_every_learner_has_a_row_with_its_idea(rows: dict[str, list[str]]) -> None:
+    assert rows.keys() == REGISTRY.components["learner"].keys()
+    for name, row in rows.items():
+        assert len(row) == len(HEADS)
+        assert row[1] == read_summary(REGISTRY.find("learner", name).cls)
+
+
+def test_leads_and_costs_are_those_of_the_boards(rows: dict[str, list[str]]) -> None:
+    boards = [standing for standing in index().standings if any(it.learner == "thrift" for it in standing.entries)]
+    first = [board for board in boards if any(it.learner == "thrift" and it.rank == 1 for it in board.entries)]
+    assert rows["thrift"][4] == f"{len(first)} of {len(boards)}"
+    costs = [entry.compute for board in boards for entry in board.entries if entry.learner == "thrift"]
+    assert float(rows["thrift"][3].split("(")[1].rstrip(")")) == pytest.approx(max(costs), rel=0.01)
+
+
+def test_a_learner_without_results_has_no_cost_and_no_lead(rows: dict[str, list[str]]) -> None:
+    assert rows["sspp"][3:] == ["", ""]

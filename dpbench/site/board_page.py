@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from dpbench.board.index import Standing
 from dpbench.board.rows import count_rivals
 from dpbench.records.protocol import Protocol
@@ -16,8 +18,13 @@ from dpbench.site.picture import Chart
 from dpbench.site.render import PREVIEW, Renderer
 
 
-def board_page(site: Site, standing: Standing, against: Sequence[Chart], renderer: Renderer) -> bytes:
-    """Return the page of a board; `against` holds the charts of scores against epsilon for the board's family."""
+def board_page(
+    site: Site, standing: Standing, against: Sequence[Chart], additions: Sequence[Markup], renderer: Renderer
+) -> bytes:
+    """Return the page of a board, with the sections that other packages add.
+
+    `against` holds the charts of scores against epsilon for the board's family.
+    """
     table = view.make_board_table(site.rows[standing.board.name])
     family = site.family(standing)
     rows = (*table.rows, *table.unranked)
@@ -31,7 +38,7 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
         "worthy": next((entry for entry in standing.entries if entry.rank == 1 and entry.worth), None),
         "control": view.find_public_only_result(standing), "ceiling": view.find_non_private_result(standing),
         "epsilon_charts": against, "k_chart": k, "cost_chart": make_cost_chart(standing, site.looks),
-        "protocol": _list_protocol_facts(standing),
+        "additions": additions, "protocol": _list_protocol_facts(standing),
         "rules": sorted({row.entry.selection for row in rows} | set(standing.board.selection)),
         "before": sum(view.has_earlier_mechanism(row.entry) for row in rows),
         "read": sum(row.entry.reads_private for row in rows),

@@ -31,6 +31,7 @@ class Extras:
     pages: tuple[ExtraPages, ...] = ()
     evidence: tuple[Callable[[], Markup], ...] = ()  # a sentence each, on the first page: why to trust the numbers
     charts: tuple[Callable[[Site], Callable[[str], Iterable[Chart]]], ...] = ()  # of a learner by name, on its page
+    boards: tuple[Callable[[], Callable[[str], Markup]], ...] = ()  # a section of a board by name, on its page
     manual: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path within the manual -> text
 
     def for_leaderboard(self, root: Path) -> Extras:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from markupsafe import Markup
 
 from dpbench.board.export import render_leaderboard_csv, render_leaderboard_parquet
 from dpbench.board.index import Standing
@@ -43,10 +45,11 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     yield "entries.csv", render_leaderboard_csv(site.index).encode("utf-8", "replace")
     yield "entries.parquet", render_leaderboard_parquet(site.index)
     yield "llms.txt", render_overview(site)
+    sections = [read() for read in extras.boards]
     for family in site.families:
         against = make_epsilon_charts([site.rows[standing.board.name] for standing in family], site.looks)
         for standing in family:
-            yield from _render_board(site, standing, against, shared)
+            yield from _render_board(site, standing, against, sections, shared)
     yield from learner_pages.render_pages(site, [charts(site) for charts in extras.charts], shared)
     yield from component_pages.render_pages(site, shared)
     yield "compare.html", compare_page(site, shared)
@@ -63,10 +66,15 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
 
 
 def _render_board(
-    site: Site, standing: Standing, against: Sequence[Chart], shared: Renderer
+    site: Site,
+    standing: Standing,
+    against: Sequence[Chart],
+    sections: Sequence[Callable[[str], Markup]],
+    shared: Renderer,
 ) -> Iterator[tuple[str, bytes]]:
     path = f"boards/{standing.board.name}"
-    yield f"{path}.html", board_page(site, standing, against, shared)
+    own = [section(standing.board.name) for section in sections]
+    yield f"{path}.html", board_page(site, standing, against, own, shared)
     yield (
         f"{path}.csv",
         render_leaderboard_csv(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace"),

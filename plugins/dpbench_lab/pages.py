@@ -8,6 +8,7 @@ from dpbench_lab.explain import page as explain
 from dpbench_lab.museum import matrix, record
 from dpbench_lab.museum import page as museum
 from dpbench_lab.reproduce import page as reproduce
+from dpbench_lab.reproduce import peer_section
 
 
 def _museum_page() -> str:
@@ -18,5 +19,6 @@ EXTRAS = Extras(
     pages=(reproduce.PAGE, claims.PAGE, museum.PAGE),
     evidence=(museum.museum_sentence,),
     charts=(explain.learner_charts,),
+    boards=(peer_section.board_sections,),
     manual={"explanation/museum.md": _museum_page},
 )

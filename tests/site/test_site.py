@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 from PIL import Image
 
 from dpbench.analysis.columns import write_percent
@@ -34,6 +35,7 @@ from dpbench.site import build_site, entries_page, layout, prose, text, view
 from dpbench.site.citations import list_citations, read_catalogue
 from dpbench.site.context import Site
 from dpbench.site.entry_pages import MAX_RAW_LENGTH
+from dpbench.site.extras import Extras
 from dpbench.site.home_page import BoardColumn
 from dpbench.site.lines import make_epsilon_charts, make_k_chart
 from dpbench.site.overview import render_overview
@@ -267,6 +269,16 @@ def test_published_figures_are_labelled_with_their_source_and_are_in_no_table_of
     assert "Pinto et al. 2023 (PILLAR), Table 1" in html.unescape(published)
     assert "84.89" in published
     assert "84.89" not in standings
+
+
+def test_a_section_of_another_package_is_on_its_board_page_and_on_no_other(index: Index, tmp_path: Path) -> None:
+    def section(board: str) -> Markup:
+        return Markup("<p>Opacus</p>") if board == "digits-eps1" else Markup()
+
+    build_site(index, tmp_path, tmp_path / "site", extras=Extras(boards=(lambda: section,)))
+    boards = tmp_path / "site" / "boards"
+    assert "<p>Opacus</p>" in (boards / "digits-eps1.html").read_text(encoding="utf-8")
+    assert "Opacus" not in (boards / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
 
 
 class Elements(HTMLParser):

@@ -15,6 +15,12 @@ from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.reproduce.protocol import PublishedProtocol
 
 FILE = Path(__file__).parent / "catalogue.toml"
+PEERS = {
+    "opacus-peer": "dpbench_lab.reproduce.opacus_fits:OpacusFits",
+    "jax-peer": "dpbench_lab.reproduce.jax_fits:JaxFits",
+}
+"""Studies of no paper: the same training by another library, and the class of its fits (`peers`)."""
+
 At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dpbench_lab.reproduce.verdict import Comparison
 
 LEADERBOARD = Path("leaderboard")
-PEER = "opacus-peer"
 PEER_SEEDS = 5
 
 
@@ -49,12 +48,12 @@ def reproduce(
     """Reproduce a paper's table, figure or theorem as far as this machine can, and judge it. Without NAME, list all."""
     from dpbench.errors import SpecError
     from dpbench.registry import load
-    from dpbench_lab.reproduce.catalogue import find_study, is_other_sweep
+    from dpbench_lab.reproduce.catalogue import PEERS, find_study, is_other_sweep
 
-    if name == PEER:
+    if name in PEERS:
         if list_all or markdown or workers or chart or root != LEADERBOARD:
-            raise SpecError(f"{PEER} takes --out and --compare-only, and no other options.")
-        _compare_with_opacus(out, compare_only)
+            raise SpecError(f"{name} takes --out and --compare-only, and no other options.")
+        _compare_with_peer(name, out, compare_only)
         return
     if name is not None and (list_all or markdown):
         raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
@@ -129,35 +128,38 @@ def _compare_study(study: Study, folder: Path, plugins: Registry) -> Comparison:
     return compare(study, read_measurements(study, folder if study.sweep else study_folder(folder, study), plugins))
 
 
-def _compare_with_opacus(out: Path | None, compare_only: bool) -> None:
-    """Train on each board with dpbench and with Opacus, or show the comparisons in `out` or the committed ones."""
+def _compare_with_peer(name: str, out: Path | None, compare_only: bool) -> None:
+    """Train on each board with dpbench and with another library, or show the comparisons in `out` or committed ones."""
     from dpbench.errors import DataError, SpecError
     from dpbench.harness.session import open_session
     from dpbench.registry import load
-    from dpbench_lab.reproduce import opacus_peer
+    from dpbench_lab.reproduce import peers
 
-    file = (out or Path("dpbench-results") / PEER) / opacus_peer.FILE.name
     missing: dict[str, str] = {}
     if compare_only:
-        found = opacus_peer.read_comparisons(file if out else opacus_peer.FILE)
+        found = peers.read_comparisons(name, out or peers.MEASURED)
     else:
-        found, session = [], open_session("cpu", plugins=load())
+        file = peers.find_measured_file(name, out or Path("dpbench-results") / name)
+        peer, session = peers.load_peer(name), open_session("cpu", plugins=load())
+        found = []
         with report_interrupt(f"Finished comparisons are in {file}."):
-            for board, spec in opacus_peer.list_specs(PEER_SEEDS):
+            for board, spec in peers.list_specs(PEER_SEEDS):
                 try:
-                    found.append(opacus_peer.compare_with_opacus(board, spec, session))
+                    found.append(peers.compare_with_peer(board, spec, session, peer))
                 except DataError as error:
                     missing[board] = str(error)
-                opacus_peer.write_comparisons(found, file)
-    table = Table(*opacus_peer.HEAD, box=None)
-    for comparison in found:
-        table.add_row(*comparison.cells)
+                peers.write_comparisons(found, file)
     console = Console()
-    console.print(table, highlight=False)
-    console.print(
-        "Opacus trained outside the harness: a reference without a guarantee of dpbench, and no entry of a board.",
-        soft_wrap=True,
-    )
+    if found:
+        table = Table(*found[0].head, box=None)
+        for comparison in found:
+            table.add_row(*comparison.cells)
+        console.print(table, highlight=False)
+        console.print(
+            f"{found[0].library} trained outside the harness: a reference without a guarantee of dpbench, and no entry "
+            "of a board.",
+            soft_wrap=True,
+        )
     if apart := [comparison.board for comparison in found if not comparison.agrees]:
         raise SpecError(f"{len(apart)} accuracies differ by more than their intervals explain, on {', '.join(apart)}.")
     if missing:
@@ -166,6 +168,7 @@ def _compare_with_opacus(out: Path | None, compare_only: bool) -> None:
 
 
 def _list(root: Path, plugins: Registry, markdown: bool) -> None:
+    from dpbench_lab.reproduce.catalogue import PEERS
     from dpbench_lab.reproduce.document import compare_studies, count_compared, write_page
 
     found = compare_studies(root, plugins)
@@ -187,7 +190,9 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     absent = f"No results were compared: {root} does not exist"
     source = f"Verdicts use the results in {root}" if root.is_dir() else absent
     console.print(f"{source}. To run one: dpbench reproduce NAME", soft_wrap=True)
-    console.print(f"The same training with Opacus: dpbench reproduce {PEER}", soft_wrap=True)
+    console.print(
+        f"The same training with Opacus or jax_privacy: dpbench reproduce {' or '.join(PEERS)}", soft_wrap=True
+    )
 
 
 def _show(comparison: Comparison) -> None:

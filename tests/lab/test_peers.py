@@ -57,6 +57,7 @@ def test_compare_only_shows_stored_comparisons_and_fails_where_they_differ(
     assert call("reproduce", "opacus-peer", "--workers", "2") != 0
 
 
+@pytest.mark.quick("opacus-peer-1")
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("name", ["opacus-peer", pytest.param("jax-peer", marks=pytest.mark.slow)])
 def test_another_library_trains_as_the_harness_does(name: str, place: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from dpbench.harness.loaded import LoadedRun
 from dpbench.privacy.core.rows import Units
@@ -28,7 +29,7 @@ def test_four_fifths_are_trained_on_and_the_others_scored() -> None:
     run = hold_out(load())
     kept = run.prepared.roles.private
     assert (len(run.y), len(kept)) == (round(0.2 * len(whole)), len(whole) - len(run.y))
-    held = np.setdiff1d(whole.index.numpy(), kept.index.numpy())
+    held = torch.from_numpy(np.setdiff1d(whole.index.numpy(), kept.index.numpy()))
     assert run.x.equal(whole.held[held].float())
     assert run.prepared.roles.task.size == kept.count
     assert run.score(0) == run.score(0) != hold_out(load(), 1).score(0)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from dpbench.receipts import Search, Training, gaussian_steps, receipt
 from tests.helpers.readme import ROOT

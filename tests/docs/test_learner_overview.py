@@ -6,7 +6,6 @@ import pytest
 
 from dpbench import registry
 from dpbench.docs.tables.learner_overview import HEADS, render_overview
-from dpbench.registry.components import read_summary
 from tests.helpers.readme import index
 
 REGISTRY = registry.load()
@@ -19,20 +18,25 @@ def rows() -> dict[str, list[str]]:
     return {row[0].strip("`"): row for row in cells}
 
 
-def test_every_learner_has_a_row_with_its_idea(rows: dict[str, list[str]]) -> None:
+def test_every_learner_has_a_row_with_its_idea_and_the_origin_of_its_constants(rows: dict[str, list[str]]) -> None:
     assert rows.keys() == REGISTRY.components["learner"].keys()
     for name, row in rows.items():
         assert len(row) == len(HEADS)
-        assert row[1] == read_summary(REGISTRY.find("learner", name).cls)
+        assert row[1] and row[6] == REGISTRY.find("learner", name).cls.rule_origin
 
 
 def test_leads_and_costs_are_those_of_the_boards(rows: dict[str, list[str]]) -> None:
     boards = [standing for standing in index().standings if any(it.learner == "thrift" for it in standing.entries)]
-    first = [board for board in boards if any(it.learner == "thrift" and it.rank == 1 for it in board.entries)]
+    first = [
+        standing.board.dataset.name
+        for standing in boards
+        if any(entry.learner == "thrift" and entry.rank == 1 for entry in standing.entries)
+    ]
     assert rows["thrift"][4] == f"{len(first)} of {len(boards)}"
+    assert f"digits {first.count('digits')}" in rows["thrift"][5]
     costs = [entry.compute for board in boards for entry in board.entries if entry.learner == "thrift"]
     assert float(rows["thrift"][3].split("(")[1].rstrip(")")) == pytest.approx(max(costs), rel=0.01)
 
 
 def test_a_learner_without_results_has_no_cost_and_no_lead(rows: dict[str, list[str]]) -> None:
-    assert rows["sspp"][3:] == ["", ""]
+    assert rows["sspp"][3:6] == ["", "", ""]

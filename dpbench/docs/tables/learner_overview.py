@@ -1,8 +1,9 @@
-"""One table of all learners: idea, public data, cost and leads on the boards."""
+"""One table of all learners: idea, public data, cost and leads on the boards, and the origin of their constants."""
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from dpbench.board.index import Entry, Index, Standing
@@ -11,7 +12,10 @@ from dpbench.registry import Registry
 from dpbench.registry.components import READS_WORDS, read_summary
 from dpbench.support.messages import seconds_in_words
 
-HEADS = ("learner", "idea", "public data read", "seconds for a fit, median (most)", "boards at rank 1")
+HEADS = (
+    "learner", "idea", "public data read", "seconds of processor time for a fit, median (most)", "boards at rank 1",
+    "of which on", "constants chosen on",
+)  # fmt: skip
 
 
 def render_overview(index: Index, registry: Registry) -> str:
@@ -21,14 +25,16 @@ def render_overview(index: Index, registry: Registry) -> str:
         entries = [
             (standing, entry) for standing in index.standings for entry in standing.entries if entry.learner == name
         ]
-        rows.append([f"`{name}`", read_summary(item.cls), READS_WORDS[item.cls.public], *_describe_entries(entries)])
+        facts = (read_summary(item.cls), READS_WORDS[item.cls.public], *_describe_entries(entries))
+        rows.append([f"`{name}`", *facts, item.cls.rule_origin])
     return render_markdown_table(HEADS, rows)
 
 
-def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, str]:
-    """Return the cost of a fit and the number of boards at rank 1."""
-    boards = {standing.board.name for standing, _ in entries}
+def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, str, str]:
+    """Return the cost of a fit, the number of boards at rank 1, and their datasets."""
+    boards = {standing.board.name: standing.board.dataset.name for standing, _ in entries}
     first = {standing.board.name for standing, entry in entries if entry.rank == 1}
+    on = Counter(boards[name] for name in sorted(first))
     seconds = [entry.compute for _, entry in entries if entry.compute]
     cost = f"{seconds_in_words(statistics.median(seconds))} ({seconds_in_words(max(seconds))})" if seconds else ""
-    return cost, f"{len(first)} of {len(boards)}" if boards else ""
+    return cost, f"{len(first)} of {len(boards)}" if boards else "", ", ".join(f"{name} {on[name]}" for name in on)

@@ -148,9 +148,7 @@ def test_advice_for_few_patients_says_how_many_it_needs(patients: Path, refusal:
     dataset = f"imagefolder:{patients},units={patients / 'units.csv'},unit=patient"
     few = ("--public-fraction", "0.1", *FAST[2:])
     said = refusal.command("advise", "--dataset", dataset, *few)
-    assert (
-        "at least 10 labelled public patients to rehearse on, got 6 of 60: use --public-fraction 0.17" in said
-    )
+    assert "at least 10 labelled public patients to rehearse on, got 6 of 60: use --public-fraction 0.17" in said
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -206,9 +204,7 @@ def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusa
     assert "below 0.00" in refusal.command("advise", str(photos), "--delta", "0.1", *FAST)
     few = ("--public-fraction", "0.02", "--extractor", "pixels")
     said = refusal.command("advise", str(photos), *few)
-    assert (
-        "at least 10 labelled public images to rehearse on, got 5 of 240: use --public-fraction 0.05" in said
-    )
+    assert "at least 10 labelled public images to rehearse on, got 5 of 240: use --public-fraction 0.05" in said
     assert "Expected a FOLDER of images, or --dataset" in refusal.command("advise")
     assert "Expected --dataset imagefolder:FOLDER, got digits" in refusal.command("advise", "--dataset", "digits")
     assert "units=folder,unit=patient" in refusal.command("advise", str(photos), "--unit", "patient")

@@ -420,6 +420,7 @@ def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dpbench.board.verify.declarations import check_provenance
+    from dpbench.board.verify.source_code import check_source_code
     from dpbench.records.provenance import find_source
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -431,7 +432,8 @@ def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
 
     def complaints(source: object) -> list[str]:
         told = {**result.provenance, "sources": {"stranger": source}}
-        wrong = check_provenance(result.model_copy(update={"provenance": told}), {})
+        stated = result.model_copy(update={"provenance": told})
+        wrong = [*check_provenance(stated, {}), *check_source_code(stated)]
         return [field for field, _ in wrong if "sources" in field]
 
     assert complaints(noted) == []

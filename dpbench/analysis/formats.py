@@ -80,10 +80,10 @@ def write_legend(metric: str, mark: str = "*") -> str:
     return LEGEND.format(way, mark) + ("" if METRIC_FACTS[metric].higher else " Lower is better.")
 
 
-def write_percent_bound(share: float) -> str:
+def format_percent_rounded_up(share: float) -> str:
     """Return an upper bound on a share as text in percent, rounded up.
 
-    >>> write_percent_bound(0.00271), write_percent_bound(1.0)
+    >>> format_percent_rounded_up(0.00271), format_percent_rounded_up(1.0)
     ('0.28%', '100.00%')
     """
     return f"{math.ceil(10_000 * share) / 100:.2f}%"

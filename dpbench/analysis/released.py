@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpbench.analysis.describe import Fact
-from dpbench.analysis.formats import write_percent_bound
+from dpbench.analysis.formats import format_percent_rounded_up
 from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS, MembershipTest, ReleasedAttack, TestRate
 
 COUNTS_NOT_COVERED = (
@@ -35,7 +35,7 @@ def describe_rate(test: MembershipTest, found: TestRate) -> str:
     """Return the true positives of a test at one rate of false positives, with their 95% interval, and the bound."""
     if found.rate * test.others < 1:
         return "not measured, there are too few outsiders"
-    bound = f"at most {write_percent_bound(found.bound)} under ε" if found.bound < 1 else "no bound"
+    bound = f"at most {format_percent_rounded_up(found.bound)} under ε" if found.bound < 1 else "no bound"
     return f"{found.positives / test.members:.2%} ({found.low:.2%} to {found.high:.2%}), {bound}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from dpbench.analysis.formats import write_percent_bound, write_upper_bound
+from dpbench.analysis.formats import format_percent_rounded_up, write_upper_bound
 from dpbench.errors import PlanError
 from dpbench.privacy.core.accounting import curve, membership, replacement
 from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES
@@ -93,6 +93,8 @@ def _write_fit(fit: curve.GaussianFit) -> str:
 
 
 def _write_risk(risk: Mapping[float, float], result: Result) -> str:
-    found = " and ".join(f"{write_percent_bound(most)} at {rate:.1%} false positives" for rate, most in risk.items())
+    found = " and ".join(
+        f"{format_percent_rounded_up(most)} at {rate:.1%} false positives" for rate, most in risk.items()
+    )
     whose = result.spec.unit or "image"
     return f"of one private {whose}, by someone who knows all the others: true positives at most {found}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from dpbench.cli.output import report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.packed import list_records, read_record
-from dpbench.records.spec import Spec, fill_extractor, make_spec
+from dpbench.records.spec import Spec, add_default_extractor, make_spec
 from dpbench.support.files import MODEL_ENDINGS
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
@@ -48,7 +48,7 @@ class AuditTarget:
 
         if self.file.suffix == ".toml":
             keys = read_toml(self.file, "spec")
-            return make_spec(fill_extractor(keys, self.name), self.name)
+            return make_spec(add_default_extractor(keys, self.name), self.name)
         return Result.read(self.file)
 
 

@@ -17,7 +17,7 @@ from dpbench.records.place import Place
 from dpbench.records.protocol import Component
 from dpbench.records.search import NO_SEARCH_HINTS, Search
 from dpbench.records.setting import Setting, flag_name, list_record_settings
-from dpbench.records.spec import AXES, Spec, fill_extractor, make_spec
+from dpbench.records.spec import AXES, Spec, add_default_extractor, make_spec
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import misfit_sentence
@@ -196,7 +196,7 @@ class UserSettings:
         for setting in switches:
             values = resolve_switch(setting, values, str(file))
         named = self.flags.keys() & {"extractor", "board"} or "board" in values
-        return values if named else fill_extractor(values, str(file))
+        return values if named else add_default_extractor(values, str(file))
 
     def _build_search_keys(self) -> dict[str, Any] | None:
         """Return the keys of the search, with flags in place of the file's values; None if there is no search."""

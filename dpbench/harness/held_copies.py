@@ -25,7 +25,7 @@ from torch import Tensor
 from dpbench.api import Learner
 from dpbench.data.duplicates import make_thumbnail, unit_thumbnails
 from dpbench.errors import PrivacyError
-from dpbench.harness.leftovers import Leftovers
+from dpbench.harness.leftovers import LeftoverSearch
 from dpbench.harness.split_images import SplitImages
 from dpbench.privacy.core.rows import PrivateRows
 
@@ -60,7 +60,7 @@ def _list_arrays(learner: Learner) -> Iterator[tuple[str, Tensor]]:
     """Yield a sample of the rows (c, ...) of each array that a learner reaches, and of arrays that lie side by side."""
     beside: dict[tuple[int, tuple[int, ...]], list[Tensor]] = defaultdict(list)
     paths: dict[tuple[int, tuple[int, ...]], str] = {}
-    for entry in Leftovers(learner).list_arrays():
+    for entry in LeftoverSearch(learner).list_arrays():
         array = entry.thing
         if not (array.size if isinstance(array, np.ndarray) else array.numel()):
             continue

@@ -20,7 +20,7 @@ _LEFTOVER_ATTRIBUTE = "__left_behind__"
 """On a learner's class, and on `Learner` by distribution: what a fit left in this process, for a later one to find."""
 
 
-class Leftovers:
+class LeftoverSearch:
     """A snapshot of all that a learner's code can reach, to detect what a fit has left behind.
 
     Covered: all globals of the learner's own modules (`own_modules`, imported beforehand), including classes,
@@ -86,7 +86,7 @@ def refuse_leftovers(learner: Learner) -> Iterator[None]:
     Raises:
         NotPure: says what has changed, and what else failed.
     """
-    leftovers = Leftovers(learner)
+    leftovers = LeftoverSearch(learner)
     try:
         yield
     except BaseException as error:  # noted whatever ended the fit; what ended it is told too

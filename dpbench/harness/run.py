@@ -98,7 +98,7 @@ def check_search(search: ResolvedSearch | None) -> ResolvedSearch:
     return search
 
 
-def tune_loaded(loaded: LoadedRun) -> Tuning:
+def search_settings(loaded: LoadedRun) -> Tuning:
     """Search for settings without a run; the test split is not read.
 
     Raises:

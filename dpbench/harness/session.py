@@ -14,7 +14,7 @@ from dpbench.harness.fit import SeedFit
 from dpbench.harness.loaded import LoadedRun, load_run
 from dpbench.harness.memo import Memo
 from dpbench.harness.prepare import PreparedRun, prepare_run
-from dpbench.harness.run import check_search, run_prepared, tune_loaded
+from dpbench.harness.run import check_search, run_prepared, search_settings
 from dpbench.harness.sharing import Sharing, check_sharing
 from dpbench.harness.source import DataSource
 from dpbench.harness.tuning.transfer import apply_settings
@@ -121,7 +121,7 @@ class Session:
         """
         resolved = self.resolve(spec)
         check_search(resolved.search)
-        return tune_loaded(self.load(resolved))
+        return search_settings(self.load(resolved))
 
     def extract(self, spec: Spec, sharing: Sharing = "any") -> None:
         """Extract features and compare images; the cache folder stores both for later processes.

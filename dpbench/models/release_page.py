@@ -14,7 +14,7 @@ from dpbench.analysis.describe import (
     describe_guarantee,
     write_settings,
 )
-from dpbench.analysis.formats import write_percent_bound
+from dpbench.analysis.formats import format_percent_rounded_up
 from dpbench.analysis.palette import INK, LINE
 from dpbench.analysis.released import describe_attack
 from dpbench.analysis.risk import membership_risk
@@ -83,7 +83,7 @@ def _decision_facts(
     if risk := membership_risk(card.privacy):
         whose = card.spec.unit or "image"
         rates = [f"{100 * rate:g}%" for rate in risk]
-        most = map(write_percent_bound, risk.values())
+        most = map(format_percent_rounded_up, risk.values())
         found = " and ".join(f"{share} of members at {rate}" for share, rate in zip(most, rates, strict=True))
         yield Fact(
             "in words",

@@ -35,7 +35,7 @@ LABELS_TOLERANCE = 0.02
 INT16_MAX = 32767
 
 
-class FitPrint(Record):
+class FitFingerprint(Record):
     """The outcome of a fit: scores of a few test examples, and predicted labels of more examples."""
 
     scores: str  # base64 of int16, little-endian, in units of `unit`: (examples, classes)
@@ -43,7 +43,7 @@ class FitPrint(Record):
     labels: str  # a character each: the number of the predicted class, in base 36
 
     @classmethod
-    def from_scores(cls, scores: np.ndarray, examples: int) -> FitPrint:
+    def from_scores(cls, scores: np.ndarray, examples: int) -> FitFingerprint:
         """Return the fingerprint of scores (n, classes); scores are kept for the first `examples` only."""
         kept = scores[:examples].astype(np.float64)
         unit = float(f"{(np.abs(kept).max() or 1.0) / (INT16_MAX - 1):.6g}")
@@ -55,7 +55,7 @@ class FitPrint(Record):
         """Return the scores as a one-dimensional array of float64."""
         return np.frombuffer(base64.b64decode(self.scores), "<i2") * self.unit
 
-    def distance(self, other: FitPrint) -> float:
+    def distance(self, other: FitFingerprint) -> float:
         """Return how far another fit's scores are from these, in units of `TOLERANCE`; infinity if the shapes differ.
 
         The unit is the standard deviation of this fit's scores, or their magnitude if they are constant.
@@ -66,7 +66,7 @@ class FitPrint(Record):
         apart, spread = float(np.sqrt(np.mean((mine - theirs) ** 2))), float(mine.std())
         return apart / spread if spread else apart / (float(np.abs(mine).max()) or 1.0)
 
-    def agrees(self, other: FitPrint, tolerance: float = TOLERANCE) -> bool:
+    def agrees(self, other: FitFingerprint, tolerance: float = TOLERANCE) -> bool:
         """Return whether another fit has the same outcome, up to rounding."""
         if len(self.labels) != len(other.labels):
             return False
@@ -78,7 +78,7 @@ class Behaviour(Record):
     """The outputs of a component on fixed inputs, or its error message for each input that it refuses."""
 
     task: str  # of a learner, the fixed task that it was fitted on; of an extractor, its version and its weights
-    fits: dict[str, FitPrint | str]  # of a learner by epsilon, of an extractor by the kind of images
+    fits: dict[str, FitFingerprint | str]  # of a learner by epsilon, of an extractor by the kind of images
     not_covered: str = Field(default="", exclude_if=lambda value: not value)  # why there are none
 
     def agrees(self, other: Behaviour, tolerance: float = TOLERANCE) -> bool:
@@ -88,7 +88,7 @@ class Behaviour(Record):
         return all(_fits_agree(fit, other.fits[name], tolerance) for name, fit in self.fits.items())
 
 
-def _fits_agree(first: FitPrint | str, second: FitPrint | str, tolerance: float) -> bool:
+def _fits_agree(first: FitFingerprint | str, second: FitFingerprint | str, tolerance: float) -> bool:
     if isinstance(first, str) or isinstance(second, str):
         return isinstance(first, str) and isinstance(second, str)
     return first.agrees(second, tolerance)

@@ -148,7 +148,7 @@ def has_extractor_key(keys: Iterable[str]) -> bool:
     return any(key.partition(".")[0] == "extractor" for key in keys)
 
 
-def fill_extractor(keys: Mapping[str, Any], origin: str) -> dict[str, Any]:
+def add_default_extractor(keys: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Return the keys of a file; if no extractor is named, add the former default and print a notice."""
     if has_extractor_key(keys):
         return dict(keys)

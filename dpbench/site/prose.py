@@ -23,9 +23,9 @@ def render_paragraphs(documented: object) -> list[Markup]:
     return [render_paragraph(" ".join(part.split())) for part in _BREAK.split(said) if part.strip()]
 
 
-def list_paper_links(*said: str | None) -> list[str]:
+def list_paper_links(*texts: str | None) -> list[str]:
     """Return the distinct addresses of the papers that some texts cite."""
-    found = [number for text in said for number in _ARXIV.findall(text or "")]
+    found = [number for text in texts for number in _ARXIV.findall(text or "")]
     return [ARXIV_ABSTRACTS + number for number in dict.fromkeys(found)]
 
 

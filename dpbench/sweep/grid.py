@@ -46,7 +46,7 @@ from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, PIXELS, Component, Protocol
 from dpbench.records.result import make_old_result_name, make_result_name
-from dpbench.records.spec import COMPONENTS, Spec, fill_extractor, has_extractor_key, make_spec
+from dpbench.records.spec import COMPONENTS, Spec, add_default_extractor, has_extractor_key, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
 from dpbench.support.messages import unknown_name
@@ -155,8 +155,8 @@ def _fill_extractors(
     """Add the default extractor to each product without one or, if no product names any, to the fixed keys."""
     silent = [not has_extractor_key([*fixed, *shared, *own]) for own in products]
     if all(silent):
-        return fill_extractor(fixed, origin), products
-    filled = {key: [value] for key, value in fill_extractor({}, origin).items()} if any(silent) else {}
+        return add_default_extractor(fixed, origin), products
+    filled = {key: [value] for key, value in add_default_extractor({}, origin).items()} if any(silent) else {}
     return fixed, [{**own, **(filled if alone else {})} for own, alone in zip(products, silent, strict=True)]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dpbench.api import Budget, Curator, Features, Learner, Planned, Predict, PublicData, Split, Splits, Task
 from dpbench.errors import LawBroken
-from dpbench.harness.leftovers import Leftovers
+from dpbench.harness.leftovers import LeftoverSearch
 from dpbench.harness.roles import select_public
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.binding import bind
@@ -198,7 +198,7 @@ class LearnerSuite(Laws):
     ) -> Predict:
         """Fit the learner and record its leftovers; only the first law that fits can detect them."""
         learner = self._settle_learner(self.ample_epsilon if epsilon is None else epsilon)
-        leftovers = Leftovers(learner)
+        leftovers = LeftoverSearch(learner)
         try:
             return learner.fit(curator, public, Randomness.research(seed, NOISE_KEY).initialisation)
         finally:
@@ -220,7 +220,7 @@ class LearnerSuite(Laws):
         return made
 
     def _predict_scores(self, predict: Predict, world: World) -> np.ndarray:
-        leftovers = Leftovers(self.subject())
+        leftovers = LeftoverSearch(self.subject())
         scores = predict_all(predict, world.test_x, self._task())
         self._leftovers.append(leftovers.find())
         return scores

@@ -10,7 +10,7 @@ from dpbench import Choice, Planned, Release
 from dpbench.analysis import describe as described
 from dpbench.analysis.confusion import write_confusion
 from dpbench.analysis.describe import Description, describe_result, describe_together
-from dpbench.analysis.formats import write_percent_bound, write_score, write_upper_bound
+from dpbench.analysis.formats import format_percent_rounded_up, write_score, write_upper_bound
 from dpbench.analysis.risk import describe_curve, membership_risk
 from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.protocol import Component
@@ -185,7 +185,7 @@ def test_several_results_are_told_together_by_what_each_says_of_its_protocol() -
     guarantee = {fact.name: fact.texts for fact in found.section("guarantee")}
     assert set(guarantee["δ"]) == {"1e-05", "0 (pure)"}
     largest = max(membership_risk(result.privacy)[0.001] for result in results)
-    assert f"at most {write_percent_bound(largest)} at 0.1%" in guarantee["membership test"][0]
+    assert f"at most {format_percent_rounded_up(largest)} at 0.1%" in guarantee["membership test"][0]
     assert not {"accuracy", "digest", "time"} & {fact.name for fact in found.facts}
 
 

@@ -12,7 +12,7 @@ from dpbench.records.fingerprints import (
     Behaviour,
     Code,
     ComponentFingerprints,
-    FitPrint,
+    FitFingerprint,
     read_fingerprints,
     settings_key,
 )
@@ -23,7 +23,7 @@ EMPTY = ComponentFingerprints(kind="learner", name="mine")
 
 
 def behaviour(scores: np.ndarray = SCORES, task: str = "a task") -> Behaviour:
-    return Behaviour(task=task, fits={"2": FitPrint.from_scores(scores, 12), "inf": "It refuses."})
+    return Behaviour(task=task, fits={"2": FitFingerprint.from_scores(scores, 12), "inf": "It refuses."})
 
 
 def moved(by: float) -> Behaviour:
@@ -43,7 +43,7 @@ def test_a_label_of_a_tie_may_differ_and_more_may_not() -> None:
 
 
 def test_scores_are_kept_to_a_part_of_the_tolerance() -> None:
-    kept = FitPrint.from_scores(SCORES, 12).values().reshape(12, 10)
+    kept = FitFingerprint.from_scores(SCORES, 12).values().reshape(12, 10)
     assert np.abs(kept - SCORES[:12]).max() < TOLERANCE / 10
 
 
@@ -54,7 +54,10 @@ def test_constant_scores_are_compared_too() -> None:
 
 def test_another_task_or_a_refusal_less_is_no_agreement() -> None:
     assert not behaviour().agrees(behaviour(task="another"))
-    fits: dict[str, FitPrint | str] = {"2": FitPrint.from_scores(SCORES, 12), "inf": FitPrint.from_scores(SCORES, 12)}
+    fits: dict[str, FitFingerprint | str] = {
+        "2": FitFingerprint.from_scores(SCORES, 12),
+        "inf": FitFingerprint.from_scores(SCORES, 12),
+    }
     assert not behaviour().agrees(Behaviour(task="a task", fits=fits))
 
 

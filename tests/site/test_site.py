@@ -18,7 +18,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from dpbench.analysis.columns import write_percent
-from dpbench.analysis.formats import write_lower_bound, write_percent_bound, write_upper_bound
+from dpbench.analysis.formats import format_percent_rounded_up, write_lower_bound, write_upper_bound
 from dpbench.analysis.palette import assign_learner_styles
 from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
@@ -185,7 +185,7 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     ward = noisy.model_copy(update={"spec": noisy.spec.model_copy(update={"unit": "patient"})})
     standing = filed(tmp_path, board, [noiseless, noisy, ward])
     build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
-    odds = [write_percent_bound(most) for most in membership_risk(noisy.privacy).values()]
+    odds = [format_percent_rounded_up(most) for most in membership_risk(noisy.privacy).values()]
     pages = [
         (tmp_path / "site" / layout.entry_page_path(standing, entry)).read_text("utf-8") for entry in standing.entries
     ]

@@ -26,7 +26,7 @@ from dpbench.harness.plans import ask_plan, settle_learner
 from dpbench.harness.roles import select_public
 from dpbench.privacy.core.accounting.calibration import calibrate
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.records.fingerprints import Behaviour, FitPrint
+from dpbench.records.fingerprints import Behaviour, FitFingerprint
 from dpbench.registry import Registry
 
 FIT_EPSILONS = (2.0, math.inf)
@@ -50,7 +50,7 @@ def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
     refusals: dict[str, dict[str, str]] = {}
     for fixed in list_tasks(learner, plugins):
         fits = {f"{epsilon:g}": _try_fit(learner, fixed, epsilon) for epsilon in FIT_EPSILONS}
-        if any(isinstance(fit, FitPrint) for fit in fits.values()):
+        if any(isinstance(fit, FitFingerprint) for fit in fits.values()):
             return Behaviour(task=fixed.name, fits=fits)
         refusals[fixed.name] = {epsilon: str(fit) for epsilon, fit in fits.items()}
     name, said = next(iter(refusals.items()))
@@ -81,14 +81,14 @@ def choose_open_settings(learner: Learner, plugins: Registry) -> dict[str, Any]:
     return found
 
 
-def _try_fit(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint | str:
+def _try_fit(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFingerprint | str:
     try:
         return fit_fixed_task(learner, fixed, epsilon)
     except DpbenchError as error:
         return str(error)
 
 
-def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint:
+def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFingerprint:
     """Fit a learner on a fixed task through a curator, like any other fit, and return its scores on the test examples.
 
     Raises:
@@ -102,7 +102,7 @@ def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPri
     fitted = fit_once(
         FitInput(settled, who, fixed.private, fixed.task, public, plan, _calibrate_sigma(plan, budget), randomness)
     )
-    return FitPrint.from_scores(predict_isolated(fitted, fixed.test), MAX_KEPT_SCORES)
+    return FitFingerprint.from_scores(predict_isolated(fitted, fixed.test), MAX_KEPT_SCORES)
 
 
 def _describe_call(learner: Learner, doing: str) -> str:

@@ -19,7 +19,7 @@ from dpbench.api import Extractor
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import fingerprint_core
 from dpbench.harness.fingerprints.learners import choose_open_settings, fingerprint_learner
-from dpbench.records.fingerprints import Behaviour, FingerprintKind, FitPrint, locate_fingerprint_folder
+from dpbench.records.fingerprints import Behaviour, FingerprintKind, FitFingerprint, locate_fingerprint_folder
 from dpbench.registry import Registry
 from dpbench.registry.same_code import Fingerprints
 from dpbench.support.plugin_calls import call_plugin
@@ -69,7 +69,7 @@ def fingerprint_extractor(extractor: Extractor) -> Behaviour:
         network = call_plugin(f"Opening {who}", extractor.open, torch.device("cpu"))
     except DpbenchError as error:
         return Behaviour(task="", fits={}, not_covered=str(error))
-    fits: dict[str, FitPrint | str] = {}
+    fits: dict[str, FitFingerprint | str] = {}
     for mode in MODES:
         try:
             with torch.no_grad():
@@ -97,6 +97,6 @@ def make_fixed_images(mode: str) -> list[Image.Image]:
     return found
 
 
-def _summarise_features(features: np.ndarray) -> FitPrint:
+def _summarise_features(features: np.ndarray) -> FitFingerprint:
     signs = 2 * np.random.default_rng(5).integers(0, 2, (features.shape[1], SUMS)) - 1
-    return FitPrint.from_scores(features @ signs / features.shape[1] ** 0.5, len(features))
+    return FitFingerprint.from_scores(features @ signs / features.shape[1] ** 0.5, len(features))

@@ -30,7 +30,7 @@ from dpbench.privacy.core.rows import PrivateRows
 NO_SHARES = np.empty(0)
 
 
-class OwnRowFunction(ABC):
+class BuiltinRowFunction(ABC):
     """A row function that dpbench defines: row i of its return value is a function of row i and public tensors."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class OwnRowFunction(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class HeadGradient(OwnRowFunction):
+class HeadGradient(BuiltinRowFunction):
     """Row i contributes the gradient of the cross-entropy by the head, divided entry by entry by `divisor` if given.
 
     The gradient is the outer product of softmax(logits_i) - onehot(y_i) and the features, with a constant 1 appended
@@ -155,9 +155,9 @@ class HeadGradient(OwnRowFunction):
         return residuals_(scores(self.head.unsqueeze(0), rows, self.bias), y)  # (1, k, c)
 
 
-def find_own_function(rows: object) -> OwnRowFunction | None:
+def find_own_function(rows: object) -> BuiltinRowFunction | None:
     """Return the row function if dpbench defines its class, otherwise None; plugins' subclasses do not count."""
-    return rows if isinstance(rows, OwnRowFunction) and is_closed(type(rows)) else None
+    return rows if isinstance(rows, BuiltinRowFunction) and is_closed(type(rows)) else None
 
 
 def _quantise_chunk(chunk: Chunk) -> QuantisedRows:

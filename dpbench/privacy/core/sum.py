@@ -37,7 +37,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
-from dpbench.privacy.core.head import OwnRowFunction, find_own_function
+from dpbench.privacy.core.head import BuiltinRowFunction, find_own_function
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
 from dpbench.privacy.core.noise import add_drawn_noise, draw_noise
 from dpbench.privacy.core.plan import Planned, Release
@@ -105,7 +105,7 @@ class Sum(Question):
         return answers if isinstance(self.clip, tuple) else answers[0]
 
     def _sum_chunks(
-        self, curator: LedgerCurator, own: OwnRowFunction | None, places: np.ndarray, shares: Tensor | None,
+        self, curator: LedgerCurator, own: BuiltinRowFunction | None, places: np.ndarray, shares: Tensor | None,
         nothing: Sequence[IntegerSum], draws: Draws,
     ) -> list[IntegerSum]:  # fmt: skip
         """Return the clipped sums of a sample, one per block, computed chunk by chunk."""

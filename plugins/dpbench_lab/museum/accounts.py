@@ -14,7 +14,7 @@ from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
 
 
 @dataclass(frozen=True)
-class BrokenAccount(Exhibit):
+class UnderstatedEpsilon(Exhibit):
     """A statement of epsilon that is too small: `shown` computes it from plan, sigma and delta."""
 
     plan: Sequence[Release] = ()
@@ -41,7 +41,7 @@ class BrokenAccount(Exhibit):
         return {"second accountant": None}
 
 
-class Calibration(BrokenAccount):
+class Calibration(UnderstatedEpsilon):
     """A sigma that is too small for the given epsilon."""
 
     def claim(self) -> tuple[float, float]:

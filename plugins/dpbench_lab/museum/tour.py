@@ -6,7 +6,7 @@ from dpbench.api import Release
 from dpbench.errors import UnknownName
 from dpbench.support.messages import unknown_name
 from dpbench_lab.museum import accounts, audits, protocols
-from dpbench_lab.museum.accounts import BrokenAccount, Calibration
+from dpbench_lab.museum.accounts import Calibration, UnderstatedEpsilon
 from dpbench_lab.museum.audits import LyingAudit
 from dpbench_lab.museum.cores import CORES
 from dpbench_lab.museum.exhibit import Exhibit
@@ -58,7 +58,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     ContractViolation(forms.SkewBasis),
     ContractViolation(forms.SelfReportedNorms, leaks=True),
     ContractViolation(forms.LabelInErrorMessage, leaks=True),
-    ContractViolation(memory.ClipFromTheEnvironment, leaks=True),
+    ContractViolation(memory.PrivateClipFromEnvironment, leaks=True),
     DataBug(datasets.PrivateImagesAsPublicData, _WHOLE, "public_dataset"),
     DataBug(extractors.RunningMaximumInPrepare, _WHOLE, "extractor"),
     DataBug(extractors.TestTimeAdaptation, _WHOLE, "extractor"),
@@ -79,19 +79,19 @@ EXHIBITS: tuple[Exhibit, ...] = (
     ContractViolation(outlets.UninitialisedOutputBuffer, leaks=True),
     ContractViolation(outlets.MixupWithinTheChunk),
     *(core.exhibit for core in CORES if core.exhibit),
-    BrokenAccount(accounts.central_limit_epsilon, (Release("gradient", 500, 512 / 45_000),), 1.1621),
-    BrokenAccount(accounts.doubled_divergence, (Release("gradient", 500, 0.02),), 0.802, noise=0.5**0.5),
-    BrokenAccount(
+    UnderstatedEpsilon(accounts.central_limit_epsilon, (Release("gradient", 500, 512 / 45_000),), 1.1621),
+    UnderstatedEpsilon(accounts.doubled_divergence, (Release("gradient", 500, 0.02),), 0.802, noise=0.5**0.5),
+    UnderstatedEpsilon(
         accounts.micro_batches_counted_as_examples, (Release("gradient", 12_512, 64 / 25_000),), 1.0, 1 / 25_000,
         noise=1 / 2,
     ),
-    BrokenAccount(accounts.textbook_gaussian, (Release("gradient"),), 0.2422),
+    UnderstatedEpsilon(accounts.textbook_gaussian, (Release("gradient"),), 0.2422),
     Calibration(accounts.bisection_to_the_unsafe_side, (Release("gradient"),), 30.0),
-    BrokenAccount(accounts.best_run_reported_alone, (Release("gradient", 48_000, 1024 / 45_000),), 2.8256),
-    BrokenAccount(accounts.replaced_row_counted_once, (Release("sum"),), 1.081, noise=1 / 2),
-    BrokenAccount(accounts.adaptive_clip_half_accounted, (Release("gradient", 1000, 0.01),), 1.5),
-    BrokenAccount(accounts.rate_of_a_micro_batch, (Release("gradient", 100, 0.08),), 1.0),
-    BrokenAccount(accounts.understated_epsilon, (Release("gradient", 12),), 4.0),
+    UnderstatedEpsilon(accounts.best_run_reported_alone, (Release("gradient", 48_000, 1024 / 45_000),), 2.8256),
+    UnderstatedEpsilon(accounts.replaced_row_counted_once, (Release("sum"),), 1.081, noise=1 / 2),
+    UnderstatedEpsilon(accounts.adaptive_clip_half_accounted, (Release("gradient", 1000, 0.01),), 1.5),
+    UnderstatedEpsilon(accounts.rate_of_a_micro_batch, (Release("gradient", 100, 0.08),), 1.0),
+    UnderstatedEpsilon(accounts.understated_epsilon, (Release("gradient", 12),), 4.0),
     LyingAudit(audits.absolute_value_of_a_bound, audits.guess_blindly, canaries=60),
     LyingAudit(audits.best_number_of_guesses, audits.add_noise, canaries=10_000),
     LyingAudit(audits.canaries_assumed_independent, audits.respond_all_or_nothing, canaries=1_000),

@@ -20,7 +20,7 @@ from dpbench import (
     standardisation,
 )
 from dpbench_plugins.learners.public_labels import require_labels
-from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, train_on_labels
+from dpbench_plugins.learners.tails import TAIL_RATE, choose_passes, train_on_labels, trainable_tail_loader
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class PublicOnly(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan nothing, because this learner reads no private data."""
         if self.tail:
-            check_tail(task, self.name)
+            trainable_tail_loader(task, self.name)
         return []
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

@@ -30,7 +30,13 @@ from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, 
 from dpbench_plugins.learners.prior_files import read_head
 from dpbench_plugins.learners.public_labels import require_labels
 from dpbench_plugins.learners.spectrum import Spectrum, compute_spectrum
-from dpbench_plugins.learners.tails import TAIL_RATE, check_tail, choose_passes, settle_pooled, train_on_labels
+from dpbench_plugins.learners.tails import (
+    TAIL_RATE,
+    choose_passes,
+    settle_pooled,
+    train_on_labels,
+    trainable_tail_loader,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -198,7 +204,7 @@ class PublicTail(PublicPrior):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan as `public-prior` does."""
-        check_tail(task, self.name)
+        trainable_tail_loader(task, self.name)
         return super().plan(task, budget)
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

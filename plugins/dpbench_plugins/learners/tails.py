@@ -21,7 +21,7 @@ LABELS_EXPLAINED = 0.95  # of what a head on the published features explains: mi
 ANSWERS_EXPLAINED = 0.5  # the same for the answers of a private head, whose errors such a head repeats
 
 
-def require_tail(task: Task, who: str) -> Callable[[], nn.Module]:
+def tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
     """Return the loader of the network behind cached activations.
 
     Raises:
@@ -36,13 +36,13 @@ def require_tail(task: Task, who: str) -> Callable[[], nn.Module]:
     return task.tail
 
 
-def check_tail(task: Task, who: str) -> Callable[[], nn.Module]:
+def trainable_tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
     """Return the loader of the network behind cached activations, for training on public examples.
 
     Raises:
         SpecError: there is none, or there are too few public examples.
     """
-    tail = require_tail(task, who)
+    tail = tail_loader(task, who)
     if task.public < LEAST:
         raise SpecError(
             f"Expected at least {LEAST} public examples for learner {who!r}, which trains a network on them, got "
@@ -64,7 +64,7 @@ def train_on_labels(
     from dpbench_plugins.learners.tail_training import train_tail
 
     targets = one_hot(require_labels(public, who), task.classes).float()
-    tail = check_tail(task, who)().to(task.device)
+    tail = trainable_tail_loader(task, who)().to(task.device)
     return train_tail(tail, public, targets, passes, rate, generator, least=LABELS_EXPLAINED)
 
 
@@ -84,7 +84,7 @@ def train_on_answers(
     """
     from dpbench_plugins.learners.tail_training import train_tail
 
-    tail = check_tail(task, who)().to(task.device)
+    tail = trainable_tail_loader(task, who)().to(task.device)
     return train_tail(tail, public, answers, passes, rate, generator, least=ANSWERS_EXPLAINED)
 
 

@@ -14,7 +14,7 @@ from dpbench_lab.museum import matrix
 from dpbench_lab.museum.cores.broken_core import CoreExhibit
 from dpbench_lab.museum.exhibit import Exhibit
 from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
-from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
+from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, PoissonLearner, TwoBlockLearner
 from dpbench_lab.museum.exhibits.precision import TrainingUnderAutocast
 from dpbench_lab.museum.record import read_museum_record
 from dpbench_lab.museum.strangers import run_learner
@@ -125,7 +125,7 @@ def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() ->
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
+    "learner", [HonestLearner, PoissonLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
 )
 def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
     assert run_learner(learner).metrics["accuracy"].mean > 0.5
@@ -133,7 +133,7 @@ def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
+    "learner", [HonestLearner, PoissonLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
 )
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
     honest = CoreExhibit(lambda core, *given: core(*given), "core.randomness:_SeededDraws.noise", learner)

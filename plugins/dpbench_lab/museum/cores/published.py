@@ -16,7 +16,7 @@ from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.mechanisms.choice.parts import PartLosses
 from dpbench_lab.museum.cores.broken_core import AuditCase, CoreExhibit, show
 from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
-from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
+from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, PoissonLearner, TwoBlockLearner
 from dpbench_lab.museum.exhibits.patients import LARGEST, MOST_LABELS, PatientDigits
 
 Honest = Callable[..., Any]
@@ -282,10 +282,10 @@ PUBLISHED = (
          tests=(CURATOR + "noise_is_independent_across_classes_steps_and_releases",)),
     show(CoreExhibit(generator_reseeded_every_epoch, KEY, HonestLearner, noise=0), AuditCase(WHOLE)),
     show(CoreExhibit(noise_reused_between_runs, KEY, HonestLearner, noise=0), AuditCase(WHOLE)),
-    show(CoreExhibit(fixed_size_batches, "core.randomness:poisson_sample", SampledLearner), AuditCase(SAMPLED),
+    show(CoreExhibit(fixed_size_batches, "core.randomness:poisson_sample", PoissonLearner), AuditCase(SAMPLED),
          tests=(CORE + "mechanisms.py::test_batch_sizes_are_binomial",
                 CORE + "randomness.py::test_a_sample_by_gaps_is_one_by_single_draws")),
-    show(CoreExhibit(unequal_sample_rates, SAMPLE, SampledLearner, rate=1.6)),
+    show(CoreExhibit(unequal_sample_rates, SAMPLE, PoissonLearner, rate=1.6)),
     show(CoreExhibit(missing_clip, WEIGHTS, HonestLearner, noise=0), SUMMED,
          tests=(CORE + "sums.py::test_one_row_moves_the_integers_by_at_most_the_clip",)),
     show(CoreExhibit(unchecked_nan_rows, WEIGHTS, HonestLearner, noise=0)),

@@ -46,7 +46,7 @@ class HonestLearner(Learner):
 
 
 @dataclass(frozen=True)
-class SampledLearner(HonestLearner):
+class PoissonLearner(HonestLearner):
     """The honest learner, with each step on a Poisson sample."""
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

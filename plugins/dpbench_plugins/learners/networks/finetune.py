@@ -12,13 +12,13 @@ from dpbench_plugins.learners.coordinates import choose_settings, head_probe, tr
 from dpbench_plugins.learners.networks.tail_tuning import TailTuning
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
-    check_tail,
     choose_answer_passes,
     choose_passes,
-    require_tail,
     settle_pooled,
+    tail_loader,
     train_on_answers,
     train_on_labels,
+    trainable_tail_loader,
 )
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class DPFineTune(TailTuning):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan the full-batch gradients of the head, then the sampled gradients and probes of the tail."""
-        (check_tail if self.reads_mirrored() else require_tail)(task, self.name)
+        (trainable_tail_loader if self.reads_mirrored() else tail_loader)(task, self.name)
         head_steps = require_setting(self.head_steps)
         if self.parameters == "head":
             return [Release("head", head_steps)]
@@ -128,7 +128,7 @@ class DPFineTune(TailTuning):
         from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled_features, predictor
 
         task = curator.task
-        tail = require_tail(task, self.name)().to(task.device)
+        tail = tail_loader(task, self.name)().to(task.device)
         neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._train_head(curator, tail, neck, generator))
         if self.start == "answers":
@@ -193,7 +193,7 @@ class PublicFineTune(TailTuning):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan the sampled gradients of the tail and its probes; public labels cost nothing."""
-        check_tail(task, self.name)
+        trainable_tail_loader(task, self.name)
         return self.tail_releases()
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

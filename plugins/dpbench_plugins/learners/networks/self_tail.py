@@ -23,10 +23,10 @@ from dpbench import (
 from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, head_probe, train_head
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
-    check_tail,
     choose_answer_passes,
     settle_pooled,
     train_on_answers,
+    trainable_tail_loader,
 )
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ class SelfTail(Learner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one full-batch gradient per step of each head; training the tail is post-processing."""
-        check_tail(task, self.name)
+        trainable_tail_loader(task, self.name)
         return [Release("gradient", require_setting(self.steps) * (2 if self.two_heads else 1))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train a private head, then the tail on its answers, then another head on the new features, if planned."""
         from dpbench_plugins.learners.tail_training import TrainedTail
 
-        published = TrainedTail.as_published(check_tail(curator.task, self.name)())
+        published = TrainedTail.as_published(trainable_tail_loader(curator.task, self.name)())
         frozen = PublicData(published.pool(public.x), None)
         first = self._train_head(curator.map(published.pool), frozen, generator)
         answers = first(frozen.x).softmax(1)

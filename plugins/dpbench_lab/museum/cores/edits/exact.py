@@ -19,7 +19,7 @@ IN_BASES = "privacy/core/test_bases.py::"
 
 EDITS = (
     edit("privacy/core/head.py", "row functions of anybody", "a plugin's own remembers, and is searched for no memory",
-         "isinstance(rows, OwnRowFunction)[- and is_closed(type(rows))-]",
+         "isinstance(rows, BuiltinRowFunction)[- and is_closed(type(rows))-]",
          tests="privacy/core/test_head.py::test_a_strangers_subclass_is_held_to_purity_as_strangers_are"),
     edit(SUMS, "twice the clip", "sensitivity is double the noise's", "weights = ({+2 * +}bounds / norms).mul_",
          tests=IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip"),

@@ -1,13 +1,12 @@
 """dpbench: a benchmark for differentially private image classification, where the harness owns privacy.
 
-`__all__` is the contract: what a plugin may import. Importing it does not import torch. `import dpbench` alone imports
-nothing, because it runs before the command line decides what Ctrl-C does. All names are looked up when they are first
-used.
+`__all__` is the contract: the names that a plugin may import. They are imported when first used, and without torch.
+`import dpbench` alone imports nothing, because it runs before the command line decides what Ctrl-C does.
 
-For use in a notebook: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`, `load_model`,
-and the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first used.
+`NOTEBOOK` lists the names for notebooks: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`,
+`load_model`, and the classes that they return, such as `Results` and `Model`. They are imported when first used.
 
-For any training loop: `receipt`, whose parts and exporters are in `dpbench.receipts`: `RECEIPTS`.
+`RECEIPTS` lists the names for other training loops. The parts of a receipt and the exporters are in `dpbench.receipts`.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ NOTEBOOK = (
     "results",
     "run",
 )
-"""What a person at a notebook calls. It needs torch, so it is looked up when it is asked for."""
+"""The names for use in a notebook. They need torch, so they are imported when they are first used."""
 
 RECEIPTS = ("Receipt", "receipt")
-"""What a training loop that is not dpbench's calls. It needs no torch, and is looked up when it is asked for."""
+"""The names for training loops other than dpbench's. They need no torch, and are imported when they are first used."""
 
 
 def __getattr__(name: str) -> Any:
@@ -73,7 +72,7 @@ def __dir__() -> list[str]:
 
 
 def _load_contract_names() -> dict[str, Any]:
-    """Import the contract and add its names to this module, unless the contract is just being imported."""
+    """Import the contract, add its names to this module and return them; {} while the contract is being imported."""
     from importlib import import_module
 
     contract = import_module("dpbench.contract")

@@ -42,11 +42,11 @@ class PublicData:
     x: Tensor  # (n, *example_shape) float32
     y: Tensor | None  # (n,) int64; None if the protocol leaves public data unlabelled
     mirrored: Tensor | None = None
-    """(n, *example_shape) float32: the features of the mirror image of each example, for learners that ask for them
-    (`Learner.reads_mirrored`); None where examples are features and no images."""
+    """(n, *example_shape) float32: the features of each example's mirror image, for learners that request them
+    (`Learner.reads_mirrored`); otherwise None, and also None if examples are features instead of images."""
 
     def take(self, rows: Tensor) -> PublicData:
-        """Return these examples."""
+        """Return the public data of these rows."""
         y, mirrored = (None if part is None else part[rows] for part in (self.y, self.mirrored))
         return PublicData(self.x[rows], y, mirrored)
 
@@ -65,7 +65,7 @@ class Learner(Configured, ABC):
     """True for a ceiling without privacy: it plans for epsilon = inf only, and a board shows it without a rank."""
     logits: ClassVar[bool] = False
     """True if scores are logits of a cross-entropy loss, so that their softmax is the probability of each class.
-    Results then record how well calibrated it is; for other learners they say that there are no probabilities."""
+    Results then record the calibration; results of other learners state that there are no probabilities."""
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Setting -> values worth trying: the default grid of a search."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
@@ -73,13 +73,13 @@ class Learner(Configured, ABC):
     paper: ClassVar[Mapping[str, Any]] = {}
     """The paper's settings, where they differ from the defaults: `--learner NAME:paper`; other options override it."""
     rule_origin: ClassVar[str] = ""
-    """Where the constants behind the defaults come from: the images that they were chosen on, or the paper. Readers
-    judge by it whether a score was tuned on the data that it is stated for. Empty if it is not stated."""
+    """The origin of the constants in the default settings: the images that they were chosen on, or the paper. It shows
+    readers whether a score was obtained with settings tuned on the same data. Empty if it is not stated."""
 
     def reads_mirrored(self) -> bool:
         """Return whether `fit` also reads the features of the mirror images of public examples: `PublicData.mirrored`.
 
-        They are extracted once and cached, like those of the images themselves.
+        These features are extracted once and cached, like the features of the images themselves.
         """
         return False
 
@@ -93,15 +93,15 @@ class Learner(Configured, ABC):
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return values for the settings that are None, computed from public numbers and the other settings.
 
-        The user's own settings win. Round numbers, such as a learning rate to three digits, so that machines agree.
+        The user's own settings win. Round each value (a learning rate to three digits, say), so that machines agree.
         """
         return {}
 
     def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
-        """Return what `auto` returned in earlier versions, by version and the latest first; no new run uses it.
+        """Return the values that `auto` returned in each earlier version, latest version first; no new run uses them.
 
-        Override it when you change `auto`: dpbench then still checks and re-runs the results of those versions. A
-        version is the last one that had these values, like "0.2.0".
+        Override it when you change `auto`: dpbench then still checks and re-runs the results of those versions. Each
+        key is the last version that had these values, like "0.2.0".
         """
         return {}
 
@@ -121,7 +121,7 @@ class Learner(Configured, ABC):
 
     @final
     def settle_earlier(self, task: Task, budget: Budget) -> Mapping[str, Self]:
-        """Return the learner with every None setting filled in as in each earlier version, the latest first."""
+        """Return the learner as each earlier version would settle it (`earlier_auto`), latest version first."""
         sampled = self.resolve_batch(task)
         earlier = sampled.earlier_auto(task, budget)
         return {version: _fill_settings(sampled, numbers) for version, numbers in earlier.items()}
@@ -173,15 +173,15 @@ class Dataset(Configured, ABC):
     licence: ClassVar[str]
     citation: ClassVar[str]
     test_differs: ClassVar[str] = ""
-    """How the published test split differs from the training split, where it does: why noise may beat the ceiling."""
+    """How the published test split differs from the training split, if it does; a learner may then beat the ceiling."""
     shorthand: ClassVar[str] = ""
     """The option that may be given without its name, as in `imagefolder:~/photos`."""
     default_extractor: ClassVar[str] = "pixels"
-    """The extractor of runs that name none, as the shell takes it: `efficientnet-lite0:size=128`. Raw pixels suit
-    images of up to 32 pixels a side at most."""
+    """The extractor of runs that name none, written as for the flag: `efficientnet-lite0:size=128`. Raw pixels suit
+    only images of at most 32 pixels a side."""
 
     def source(self) -> Source | None:
-        """Return the origin and the storage place of the data, without reading it; None if a package contains it."""
+        """Return where to get the data and where it is stored, without reading it; None if a package contains it."""
         return None
 
     def default_unit(self) -> str:
@@ -212,15 +212,15 @@ class Extractor(Configured, ABC):
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
-    """Change it whenever the same image would give other features, for example because an option's default changed. It
-    is part of the cache key; options are part of it only where they differ from their defaults."""
+    """Change it whenever the same image would give other features, for example because an option's default changed. The
+    cache key contains this version, and only those options that differ from their defaults."""
     licence: ClassVar[str] = ""
     """Licence of the weights; empty if there are none or an option decides."""
     weights_size: ClassVar[int] = 0
     """Bytes of weights to download; 0 if there are none or an option decides."""
     trained_on: ClassVar[str] = ""
-    """What the weights have seen, such as `ImageNet-1k`; `nothing` without training; empty if it is not known. Results
-    state it, because epsilon covers no image that the weights have seen."""
+    """The training data of the weights, such as `ImageNet-1k`; `nothing` without training; empty if unknown. Results
+    state it, because epsilon does not cover the images that the weights were trained on."""
     made_elsewhere: ClassVar[str] = ""
     """The origin of features that were not computed on this machine, such as `dinov2 (pack 3f2a...)`; empty for all
     others. Results state it, because nobody can check here that each row follows from one image alone."""
@@ -247,8 +247,8 @@ class Extractor(Configured, ABC):
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Load the weights and return the map (c, *prepared_shape) -> (c, *example_shape) float32.
 
-        Several threads call the map at once, and also `prepare`. Features that the map returns as float16 are cached in
-        half precision; learners still receive float32.
+        Several threads call `prepare` and the map at once. Features that the map returns as float16 are cached in half
+        precision; learners still receive float32.
         """
 
     def as_module(self) -> nn.Module | None:
@@ -260,18 +260,18 @@ class Extractor(Configured, ABC):
         return None
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the values of the option `layer`: each layer's name, with the shape of its activations for an image.
+        """Return each layer's name, a value of the option `layer`, with the shape of its activations for an image.
 
-        In the order of the network; empty without that option. It reads no large file and imports no large package.
+        The order is that of the network; empty without this option. Read no large file and import no large package.
         """
         return {}
 
     def tail(self) -> Callable[[], nn.Module] | None:
-        """Return a function that loads the layers after the activations; None if features are the network's output.
+        """Return a function that loads the layers after the extracted one; None if features are the network's output.
 
-        The module maps activations (c, *example_shape) to pooled features (c, d). It is on the CPU, in evaluation mode,
-        a new one at each call, with the published weights: public values. Stored batch statistics are folded into the
-        convolutions before them, so that no module looks at a batch. Global generators stay as they are. Learners find
-        it as `Task.tail`.
+        Each call returns a new module that maps activations (c, *example_shape) to pooled features (c, d). The module
+        is on the CPU, in evaluation mode, and has the published weights, which are public. Stored batch statistics are
+        folded into the preceding convolutions, so that no module reads a batch. The function leaves global random
+        generators unchanged. Learners find it as `Task.tail`.
         """
         return None

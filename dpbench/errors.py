@@ -7,7 +7,7 @@
     │   └── UnknownName          a name that nothing registers; lists what exists
     ├── PluginError              a plugin that breaks the contract of the hooks
     │   ├── DuplicateName        two plugins claim one name
-    │   └── ComponentFailed      a plugin's code raised while it worked
+    │   └── ComponentFailed      a plugin's code raised an exception
     ├── PrivacyError             a statement of privacy that would be wrong
     │   ├── PlanError            a plan that is malformed or cannot fit the budget
     │   ├── NotPlanned           a release outside the plan, or more steps than planned
@@ -20,7 +20,7 @@
     │   ├── DamagedFile          a cache file that fails its checksum
     │   ├── MalformedFile        a submitted file that cannot be read; names the field
     │   └── ChecksFailed         files of a leaderboard that fail their checks; lists the complaints
-    ├── OutputError              a place that cannot be written
+    ├── OutputError              a file or folder that cannot be written
     │   └── DocsNotBuilt         a page, a link or a notebook of the documentation is broken
     ├── NotReproducible          a run that cannot be repeated on this machine
     └── LawBroken                a plugin breaks a law of `dpbench.testing`
@@ -127,7 +127,7 @@ class Complaint:
 
 
 class ChecksFailed(DataError):
-    """Leaderboard files fail their checks; `consequence` states which action dpbench refuses because of it."""
+    """Leaderboard files fail their checks; `consequence` states what dpbench therefore refuses to do."""
 
     def __init__(self, consequence: str, complaints: Sequence[Complaint]) -> None:
         lines = [f"  {complaint.file}: {complaint}" for complaint in complaints[:_MAX_COMPLAINTS]]
@@ -145,7 +145,7 @@ class DocsNotBuilt(OutputError):
 
 
 class NotReproducible(DpbenchError):
-    """A run cannot be repeated on this machine; the message gives the reason, which says nothing about the result."""
+    """A run cannot be repeated on this machine, for the reason in the message; its result may still be correct."""
 
 
 class LawBroken(DpbenchError, AssertionError):

@@ -1,4 +1,4 @@
-"""Assemble the program from all rooms and, if it is installed, the lab. No other file knows all of them."""
+"""Assemble the program from dpbench's packages and, if installed, the lab. No other module imports all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line. After an error, print one sentence to standard error and exit with 1, or 2 for a bad flag.
 
     Args:
-        arguments: the words after `dpbench`. None reads them from the process, which then belongs to dpbench alone.
+        arguments: the words after `dpbench`. None means those of the process, whose interrupt handler is then set, too.
     """
     if arguments is None:
         interrupt.install_handler()
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def is_lab_installed() -> bool:
-    """Return whether the lab is installed."""
+    """Return whether the lab (the package `dpbench_lab`) is installed."""
     from dpbench.support.paths import is_installed_package
 
     return is_installed_package(LAB_PACKAGE)
@@ -62,7 +62,7 @@ def build_command_line() -> Typer:
 
 @functools.cache  # reading every command's signature takes longer than most commands do
 def load_root_command() -> Any:
-    """Return the command line as an object of the parser; it is built only once."""
+    """Return the root command of the command line's parser; it is built only once."""
     import typer
 
     return typer.main.get_command(build_command_line())

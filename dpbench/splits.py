@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Place = TypeVar("Place")
 
 INDEPENDENT_DRAWS = "drawn at random, each on its own"
-"""How synthetic examples were made; equal ones do not count as copies."""
+"""The `processing` of synthetic examples; equal examples of this kind do not count as copies."""
 
 
 class Images(Protocol):
@@ -60,27 +60,27 @@ class Records(Generic[Place]):
 
     A place identifies one image in its source: a path, a member of a zip, a line of a table, the bytes of one image. It
     is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
-    several threads, and must not keep state; this is checked as for row functions. It may hold options, such as a
-    mode. dpbench refuses numbers and arrays in places and options: computed from the images, they would carry the
-    content of one image to the others. If places hold bytes, say in `processing` how each image was processed.
+    several threads, and must not keep state; dpbench checks this as for row functions. `read` may hold options, such as
+    a mode. dpbench refuses numbers and arrays in places and options: if they were computed from the images, the content
+    of one image could affect others. If places hold bytes, state in `processing` how each image was processed.
 
-    With `reader`, cached features are found by the images alone, whatever their labels, units, order, folder or
-    dataset: if a folder grows, only the new images are extracted. Without it, features are found by `Splits.digest`,
-    the split and the row. An image must follow from its stored bytes and `reader`, and from nothing else.
+    With `reader`, the cache identifies features by the images alone, whatever their labels, units, order, folder or
+    dataset: if a folder grows, only the new images are processed. Without `reader`, the cache uses `Splits.digest`, the
+    split and the row. An image must depend on its stored bytes and `reader` only.
     """
 
     places: Sequence[Place]
     read: Callable[[Place], Image]
     processing: str = ""  # where places hold bytes: what was done to each, as `DeclaredImages` has it
     keys: Sequence[bytes] | None = None
-    """The SHA-256 of each record's stored bytes, 32 bytes each, in the order of `places`; read only when features or
-    hashes are looked for. None: where places are bytes, dpbench computes it; else nobody knows."""
+    """The SHA-256 of each record's stored bytes, 32 bytes each, in the order of `places`; read only to look up features
+    or hashes. If it is None, dpbench computes it if places are bytes; otherwise it is unknown."""
     reader: str = ""
-    """What `read` makes of stored bytes: a name, every option that changes pixels, and a version to change with them,
-    like `my-scans-RGB-1`. Records of two datasets may share it only if they read the same bytes to the same pixels."""
+    """Identifies how `read` decodes stored bytes: a name, every option that changes pixels, and a version to change
+    with the pixels, like `my-scans-RGB-1`. Datasets may share it only if they decode equal bytes to equal pixels."""
 
     def __post_init__(self) -> None:
-        """Refuse keys without a reader, or a number of keys that is not the number of places."""
+        """Raise DataError if there are keys without a reader, or not as many keys as places."""
         if self.keys is not None and not self.reader:
             raise DataError("Expected Records with keys to name their reader, such as 'my-scans-RGB-1'; got none.")
         if self.keys is not None and len(self.keys) != len(self.places):
@@ -123,7 +123,7 @@ class DeclaredImages:
 
 
 OWN_RECORD = "read from its own record"
-"""How each image of `Records` comes about."""
+"""The `processing` of `Records` whose places hold no bytes."""
 
 
 def _holds_bytes(places: Sequence[Any]) -> bool:
@@ -141,8 +141,8 @@ class Split:
     """(n,) int64: the unit of each example. All examples of a unit (a patient, a lesion, a track) share one number, in
     every split, and no other example has it. None: units are unknown, or each example is a unit of its own."""
     groups: Mapping[str, np.ndarray] | None = None
-    """Column -> (n,) text: what is known of each example beside its class, such as sex, age band or source; an empty
-    text is unknown. Read of the test split alone, to state accuracy by group; nothing that trains sees it."""
+    """Column -> (n,) text: attributes of each example besides its class, such as sex, age band or source; empty text
+    means unknown. dpbench reads the test split's groups only, to state accuracy by group; no learner sees them."""
 
     @property
     def processing(self) -> str:
@@ -159,15 +159,15 @@ class Splits:
     train: Split
     test: Split
     digest: str
-    """Of the bytes it was read from, and of options that change pixels: identifies the data in results, and features of
-    images that have no keys of their own (`Records.keys`)."""
+    """Digest of the bytes that the data was read from, and of options that change pixels. It identifies the data in
+    results, and cached features of images that have no keys of their own (`Records.keys`)."""
     public: Split | None = None  # examples that are public beside the public share of the training split
     unit: str = ""
-    """The word for what `Split.units` numbers: `patient`, `lesion`, `track`; empty where training has no units. Only
-    opening the data tells it: a copy may lack the names that units are read from."""
+    """The word for the units in `Split.units`: `patient`, `lesion`, `track`; empty if the training split has no units.
+    It is known only after loading: a copy of the data may lack the names that units are read from."""
     edition: str = ""
-    """Which copy of the data this is, where it is not the whole published data with its published split: how many of
-    the images it has, its digest, and who cut it how. Every result states it, and so does `dpbench data info`."""
+    """Description of a copy that is not the whole published data with its published split: how many images it has, its
+    digest, and who cut it and how; else empty. Every result and `dpbench data info` state it."""
     ignored: Sequence[str] = ()
-    """Names of files that lie among the images and were not read. dpbench says how many there are of each ending, and
-    no name; results do not have it. The name of a pipe, a socket or a device ends in a slash."""
+    """Names of files that lie among the images and were not read. dpbench prints their number for each ending, and no
+    name; results do not store them. The name of a pipe, a socket or a device ends in a slash."""

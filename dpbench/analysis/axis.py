@@ -1,4 +1,4 @@
-"""The x axis of a figure: numbers at their values, then words, infinity and cells without x, side by side."""
+"""The x axis of a figure: numbers at their values, followed by words, infinity and cells without an x value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class XAxis:
 
     @property
     def boundary(self) -> float | None:
-        """The boundary between numbers and words, or None if the axis lacks either."""
+        """The coordinate halfway between numbers and words; None if the axis has only one of the two."""
         if not self.numbers or not self.words:
             return None
         last, first = self.coordinates[self.numbers[-1]], self.coordinates[self.words[0]]
@@ -51,7 +51,7 @@ class XAxis:
         return tuple(x for x in self.coordinates if x not in self.words)
 
     def is_crowded(self, plot: Plot, inches: float) -> bool:
-        """Return whether tick labels would touch on an axis of this length."""
+        """Return whether tick labels would touch on an axis that is `inches` long."""
         ticks = [math.log(x) if self.log else x for x in self.coordinates.values()]
         widths = [CHARACTER_WIDTH * max(map(len, label.split("\n"))) for label in self.labels(plot)]
         span = (ticks[-1] - ticks[0]) * 1.14 or 1  # with the room of `limits`
@@ -62,7 +62,7 @@ class XAxis:
 
 
 def make_x_axis(values: Iterable[X], log: bool) -> XAxis:
-    """Return the axis for these values, in the order numbers, words, infinity, None; words keep the given order."""
+    """Return the axis for these values: ascending numbers, then words in the given order, infinity and None."""
     distinct = list(dict.fromkeys(values))
     numbers = sorted(x for x in distinct if isinstance(x, float) and math.isfinite(x))
     words = [x for x in distinct if isinstance(x, str)]

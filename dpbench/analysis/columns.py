@@ -1,7 +1,7 @@
-"""The columns of results, in the order of the CSV.
+"""The columns of tables of results, in the order of the CSV.
 
-`dpbench leaderboard export`, `dpbench results --csv` and `--columns`, `dpbench.load` and the page of all entries are
-lists of these columns, and name a column by its `name`. To add a column, add one `Column` here.
+`dpbench leaderboard export`, `dpbench results --csv` and `--columns`, `dpbench.load` and the page of all entries use
+these columns and refer to a column by its `name`. To add a column, add one `Column` here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NO_VALUE = "–"
 ReadValue = Callable[[ResultRow], object]
 FormatCell = Callable[[ResultRow], str]
 Availability = Literal["everywhere", "boards", "files"]
-"""Of which rows a column has a value: of all, of entries of boards, or of results that were read from their files."""
+"""Which rows have a value in a column: all rows, only entries of boards, or only results read from their files."""
 ValueType = Literal["string", "int64", "double", "bool"]
-"""The type of a column's values, by its name in Parquet; any value may be missing."""
+"""The Parquet name of the type of a column's values. Any value may be missing."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Column:
     dtype: ValueType = "string"
 
     def numeric_value(self, row: ResultRow) -> float | None:
-        """Return the value if it is a number, otherwise None. Tables align numbers right and sort by them."""
+        """Return the value if it is a number, otherwise None. Tables right-align and sort numeric values."""
         value = self.value(row)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -54,7 +54,7 @@ def _column(name: str, title: str, value: ReadValue, show: FormatCell | None = N
 def _board_column(name: str, title: str, value: Callable[[ResultStanding], object],
               show: Callable[[ResultStanding], str] | None = None, *, filtered: bool = False,
               dtype: ValueType = "string") -> Column:  # fmt: skip
-    """Return a column of a fact that only boards record about a result."""
+    """Return a column that has a value only for entries of boards; other rows show a dash."""
     shown = show or (lambda standing: write_value(value(standing)))
     return Column(
         name, title, lambda row: value(row.standing) if row.standing else None,
@@ -78,7 +78,7 @@ def write_value(value: object) -> str:
 
 
 def write_epsilon(epsilon: float) -> str:
-    """Return a target epsilon as it was written, in its shortest form.
+    """Return a target epsilon as text, in its shortest form.
 
     >>> write_epsilon(0.1), write_epsilon(math.inf)
     ('0.1', '∞')
@@ -87,7 +87,7 @@ def write_epsilon(epsilon: float) -> str:
 
 
 def write_percent(score: Interval | None) -> str:
-    """Return a mean with its interval in percent, or a dash.
+    """Return a mean with its interval in percent; a dash if there is no score.
 
     >>> write_percent(None), write_percent(Interval(mean=0.72, low=0.70, high=0.74))
     ('–', '72.00 ± 2.00')
@@ -195,7 +195,7 @@ def pick_columns(names: Iterable[str], among: Sequence[Column]) -> tuple[Column,
     """Return the columns with these names, in the order of the names.
 
     Raises:
-        SpecError: no column has this name.
+        SpecError: a name is not the name of a column.
     """
     known = {column.name: column for column in among}
     unknown = next((name for name in names if name not in known), None)

@@ -1,4 +1,4 @@
-"""Comparison of two results: a new result with its file's previous content, and the scores of any two results."""
+"""Comparisons of a new result with the stored result that it replaces, and of the scores of any two results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ MAX_NAMED_RESULTS = 12  # results that a message names
 
 
 def describe_replacement(result: Result, file: Path) -> str:
-    """Describe the stored file that a new result replaces: missing, the same predictions, or other predictions."""
+    """Describe the stored result that a new result replaces: the same predictions or others; empty if there is none.
+
+    Predictions made with secure noise are not compared, because each run draws other noise.
+    """
     try:
         before = Result.read(file)
     except DataError:
@@ -39,7 +42,7 @@ def _write_previous_accuracy(before: Result) -> str:
 
 
 def describe_difference(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> Iterator[str]:
-    """Yield both scores, their difference with its 95% interval, and whether the difference is more than noise.
+    """Yield lines of text: both scores, their difference, its 95% interval and significance, and a note on few seeds.
 
     Raises:
         SpecError: see `compare_results`.
@@ -59,9 +62,9 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
 def pair_results(
     first: Sequence[StoredResult], second: Sequence[StoredResult]
 ) -> Iterator[tuple[StoredResult, StoredResult]]:
-    """Yield the pairs of two lists that can be compared: the same test examples, seeds and ε, in the order of ε.
+    """Yield the comparable pairs of results from two lists (same test examples, seeds and ε), in ascending order of ε.
 
-    A list of one result is that result, whatever its ε.
+    Two lists of one result each give one pair, without any check.
 
     Raises:
         SpecError: there is no such pair, or a list has several results for one pair.
@@ -86,7 +89,7 @@ def pair_results(
 
 
 def _group_results(side: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Group results by the facts that two results must share to be compared."""
+    """Group results by the facts that the two results of a pair share: `pairing_key` and ε."""
     found: dict[str, list[StoredResult]] = defaultdict(list)
     for stored in side:
         found[f"{pairing_key(stored.result)} {stored.result.spec.epsilon}"].append(stored)
@@ -112,7 +115,7 @@ def _write_difference(found: paired.PairedComparison, metric: Metric) -> str:
 
 
 def compare_results(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> paired.PairedComparison:
-    """Compare two results by the paired test of the boards (`analysis.paired`).
+    """Compare two results with the paired test of the boards (`analysis.paired`).
 
     Raises:
         SpecError: the results share no test examples and seeds, or lack the metric.

@@ -20,7 +20,7 @@ def sum_confusion(result: Result) -> np.ndarray | None:
 
 
 def list_largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, str, float]]:
-    """Return each error (true class, guessed class, share of the true class's test examples), most examples first."""
+    """Return the `MAX_ERRORS` most frequent errors: (true class, guessed class, share of the true class's examples)."""
     off = matrix * (1 - np.eye(len(matrix), dtype=int))
     places = [divmod(int(place), len(off)) for place in np.argsort(-off, axis=None, kind="stable")[:MAX_ERRORS]]
     names = result.task.classes

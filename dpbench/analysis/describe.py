@@ -1,4 +1,4 @@
-"""The description of a result, for runs, `results show`, reports, the pages of entries and the cards of models."""
+"""Descriptions of results for runs, `results show`, reports, entry pages and model cards."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ SELECTION_SENTENCES: Mapping[SelectionRule, str] = {
     "private-unaccounted": "Tuned on private data; ε does not cover the search, so the result is never ranked.",
     "oracle": "Tuned on the test split; never ranked.",
 }
-"""How settings were chosen, a sentence each."""
+"""A sentence for each selection rule: how the settings were chosen."""
 NOISE_SOURCES: Mapping[str, str] = {
     "research": "from published seeds, so anyone can repeat this number; do not release a model from this run",
     "secure": "from the operating system, so nobody can subtract it from a released model",
 }
-"""Where noise came from."""
+"""Where the noise of each random generator comes from."""
 HIDDEN_PROVENANCE = {"code", "dpbench", "commit", "dirty", "device", "processor", "platform", "date"}
-"""Parts of the provenance that other facts state, and digests of code."""
+"""Keys of the provenance that get no fact of their own: other facts state them, or they are digests of code."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Description:
 
     @property
     def brief(self) -> list[tuple[str, str]]:
-        """The names and texts of the facts in the summary."""
+        """The names and texts of the facts in the summary after a run."""
         return [(fact.name, fact.text) for fact in self.facts if fact.brief]
 
     @property
@@ -109,9 +109,9 @@ def describe_result(
 
     Args:
         result: the result to describe.
-        others: other results in its folder; a non-private result shows the cost of privacy for each group.
+        others: other results in the same folder; a non-private one gives the cost of privacy for each group.
         named: writes a component, with all options or with only the options that differ from their defaults.
-        risk: computes the largest rates of membership tests; for many results, pass a function that caches plans.
+        risk: computes the largest true-positive rates of membership tests; for many results, pass a cached function.
     """
     data, features = named("dataset", result.spec.dataset), named("extractor", result.spec.extractor)
     title = f"{write_result_label(result)} on {data} ({features})"
@@ -127,7 +127,7 @@ def describe_result(
 
 
 def describe_together(results: Sequence[Result], named: ComponentNamer) -> Description:
-    """Return the facts of several results of one protocol, with each distinct text of a fact once."""
+    """Merge the shared facts of several results of one protocol: a fact lists each of its distinct texts once."""
     found: dict[str, dict[str, dict[str, None]]] = {}
     risk = functools.cache(membership_risk)
     for result in results:
@@ -143,7 +143,7 @@ def describe_together(results: Sequence[Result], named: ComponentNamer) -> Descr
 
 
 def write_settings(settings: Mapping[str, Any]) -> str:
-    """Return settings in a line; `auto` marks a setting that a rule chooses at the start of a run."""
+    """Return settings as a line of text; `auto` marks a setting that a rule chooses at the start of a run."""
     return ", ".join(f"{name}={'auto' if value is None else value}" for name, value in settings.items()) or "none"
 
 
@@ -173,7 +173,7 @@ def _describe_search(result: Result) -> Iterator[str]:
 
 
 def count_public(result: Result) -> int:
-    """Count the public examples, also if the learner does not read them."""
+    """Count the public examples, even if the learner does not read them."""
     there = result.task.overlap.get("public in private")
     return max(result.task.public, there.among if there else 0)
 
@@ -253,7 +253,7 @@ def _guarantee_facts(result: Result, risk: Risk) -> Iterator[Fact]:
 
 
 def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...], size: int | None) -> Iterator[Fact]:
-    """Yield the facts of a guarantee: ε by both accountants, its unit, δ, neighbours, noise source, and limits of ε.
+    """Yield the facts of a guarantee: ε by both accountants, unit, δ, neighbours, noise, and what ε does not cover.
 
     `size` is the number of private units, or None if it is not recorded.
     """
@@ -300,7 +300,7 @@ def _origin_facts(result: Result) -> Iterator[Fact]:
 
 
 def describe_components(components: Mapping[str, ComponentOrigin]) -> Iterator[Fact]:
-    """Yield the plugin, distribution and version that provide each component."""
+    """Yield a fact for each component: the distribution, version and plugin that provide it."""
     for role, item in components.items():
         said = f"{item.distribution} {item.version}, plugin {item.plugin}"
         yield Fact(f"{role.replace('_', ' ')} from", (said,))

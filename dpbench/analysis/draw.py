@@ -1,4 +1,4 @@
-"""Drawing of lines, bars and heat maps in one style, as SVG, PNG or PDF. The same picture gives the same bytes."""
+"""Lines, bars and heat maps in one style, as SVG, PNG or PDF. Drawing the same data again gives the same bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STYLE: Mapping[str, Any] = {
     "legend.frameon": False, "legend.fontsize": 8, "figure.facecolor": PAPER, "axes.facecolor": "none",
     "svg.fonttype": "none", "svg.hashsalt": "dpbench", "pdf.fonttype": 42,
 }  # fmt: skip
-"""Text stays text."""
+"""The matplotlib settings of all charts. SVG files keep text as text."""
 EMPTY_METADATA: Mapping[str, Mapping[str, None]] = {
     "svg": {"Date": None, "Creator": None}, "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -65,7 +65,7 @@ def check_matplotlib() -> None:
 
 
 def check_chart_file(file: Path, flag: str) -> None:
-    """Check that a file ends in .png, .svg or .pdf and that matplotlib is installed, before anything is read.
+    """Check that the name of a chart's file ends in .png, .svg or .pdf and that matplotlib is installed.
 
     Raises:
         SpecError: the ending is not allowed, or matplotlib is missing.
@@ -77,7 +77,7 @@ def check_chart_file(file: Path, flag: str) -> None:
 
 @contextmanager
 def _use_drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
-    """Use dpbench's drawing style in the block. The reader's own fonts draw any character that its font lacks."""
+    """Use dpbench's drawing style in the block. No warning if its font lacks a character: other fonts draw it."""
     check_matplotlib()
     import matplotlib as mpl
 
@@ -88,7 +88,7 @@ def _use_drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
 
 
 def render_figure(draw: Callable[[], Figure], kind: str, **style: Any) -> bytes:
-    """Draw a figure and return it as SVG, PNG or PDF, without date or version; `style` overrides settings."""
+    """Draw a figure and return it as SVG, PNG or PDF, without date or version; `style` overrides `STYLE`."""
     with _use_drawing_style({name.replace("_", "."): value for name, value in style.items()}):
         out = io.BytesIO()
         draw().savefig(out, format=kind, metadata=EMPTY_METADATA[kind])
@@ -96,13 +96,13 @@ def render_figure(draw: Callable[[], Figure], kind: str, **style: Any) -> bytes:
 
 
 def _round_coordinates(tag: re.Match[str]) -> str:
-    """Round the coordinates in an SVG tag to a hundredth of a point, which reduces it to a third of its size."""
+    """Round the coordinates in an SVG tag to a hundredth of a point. This reduces files to a third."""
     rounded = _FRACTION.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag[0])
     return _STEP.sub(r"\1", rounded)
 
 
 def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
-    """Draw a figure and write it into `file` atomically, in the format of the file's ending.
+    """Draw a figure and write it into `file` atomically, in the format that the file's ending names.
 
     Raises:
         OutputError: the file cannot be written.
@@ -122,7 +122,7 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
 
 
 def label_powers_of_ten(axis: Axis) -> None:
-    """Label the powers of ten on a logarithmic axis. The labels are plain text; untrusted names are never parsed."""
+    """Label the powers of ten on a logarithmic axis in plain text, because dpbench's style does not parse math text."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: write_tick_label(value)))
@@ -143,7 +143,7 @@ def write_tick_label(value: float) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, in the units of its axes."""
+    """A line of a chart, in the units of the chart's axes."""
 
     name: str
     points: Mapping[float, Interval]  # by place on the x axis
@@ -155,7 +155,7 @@ class Line:
 
 
 def convert_to_chart_units(metric: str, score: Interval) -> Interval:
-    """Convert a score to the units of its chart: a share of 1 becomes percent."""
+    """Convert a score to the unit of its chart; shares become percent."""
     scale = (
         METRIC_FACTS[metric].scale if metric in METRIC_FACTS else 100.0
     )  # "error" is no metric, and a share as accuracy is

@@ -122,7 +122,7 @@ def metric_axis_label(metric: str) -> str:
 
 
 def _collect_x_values(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
-    """Return all x values of the figure, measured values first."""
+    """Return the x values of all cells, then those of the published points in these panels."""
     shown = [
         point for line in collected.series for panel in panels for point in _points_in_panel(line, collected, panel)
     ]
@@ -145,7 +145,7 @@ def _values_match(ours: str, theirs: float | str) -> bool:
 
 
 def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> list[Line2D]:
-    """Draw measured scores: solid lines between numbers, and dotted lines from numbers to the words beside them."""
+    """Draw measured scores: lines between numbers (dashed for references), and dotted lines from numbers to words."""
     drawn, onward = [], []
     for line, style in collected.styles.items():
         measured = {at.x: value for at, value in collected.measured.items() if (at.panel, at.line) == (panel, line)}
@@ -184,7 +184,7 @@ def _scale_score(collected: FigureData, score: Interval) -> Interval:
 
 
 def _draw_bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
-    """Draw a theorem's rate as a dotted line for each line, and ring the point to which its constant is fitted."""
+    """Draw a theorem's rate as a dotted curve for each line, and circle the point at which its constant is fitted."""
     for line, style in collected.styles.items():
         found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
         points = {
@@ -253,14 +253,14 @@ def _format_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
 
 
 def label_axis_value(axis: str, value: str) -> str:
-    """Return a value with the name of its axis. A component is returned alone, because its own name is enough."""
+    """Return a label such as "k = 40"; for a learner, dataset or extractor, return the value alone."""
     if axis in COMPONENTS:
         return value
     return f"{_write_axis_name(axis)} = {value}" if value else f"no {_write_axis_name(axis)}"
 
 
 def _make_published_handles(collected: FigureData) -> list[Line2D]:
-    """Return the legend handles of theorems and papers."""
+    """Return the legend handles of the theorem's rate and of the published series."""
     from matplotlib.lines import Line2D
 
     found = []

@@ -1,4 +1,4 @@
-"""The data of a figure: scores at their positions, and numbers from papers to draw beside them."""
+"""The data of a figure: the measured score at each position, and published numbers to draw too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FigureSeries(Record):
 
     @property
     def label(self) -> str:
-        """The series' text in the legend."""
+        """The legend label of the series."""
         above = "; ▲: more than" if any(point.above for point in self.points) else ""
         best = {axis.rpartition(".")[2] for point in self.points for axis, value in point.at.items() if value == "best"}
         line = "".join(f"; line: best {axis}" for axis in sorted(best))
@@ -60,7 +60,7 @@ class FigureData:
 
     @property
     def styles(self) -> Mapping[str, LearnerStyle]:
-        """The style of each line, in the grid's order. Learners have their own; other lines are styled by index."""
+        """The style of each line, in the grid's order. A learner has its own style; other lines get one by index."""
         found = list(dict.fromkeys(at.line for at in self.positions))
         if self.plot.lines == "learner":
             styles = assign_row_styles(found, self.references)

@@ -12,7 +12,7 @@ LEGEND = "{}ean over seeds with its 95% interval. {}: statistically tied with th
 
 
 def write_score(metric: str, score: Interval, *, unit: bool = False) -> str:
-    """Return a score as text: its mean with half its interval, or with both ends if a bound cuts the interval.
+    """Return a score as text: mean ± half the interval, or mean and both ends if the metric's range clips the interval.
 
     >>> write_score("accuracy", Interval(mean=0.7231, low=0.72, high=0.7262), unit=True)
     '72.31% ± 0.31'
@@ -42,7 +42,7 @@ def write_percent_score(score: Interval) -> str:
 
 
 def clamp_interval(metric: str, score: Interval) -> Interval:
-    """Clip an interval to the metric's range, because intervals by Student's t can exceed it."""
+    """Clip an interval to the metric's range, because Student's t intervals can exceed the range."""
     low, high = (
         None if end is None else min(max(end, 0.0), METRIC_FACTS[metric].most) for end in (score.low, score.high)
     )
@@ -50,7 +50,7 @@ def clamp_interval(metric: str, score: Interval) -> Interval:
 
 
 def write_upper_bound(value: float, digits: int = 4) -> str:
-    """Write an upper bound, rounded up to some significant digits so that no page understates it.
+    """Return an upper bound as text, rounded up to `digits` significant digits so that no page understates it.
 
     >>> [write_upper_bound(value) for value in (0.9999912, 1.00001, 37.3064, math.inf, 0.0)]
     ['1', '1.001', '37.31', '∞', '0']
@@ -59,7 +59,7 @@ def write_upper_bound(value: float, digits: int = 4) -> str:
 
 
 def write_lower_bound(value: float, digits: int = 4) -> str:
-    """Write a lower bound, rounded down to some significant digits.
+    """Return a lower bound as text, rounded down to `digits` significant digits.
 
     >>> write_lower_bound(0.97996)
     '0.9799'

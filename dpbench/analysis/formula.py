@@ -1,6 +1,6 @@
 """Formulas in figures, such as `sqrt(learner.k) / (dataset.n * epsilon)`: parsed from a file and never executed.
 
-Names are keys of a spec and options of its components; numbers, `+ - * / **`, and a few functions of numbers.
+A formula has numbers, `+ - * / **`, a few functions, and names: keys of a spec and options of its components.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def evaluate_formula(text: str, settings: Mapping[str, float], where: str) -> fl
     4.0
 
     Raises:
-        SpecError: the text is not a formula, a name has no number, or the value is undefined, as in 1 / 0.
+        SpecError: the text is not a formula, a name is not in `settings`, or the value is undefined, as in 1 / 0.
     """
     try:
         found = _evaluate_node(ast.parse(text, mode="eval").body, settings, where)

@@ -17,7 +17,7 @@ Row_co = TypeVar("Row_co", bound=ResultRow, covariant=True)
 
 @dataclass(frozen=True)
 class GridLine(Generic[Row_co]):
-    """A line of a grid: the learner's row for each column, or None if it has no result there."""
+    """A line of a grid: a learner's row in each column, None where the learner has no result."""
 
     label: str
     rows: tuple[Row_co | None, ...]
@@ -50,7 +50,7 @@ class ResultGrid(Generic[Row_co]):
     x: tuple[float, ...] = ()  # those values, where they are numbers
 
     def row_metric(self, row: ResultRow) -> Metric:
-        """Return the metric of a row's score: the grid's metric or, if the grid has none, that of the row's board."""
+        """Return the metric of a row's score: the grid's metric, or the row's board's metric if the grid has none."""
         return self.metric or row.protocol.metric
 
     def score(self, row: ResultRow) -> Interval:
@@ -83,7 +83,7 @@ def make_numeric_grid(
     lines: Mapping[str, Mapping[float, Row]],
     references: Mapping[str, Mapping[float, Row]] | None = None,
 ) -> ResultGrid[Row]:
-    """Return the grid of rows by label, with a column for each number on the axis, in ascending order."""
+    """Return a grid: a line for each label, references last, and a column for each x value, in ascending order."""
     beside = references or {}
     x = tuple(sorted({x for rows in (*lines.values(), *beside.values()) for x in rows}))
     columns = tuple(f"{axis} {'∞' if math.isinf(value) else f'{value:g}'}" for value in x)

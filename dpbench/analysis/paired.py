@@ -3,8 +3,8 @@
 Two results are compared on the test examples and seeds that they share. With d[s, i] = a[s, i] - b[s, i], where
 a[s, i] is 1 if the first result is right on example i with seed s, the difference of their accuracies is the mean of d.
 Other test examples would change this mean, and so would other noise. Examples and seeds are both sampled, and crossed,
-so the variance of the mean has three parts, example/n + seed/S + interaction/(nS). As for any two-way random effects
-without replication::
+so the variance of the mean has three parts, example/n + seed/S + interaction/(nS). As in any two-way random effects
+model without replication::
 
     by example      E[variance over i of the mean over s of d, / n]  = example/n + interaction/(nS)
     by seed         E[variance over s of the mean over i of d, / S]  = seed/S    + interaction/(nS)
@@ -12,19 +12,19 @@ without replication::
 
 The sum of the first two estimates counts the interaction twice, so the third is subtracted once. The result is never
 below the larger of the first two, because the true variance cannot be. The quotient of mean and standard error is
-compared with Student's t at 5%, two-sided, with Satterthwaite's degrees of freedom: close to n - 1 (so the distribution
-is normal) where examples dominate, and S - 1 where seeds dominate.
+compared with Student's t at 5%, two-sided, with Satterthwaite's degrees of freedom: close to n - 1 (almost a normal
+distribution) where examples dominate, and S - 1 where seeds dominate.
 
-- Learners that do the same with every seed have no variance by seed and no interaction: only examples count.
-- A single seed cannot show the noise of fits: only examples count, and the test is overconfident because of it.
+- Learners that do not depend on the seed have no variance by seed and no interaction: only examples count.
+- A single seed does not show the noise of fits: only examples count, so the test is overconfident.
 - Test examples that come in units, such as the images of a lesion, are not independent: all may be right or wrong
-  together. Where a result records units, they are what is sampled: each sum over examples is a sum over units of their
-  total, as in cluster-robust variance, which a bootstrap over units estimates too.
+  together. Where a result records units, the units are the samples: each sum over examples becomes a sum over the
+  totals of units. This is the cluster-robust variance; a bootstrap over units estimates it too.
 - Metrics other than accuracy are not means over examples. For them, the test is Student's t over the paired seeds, with
-  the test split taken as given; a single seed cannot distinguish two results.
+  a fixed test split; a single seed cannot distinguish two results.
 - Differences that can arise between machines (`records.tolerance`) do not count: entries are sorted by the number of
-  correct answers, or by a mean in whole millionths, and seeds that score the same have a difference of zero.
-- A single comparison is not corrected for others: of 20 equally good pairs, the test calls one different.
+  correct answers, or by a mean in whole millionths, and scores within the tolerance have a difference of zero.
+- A single comparison is not corrected for others: of 20 pairs of equally good results, the test calls one different.
   `holm_correction` corrects a family of comparisons.
 
 Sources: Searle, Casella and McCulloch, Variance Components, ch. 4; Satterthwaite 1946; Holm 1979.
@@ -84,7 +84,7 @@ class PairedComparison:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference is more than noise."""
+        """Whether the difference is significant at 5%."""
         return self.p < LEVEL
 
 
@@ -107,7 +107,7 @@ def holm_correction(p: Sequence[float]) -> np.ndarray:
 
 
 def collect_ranking_scores(result: Result, metric: str) -> Scores:
-    """Return the scores by `metric` that decide a checked result's rank; all of its seeds must have this metric."""
+    """Return the scores that decide a checked result's rank by `metric`; all of its seeds must have this metric."""
     per_seed = tuple(seed.value(metric) for seed in result.seeds)
     if metric != "accuracy":
         return Scores(per_seed, None)
@@ -150,10 +150,10 @@ def decode_bits(correct: str, test: int) -> np.ndarray:
 
 
 def compare_entries(first: Scores, second: Scores) -> PairedComparison:
-    """Compare two entries on pairs of seeds and, if both record answers, on the same test examples.
+    """Compare two entries seed by seed and, if both record their answers, example by example.
 
-    Seeds are paired in order. If an entry has more seeds than the other, as challenge seeds beside a reference without
-    them, its first seeds count.
+    Seeds are paired in order. If one entry has more seeds (challenge seeds, which a reference may lack), only its
+    first seeds count.
     """
     seeds = min(len(first.per_seed), len(second.per_seed))
     if first.bits is None or second.bits is None:
@@ -163,7 +163,7 @@ def compare_entries(first: Scores, second: Scores) -> PairedComparison:
 
 
 def compare_over_examples(first: np.ndarray, second: np.ndarray, units: np.ndarray | None = None) -> PairedComparison:
-    """Compare two entries by their correct answers, bools (S, n) on the same seeds and examples; see the module."""
+    """Compare two entries by their correct answers, bools (S, n) for the same seeds and examples. See the module."""
     d = first.view(np.int8) - second.view(np.int8)  # (S, n) in -1, 0, 1
     if units is not None and len(units):
         sizes = np.bincount(units)  # (u,)
@@ -174,7 +174,7 @@ def compare_over_examples(first: np.ndarray, second: np.ndarray, units: np.ndarr
 
 
 def _compare_totals(d: np.ndarray, sizes: np.ndarray | None) -> PairedComparison:
-    """Compare by the total difference d (S, u) of each unit; `sizes` (u,) counts its examples, None means one each."""
+    """Compare two entries by d (S, u), the total difference of each unit; `sizes` (u,): examples per unit (None: 1)."""
     seeds, n = d.shape
     size = 1.0 if sizes is None else float(sizes.mean())  # examples in a unit
     weights = 1.0 if sizes is None else sizes / size  # (u,), 1 on average
@@ -198,7 +198,7 @@ def _compare_totals(d: np.ndarray, sizes: np.ndarray | None) -> PairedComparison
 
 
 def compare_over_seeds(first: Sequence[float], second: Sequence[float]) -> PairedComparison:
-    """Compare two entries by their score on each seed; a single seed cannot tell them apart."""
+    """Compare two entries by their score on each seed; on a single seed, no difference is significant."""
     d = np.array([0.0 if is_close(*pair) else pair[0] - pair[1] for pair in zip(first, second, strict=True)])
     error = float(d.std(ddof=1)) / math.sqrt(len(d)) if len(d) > 1 else math.nan
     return PairedComparison(float(d.mean()), error, len(d) - 1)

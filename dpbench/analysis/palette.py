@@ -1,8 +1,8 @@
 """Colours and marks: a learner has the same colour and mark on every page and in every figure; heat maps share a scale.
 
-There are eight colours, each with a variant for light and for dark paper. Readers who see no red, no green or no blue
-can tell them apart. Nine marks combine with them, so that seventy-two learners differ. References (public labels alone,
-no privacy) are grey and hollow.
+There are eight colours, each with a variant for light and for dark paper. Readers who are red-, green- or blue-blind
+can distinguish all eight. Eight colours and nine marks give seventy-two styles. References (public labels alone, no
+privacy) are grey and hollow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SALT = 7290  # with it dpbench's learners differ, and no three of those on the b
 
 @dataclass(frozen=True)
 class Shape:
-    """A mark: its matplotlib name, its outline around (0, 0) within a radius of 5, and its letters in texts."""
+    """A mark: its matplotlib name, its SVG path (centre (0, 0), radius 5), and its characters in text."""
 
     marker: str
     path: str
@@ -67,7 +67,7 @@ class LearnerStyle:
 
     @property
     def letter(self) -> str:
-        """The mark as a letter; the filled letter if there is no hollow letter."""
+        """The mark as a character; a hollow mark without a hollow character gets the filled one."""
         return self.shape.letters[-1 if self.hollow else 0]
 
     @property
@@ -93,9 +93,10 @@ def make_style(place: int) -> LearnerStyle:
 
 
 def assign_learner_styles(names: Iterable[str], references: Iterable[str] = ()) -> dict[str, LearnerStyle]:
-    """Return the style of each learner. It depends on the name, so a learner looks the same everywhere.
+    """Return the style of each learner. The style depends on the name, so a learner looks the same everywhere.
 
-    If two learners would share a style, the later by name gets the next free style; no two learners of dpbench do.
+    If two names give the same style, the alphabetically later learner gets the next free one. The names of dpbench's
+    own learners all give different styles.
     """
     found, taken = dict.fromkeys(references, REFERENCE), set[LearnerStyle]()
     for name in sorted(set(names)):
@@ -109,7 +110,7 @@ def assign_learner_styles(names: Iterable[str], references: Iterable[str] = ()) 
 def assign_row_styles(labels: Iterable[str], references: Collection[str] = ()) -> dict[str, LearnerStyle]:
     """Return the style of each row or line whose label names a learner and its settings.
 
-    If a learner has several rows, the shortest label has the default settings; all other rows are hollow.
+    If a learner has several rows, all but the row with the shortest label (the default settings) are hollow.
     """
     entries: dict[str, list[str]] = {}
     for label in labels:

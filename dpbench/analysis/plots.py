@@ -1,4 +1,4 @@
-"""The `[plot]` table of a sweep file: how to draw the sweep's results. It does not change the cells.
+"""The `[plot]` table of a sweep file: how to draw the sweep's results. The table does not change the cells.
 
 ::
 
@@ -12,7 +12,7 @@
     published = ["pillar-section-4.1-cifar10"] # published results to draw too
     title = "Accuracy against k"
 
-Beside a theorem::
+To draw a theorem's rate too::
 
     x = "dataset.n * epsilon / dataset.blocks" # a formula of numbers of a cell, in place of an axis
     metric = "error"                           # 1 - accuracy

@@ -1,4 +1,4 @@
-"""Reading of results from files and folders; of each spec, only the newest result counts."""
+"""Read results from files and folders; only the newest result of each spec counts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
 
 
 def read_related_results(filed: StoredResult) -> list[Result]:
-    """Return the results of the same learner and dataset below a result's folder, by file name.
+    """Return the results below a result's folder whose file names start with the same learner and dataset.
 
     Files that cannot be read are skipped.
     """

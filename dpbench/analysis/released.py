@@ -1,4 +1,4 @@
-"""The description of an attack on released models, for the command, the page of an entry and the page of a model."""
+"""The description of an attack on released models, for the command line, entry pages and model pages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def describe_shadows(attack: ReleasedAttack) -> str:
 
 
 def describe_rate(test: MembershipTest, found: TestRate) -> str:
-    """Return the true positives of a test at one rate of false positives, with their 95% interval, and the bound."""
+    """Return a test's true-positive rate at one false-positive rate as text, with its 95% interval and the bound."""
     if found.rate * test.others < 1:
         return "not measured, there are too few outsiders"
     bound = f"at most {format_percent_rounded_up(found.bound)} under ε" if found.bound < 1 else "no bound"
@@ -46,7 +46,7 @@ def _describe_test(test: MembershipTest) -> Iterator[str]:
 
 
 def compare_with_bound(attack: ReleasedAttack) -> str:
-    """Say whether a test found more members than the guarantee allows, and which."""
+    """Return as text which tests, if any, found more members than the guarantee allows."""
     if not attack.privacy.sigma:
         return "no noise was added, so there is no bound to compare with"
     if attack.passed:

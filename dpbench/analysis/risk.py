@@ -1,4 +1,4 @@
-"""A stated guarantee in terms of membership tests: their largest true-positive rates."""
+"""The largest true-positive rates of membership tests under a stated guarantee."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
 
 GOOD_FIT = 0.01
-"""The largest difference of true-positive rates at which a Gaussian curve stands for that of a plan."""
+"""The largest difference in true-positive rates at which a Gaussian curve may describe a plan's curve."""
 
 
 def membership_risk(privacy: Privacy) -> Mapping[float, float]:
@@ -42,7 +42,7 @@ def describe_risk(result: Result, risk: Risk = membership_risk) -> str:
 
 
 def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_risk) -> str:
-    """Describe the largest risk of the runs with noise at the largest epsilon.
+    """Describe the largest membership risk of the results with the largest epsilon; all results must have noise.
 
     Plans with the same epsilon can differ in risk, because noise of another shape allows other tests.
     """
@@ -53,12 +53,12 @@ def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_ris
 
 
 def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: int | None) -> dict[str, str]:
-    """Return the name and text of each fact about the whole curve of a plan; empty if accountants cannot answer.
+    """Describe a plan's privacy curve, one text for each fact; empty if the accountants reject the plan.
 
     Args:
         plan: a plan with noise.
         sigma: its base noise multiplier.
-        delta: that of the stated epsilon.
+        delta: the delta of the stated epsilon.
         size: the number of private examples, or None if it is not recorded.
     """
     return _describe_curve(tuple(plan), sigma, delta, size)

@@ -28,7 +28,7 @@ SELECTION_WORDS: Mapping[SelectionRule, str] = {
 
 
 class Origin(Record):
-    """The date and code of a record; a value is None if it is unknown."""
+    """The date of a record and the code that made it; unknown values are None."""
 
     date: str | None  # of the day, YYYY-MM-DD
     version: str | None  # of dpbench
@@ -97,13 +97,13 @@ class ResultRow:
 
     @property
     def result(self) -> Result:
-        """The whole result, which only rows of result files have."""
+        """The whole result. Only rows that were read from result files have it."""
         assert self.stored is not None
         return self.stored
 
     @property
     def score(self) -> Interval | None:
-        """The score by the protocol's metric, or None if a seed lacks the metric."""
+        """The score in the protocol's metric, or None if a seed lacks the metric."""
         return self.facts.metrics.get(self.protocol.metric)
 
 
@@ -141,15 +141,15 @@ def best_score(metric: str, scores: Iterable[Interval]) -> Interval:
 
 
 def distance_behind(metric: str, score: Interval, best: Interval) -> float:
-    """Return the distance of a score behind the best score, in the metric's own unit.
+    """Return how much worse a score is than the best score, in the metric's own unit; negative if it is better.
 
-    All distances behind the best are computed here. Tables and boards choose the score to compare with.
+    All tables and boards use this function; each chooses the score that it calls the best.
     """
     return merit(metric, best) - merit(metric, score)
 
 
 def sort_options(component: Component) -> Component:
-    """Sort a component's options as stored files do, because a new result may have another order."""
+    """Sort a component's options by name, as in stored files; in a new result they may have another order."""
     parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
     return component.with_parts(parts)
 

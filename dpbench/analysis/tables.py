@@ -2,8 +2,8 @@
 
 Two results share a grid if their data are identical to the byte and they differ at most in learner, settings, ε, seeds
 and whether they read public labels. In a column, results that the paired test (`analysis.paired`) cannot distinguish
-from the best count as best too. Results that read no private row, or that have no privacy, are references: they stand
-below the entries and are never best.
+from the best count as best too. Results that read no private row, or that have no privacy, are references: they are
+listed below the entries and are never best.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dpbench.records.search import UNRANKED
 from dpbench.registry import Kind
 
 FREE_KEYS = {"epsilon", "seeds", "public_labels"}
-"""What may differ within a grid, beside the learner and its settings."""
+"""The keys of specs that may differ within a grid, besides the learner and its settings."""
 KEY_WORDS = {"epsilon": "ε", "delta": "δ"}
 
 
@@ -65,7 +65,7 @@ def make_grids(
 
 
 def _split_by_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Split results whose data changed between runs, because their scores are not comparable; titles name the data."""
+    """Split results by their data, because scores on different data are not comparable; titles then name the data."""
     found = defaultdict[str, list[StoredResult]](list)
     for stored in filed:
         task = stored.result.task
@@ -133,7 +133,7 @@ def _non_private_learners(filed: Sequence[StoredResult]) -> set[str]:
 
 
 def _group_by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Group results by learner and selection of settings and, if results share a column, also by the settings."""
+    """Group results by label. Results of the same label that share a column are split further, by their settings."""
     groups: dict[str, list[StoredResult]] = defaultdict(list)
     for stored in filed:
         groups[write_result_label(stored.result)].append(stored)
@@ -141,7 +141,7 @@ def _group_by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResul
 
 
 def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Separate results in the same column by differing settings, then by seeds, then by digest."""
+    """Give results in the same column distinct labels: by differing settings, then also by seeds, then by digest."""
     if not _has_shared_column(filed):
         return {name: filed}
     differing, found = _list_differing_options(filed), defaultdict[str, list[StoredResult]](list)
@@ -160,7 +160,7 @@ def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, lis
 
 
 def _separate_by_seeds(filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Separate results that share a column by number of seeds, or by the seeds if the numbers are not distinct."""
+    """Separate results that share a column by number of seeds, or by the seeds themselves if numbers are equal."""
     seeds = {stored.result.spec.seeds for stored in filed}
     if not _has_shared_column(filed) or len(seeds) == 1:
         return {"": filed}
@@ -212,7 +212,10 @@ def _rows_by_epsilon(
 
 
 def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
-    """Return whether a result is the best of its column, or statistically tied with the best by the paired test."""
+    """Return whether the paired test cannot distinguish a result from the best of its column.
+
+    The best itself counts only if another result can be paired with it.
+    """
     best = max(rivals, key=lambda rival: merit(metric, rival.result.metrics[metric]))
     if mine is best:  # which is said where some other could be paired with it
         return sum(pairing_key(rival.result) == pairing_key(best.result) for rival in rivals) > 1
@@ -229,7 +232,7 @@ def pairing_key(result: Result) -> tuple[object, ...]:
 
 
 def _reference_rows(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
-    """Return a reference's row for every ε; where it has no result, take its row at another ε."""
+    """Return a reference's row for every ε; where it has no result, use its row at another ε."""
     at = {stored.result.spec.epsilon: stored for stored in filed}
     return {epsilon: make_row(at.get(epsilon, filed[-1])) for epsilon in x}
 

@@ -49,7 +49,7 @@ class TextTable:
     metric: Metric | None = None  # of all cells; None where columns have their own
 
     def legend(self, mark: str) -> str:
-        """Return the meaning of the table's numbers and of its mark."""
+        """Return the meaning of the table's numbers and of its mark; empty if columns have their own metrics."""
         return write_legend(self.metric, mark) if self.metric else ""
 
 
@@ -146,7 +146,7 @@ def render_markdown(tables: Sequence[TextTable]) -> str:
 
 
 def render_latex(tables: Sequence[TextTable]) -> str:
-    """Return tables in LaTeX, which need the package booktabs."""
+    """Return tables in LaTeX; the tables need the package booktabs."""
     parts = []
     for table in tables:
         rows, beside = ([line for line in table.lines if line.reference is below] for below in (False, True))
@@ -201,7 +201,7 @@ def _escape_latex(text: str) -> str:
 
 
 def _markdown_code(text: str) -> str:
-    """Return a name as code in a Markdown cell; backticks and bars, which would end code or cell, are replaced."""
+    """Return a name as code in a Markdown cell; backticks are replaced and bars escaped."""
     return f"`{_escape_bars(text).replace('`', chr(39))}`"
 
 

@@ -10,12 +10,12 @@ from dpbench.records.result import Result
 
 
 def list_unchecked_claims(result: Result, confirmed: Set[str] = frozenset()) -> tuple[str, ...]:
-    """Return the unchecked claims of a result, which rest on the author's word alone, as short phrases.
+    """Return the claims of a result that nobody has checked, as short phrases.
 
     Args:
         result: a result that passed every check of `dpbench leaderboard verify`.
-        confirmed: what a re-run confirmed: `seeds` if all seeds came out the same, and the names of claims, such as
-            `task.overlap` (`ClaimCheck.claim`).
+        confirmed: claims that a re-run confirmed, such as `task.overlap` (`ClaimCheck.claim`); `seeds` if all seeds
+            came out the same.
     """
     return tuple(_unchecked_claims(result, confirmed))
 

@@ -1,10 +1,10 @@
-"""The membership attack: tell planted canaries from canaries that were left out, by all answers together.
+"""The membership attack: tell planted canaries from canaries that were left out, using all answers together.
 
 Canary i is in the data with chance 1/2 and contributes its clip on coordinate i (`privacy.witness`). Its score is the
-log-likelihood ratio of the number released there, which is the most powerful test (Neyman and Pearson). Scores of
+log-likelihood ratio of the number released at that coordinate, the most powerful test (Neyman and Pearson). Scores of
 several releases add up, each in units of its own noise. If every example is in every sample, scores are normal, and
-those of members lie mu = sqrt(sum of 1 / sigma^2) standard deviations higher. Under sampling they are not normal, and
-only counting correct guesses measures the distance.
+members score mu = sqrt(sum of 1 / sigma^2) standard deviations higher. Under sampling, scores are not normal, and only
+the number of correct guesses measures how far members and others are apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEWEST_CANARIES, MOST_CANARIES = 100_000, 1_000_000
 def count_canaries(numbers: int, epsilon: float) -> int:
     """Return the number of canaries to plant in a fit that draws `numbers` noise values for each canary.
 
-    Below epsilon 0.3, fewer than a million canaries show nothing, so more time is spent on them.
+    Below epsilon 0.3, fewer than a million canaries show nothing, so more time is allowed.
     """
     affordable = int(MOST_NOISE_DRAWS * (2.5 if epsilon < 0.3 else 1) // max(1, numbers))
     return min(MOST_CANARIES, max(FEWEST_CANARIES, affordable))
@@ -55,7 +55,7 @@ class CanaryScores:
     def add(self, shares: Sequence[np.ndarray], sigma: float, rate: float) -> None:
         """Add a released answer at the canaries' coordinates: one array (m,) per block, in units of the clip.
 
-        The mean over blocks has the canary's share as its mean, and sigma as its standard deviation.
+        The mean over blocks is the canary's contribution in clips plus noise of standard deviation `sigma`.
         """
         released = shares[0] if len(shares) == 1 else np.mean(shares, axis=0)
         ratio = (released - 0.5) / sigma**2
@@ -67,14 +67,14 @@ class CanaryScores:
 
     @property
     def has_scores(self) -> bool:
-        """Whether any answer included the canaries' coordinates; answers of choices do not."""
+        """Whether any answer included the canaries' coordinates; a choice has no such coordinates."""
         return self._precision > 0
 
     def summarise(self) -> Attack:
-        """Guess membership from the highest and lowest scores, a fixed number of guesses, and count correct guesses.
+        """Guess that the highest scores are members and the lowest are not; count correct guesses.
 
-        Where samples are drawn, a low score may belong to a member that was never sampled, so only the highest are
-        used.
+        The number of guesses is fixed. Under sampling, a low score may belong to a member that was never sampled, so
+        only the highest scores are used.
         """
         m = len(self._member)
         guesses = count_guesses(m)

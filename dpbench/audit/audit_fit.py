@@ -58,15 +58,15 @@ def audit(
     what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None,
     before: Sequence[Audit] = (),
 ) -> Audit:  # fmt: skip
-    """Fit once more through the same constructor, with a witness and canaries, and test the privacy statement on it.
+    """Audit a run: fit it once more with a witness and canaries, and test its privacy statement on this fit.
 
-    A result is audited with its own plan, sigma and first seed, so that the fit is the fit whose scores it states: the
-    learner's answers are the same to the last bit. A spec is prepared as `dpbench run` does.
+    For a result, the fit uses the result's plan, sigma and (by default) first seed, so it repeats the fit whose scores
+    the result states: the learner receives the same answers to the last bit. A spec is prepared as by `dpbench run`.
 
     Args:
         what: a result, or the spec of a run.
         session: the installed plugins, and the device that the fit uses.
-        seed: of the fit; by default the first seed of the result or spec.
+        seed: the seed of the fit; by default the first seed of the result or spec.
         canaries: number of examples to plant; by default as many as fit into the time of a run.
         before: earlier audits, whose evidence counts if they are of the same run.
 
@@ -145,7 +145,7 @@ def audit_prepared(
 
 
 def _fit_with_evidence(prepared: PreparedRun, seed: int, evidence: FitEvidence, canaries: Canaries) -> Fitted:
-    """Fit as a run does, and record the evidence; for a private search, fit one of its runs on that run's data."""
+    """Fit as in a run, and record the evidence; for a private search, fit one randomly drawn run of the search."""
     given = prepared.fit_input(seed)
     if prepared.privacy.repeats:
         fold, learner = _draw_search_run(prepared, seed)
@@ -169,7 +169,7 @@ def _draw_search_run(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
 
 
 def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:
-    """Return whether the predictions equal the stored ones of this seed; None if the result lacks the seed."""
+    """Return whether a fit's predictions equal the result's for this seed; None if the result lacks the seed."""
     stated = [entry.predictions for entry in result.seeds if entry.seed == seed]
     if not stated:
         return None

@@ -56,18 +56,21 @@ class FitEvidence:
         self._again: dict[str, set[int]] = {}
 
     def record_sums(self, seen: SumObservation) -> None:
-        """Record the sums that the witness observed for the question that is being answered."""
+        """Record the sums that the witness observed for the current question."""
         self._seen.append(seen)
 
     def has_steps_left(self, question: Question) -> bool:
-        """Return whether a question will be answered: its releases are all planned for its kind and have steps left."""
+        """Return whether the curator will answer a question: its releases are all planned for it, with steps left."""
         planned = [self.plan.get(name) for name in question.releases]
         return bool(planned) and all(
             isinstance(release, question.kind) and self.asked[release.name] < release.steps for release in planned
         )
 
     def replay_question(self, question: Question, rows: PrivateRows) -> None:
-        """Replay a question on other rows at the randomly chosen steps, and test its law at the first step."""
+        """Count a step; at the first step and at random steps, replay the question on other rows.
+
+        At the first step, also test how often a mechanism of choices picks each candidate.
+        """
         for release in question.releases:
             self.asked[release] += 1
         own, planned = find_audit(type(question)), self.plan[question.releases[-1]]
@@ -83,7 +86,7 @@ class FitEvidence:
             self.noise.laws += [_test_counts(f"law of {planned.name!r}, {counts.how}", counts) for counts in drawn]
 
     def record_answer(self, question: Question, rows: PrivateRows, answer: Any) -> None:
-        """Extract the noise and the canaries' scores from an answer, and record them."""
+        """Record an answer's noise, canary scores and sample; at a release's first answer, also ask other seeds."""
         for seen, released in zip(self._seen, _released_sums(question, answer), strict=False):
             planned = self.plan[seen.release]
             self._record_release(seen, released, planned.sample_rate)
@@ -120,10 +123,10 @@ class FitEvidence:
     def _score_on_answer(
         self, noise: Sequence[np.ndarray], planted: Sequence[np.ndarray], sigma: float, rate: float
     ) -> None:
-        """Score canaries on the answer's own coordinates: a canary's contribution there plus the noise, in clips.
+        """Score canaries on the coordinates that the learner sees: each canary's contribution plus noise, in clips.
 
-        The learner's answer has no canaries in it, so that its fit is that of the run; the noise does not depend on any
-        sum.
+        Contributions are added here and not to the learner's answer, so that the fit stays the run's fit. The scores
+        are valid because noise does not depend on the sum.
         """
         reach = min(len(self.member), *map(len, noise))
         if self.own is None and reach >= FEWEST_COORDINATES:
@@ -135,8 +138,8 @@ class FitEvidence:
     def _ask_other_seeds(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
         """Ask the same question under other seeds over rows of zeros, so that the answers are pure noise.
 
-        A learner that asks few questions draws little noise; this draws many times as much, by the same code. One seed
-        more is asked for many copies of the answer at once, as blocks of one question, which takes far less time.
+        A learner that asks few questions draws little noise; the other seeds draw far more with the same code. One
+        further seed answers a single question whose blocks are many copies of the answer, which takes far less time.
         """
         numbers = sum(map(math.prod, shapes))
         answers = max(2, min(MOST_ANSWERS, MOST_NUMBERS // numbers))
@@ -158,7 +161,7 @@ class FitEvidence:
         self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int,
         copies: int = 1,
     ) -> list[list[StandardNoise]]:  # fmt: skip
-        """Return the noise of each step, block by block, each with all its copies: (copies, ...)."""
+        """Return, for each step, the noise of each block with all its copies: (copies, ...)."""
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
         task = Task((1,), self.replays.task.classes, 1, self.replays.task.device)
         zeros = [torch.zeros(1, *shape) for shape in shapes] * copies
@@ -208,7 +211,7 @@ def _released_sums(question: Question, answer: Any) -> Sequence[ReleasedSum]:
 
 
 def _test_counts(name: str, drawn: ChoiceCounts) -> Check:
-    """Return a check of counts against their law: binomial tests, corrected for the number of candidates."""
+    """Test how often each candidate was chosen against its probability: binomial tests, Bonferroni-corrected."""
     from scipy.stats import binom
 
     draws, chances = int(drawn.found.sum()), np.clip(drawn.chances, 0.0, 1.0)

@@ -1,16 +1,16 @@
 """Lower bounds on epsilon from an attack: guesses about planted examples, each in the data with chance 1/2.
 
-The number of guesses is fixed before any score is seen. Taking the best of several numbers of guesses is no bound:
-at 10^4 canaries it gave 0.143 for an epsilon of 0.1.
+The number of guesses is fixed before any score is seen. Trying several numbers and keeping the best result gives no
+valid bound: with 10^4 canaries it gave 0.143 at a true epsilon of 0.1.
 
 =================== ====================== ==========================================================================
 function            bounds                 source
 =================== ====================== ==========================================================================
 `steinke_bound`     epsilon at this delta  Steinke, Nasr, Jagielski 2023 (2305.08846), theorem 5.2
 `mahloujifar_bound` mu of Gaussian DP      Mahloujifar, Melis, Chaudhuri 2024 (2410.22235), algorithm 3
-`gauss_bound`       mu, if the scores are  a t-test (Let's Ask Gauss, 2606.12733): an estimate. It needs canaries that
-                    normal and independent do not share their luck, as do the order statistics of Xiang et al.
-                                           (2509.08704); if all canaries share it, both report far too much
+`gauss_bound`       mu, if the scores are  a t-test (Let's Ask Gauss, 2606.12733): an estimate. Like the order
+                    normal and independent statistics of Xiang et al. (2509.08704), it needs independent canaries; if
+                                           all canaries share their luck, both report far too much
 =================== ====================== ==========================================================================
 """
 
@@ -33,7 +33,7 @@ _NORMAL = NormalDist()
 
 
 def steinke_p_value(epsilon: float, delta: float, canaries: int, guesses: int, correct: int) -> float:
-    """Return an upper bound on the chance of this many correct guesses under (epsilon, delta)-DP."""
+    """Return an upper bound on the chance of at least this many correct guesses under (epsilon, delta)-DP."""
     from scipy.special import bdtrc, expit
 
     right, wrong = -np.logaddexp(0, -epsilon), -np.logaddexp(0, epsilon)  # logs of the chances of a guess
@@ -56,7 +56,7 @@ def _log_binomials(guesses: int) -> np.ndarray:
 
 @functools.cache  # entries of a leaderboard share many of these
 def steinke_bound(delta: float, canaries: int, guesses: int, correct: int, near: float = 0.0) -> float:
-    """Return the largest epsilon that the guesses reject: a lower bound for any (epsilon, delta)-DP mechanism."""
+    """Return the largest epsilon that the guesses reject: a 95% lower bound. For `near`, see `bisect_largest`."""
     return bisect_largest(
         lambda epsilon: steinke_p_value(epsilon, delta, canaries, guesses, correct) <= SIGNIFICANCE, near
     )
@@ -78,7 +78,7 @@ def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significanc
 
 @functools.cache
 def mahloujifar_bound(canaries: int, guesses: int, correct: int, near: float = 0.0) -> float:
-    """Return the largest mu that the guesses reject: a lower bound for any mu-Gaussian DP mechanism."""
+    """Return the largest mu of Gaussian DP that the guesses reject: a 95% lower bound (`near`: `bisect_largest`)."""
     return bisect_largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, SIGNIFICANCE), near)
 
 
@@ -103,7 +103,7 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
 
 @functools.cache
 def gaussian_dp_mu(epsilon: float, delta: float) -> float:
-    """Return the mu of the Gaussian mechanism that has this epsilon at delta."""
+    """Return the mu of the Gaussian mechanism that has this epsilon at delta; 0 if epsilon is not positive."""
     from dp_accounting import get_sigma_gaussian
 
     with silence_libraries():
@@ -116,9 +116,9 @@ def bisect_largest(rejected: Callable[[float], bool], near: float = 0.0) -> floa
     Every number below a rejected number must be rejected too: the chance of guessing right rises with epsilon.
 
     Args:
-        rejected: number -> whether it is rejected.
-        near: a number to confirm, such as a stated bound: returned if the largest rejected number lies within 1e-7 of
-            it, which takes two evaluations in place of thirty.
+        rejected: returns whether a number is rejected.
+        near: a number to confirm, such as a stated bound. It is returned if the largest rejected number lies within a
+            relative 1e-7 of it, which takes two evaluations instead of thirty.
     """
     if 0 < near < LARGEST_BOUND and rejected(near * (1 - _CONFIRMED)) and not rejected(near * (1 + _CONFIRMED)):
         return near

@@ -1,9 +1,9 @@
-"""Test whether noise leaves out a direction: exact, and for directions that nobody can name in advance.
+"""Test exactly whether some direction has no noise, without knowing the direction.
 
-Of m independent standard normal vectors, let r_j be coordinate j's m numbers less their projection on those of all
-coordinates before j. Then |r_j|^2 is chi-square with m - j degrees of freedom, j = 0, 1, ..., and independent for all j
-(Bartlett 1933). If k directions have no noise, the last k lengths are 0, whatever the directions are. It takes more
-vectors than coordinates: with fewer, some directions are empty by chance.
+Draw m independent standard normal vectors, and let r_j be the m values of coordinate j minus their projection onto the
+values of all coordinates before j. Then |r_j|^2 is chi-square with m - j degrees of freedom, j = 0, 1, ..., and these
+are independent (Bartlett 1933). If k directions have no noise, the last k lengths are 0, whatever the directions are.
+The test needs more vectors than coordinates: fewer vectors leave some directions empty in any case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FEWEST_SPARE = 32  # vectors beyond as many as there are coordinates, or an hone
 
 
 def direction_checks(samples: list[np.ndarray], who: str) -> Iterator[Check]:
-    """Yield the test of whether noise vectors, (m, d) for each release, leave out a direction."""
+    """Yield the test of whether some direction has no noise; `samples` has noise vectors (m, d) for each release."""
     from scipy.special import chdtr, chdtrc
 
     found = Extreme()

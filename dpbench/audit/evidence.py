@@ -9,10 +9,10 @@ f(p) = 0.1 p^-0.9, whose integral is exactly 1. It is large only where p is smal
 
 Stakes. Each test of an audit stakes the same amount, and its stake is multiplied by its e-value. Audits of other seeds
 and learners have noise of their own, so given all earlier audits, e-values of a new one still have an expectation of at
-most 1, and the stakes are a nonnegative supermartingale, test by test. The evidence is the mean of all stakes, so tests
-of one audit may depend on each other, and it is a supermartingale as well: by Ville's inequality, an honest run's
-evidence reaches 1,000 with a chance of at most 1 in 1,000, however many seeds are looked at and whenever one stops. A
-test that earlier audits did not have starts at the evidence so far, which leaves the mean as it is.
+most 1, and each test's stake is a nonnegative supermartingale. The evidence is the mean of all stakes. It is a
+supermartingale too, even if tests of one audit depend on each other: by Ville's inequality, an honest run's evidence
+reaches 1,000 with a chance of at most 1 in 1,000, however many seeds are audited and whenever one stops. A test that
+earlier audits did not have starts at the evidence so far, which leaves the mean unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def calibrate_p_value(p: float) -> float:
 
 
 def multiply_stakes(stakes: Mapping[str, float], checks: Iterable[Check]) -> dict[str, float]:
-    """Return the stake of each test after one more audit."""
+    """Return all stakes after one more audit: the stake of each of its tests is multiplied by the test's e-value."""
     start, after = compute_evidence(stakes), dict(stakes)
     for check in checks:
         after[check.name] = min(MOST_EVIDENCE, stakes.get(check.name, start) * calibrate_p_value(check.p))

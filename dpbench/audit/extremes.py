@@ -1,8 +1,9 @@
 """The smallest p-value of many statistics, with Bonferroni's correction, which also holds for dependent statistics.
 
-Statistics of one kind overlap (a column and its coordinates), so that the exact law of their largest is unknown; and
-if they are independent, Sidak's correction is the same to a thousandth at these levels. Each statistic has an exact
-law or a bound on its tail, because a normal approximation is too coarse at a chance of one in a billion.
+Statistics of one kind overlap (a column contains its coordinates), so the exact distribution of the largest is unknown.
+Even for independent statistics, Sidak's correction would differ by less than a thousandth at these levels. Each
+statistic has an exact distribution or a bound on its tail, because a normal approximation is too coarse at a chance of
+one in a billion.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from dpbench.records.audit import Check
 
 @dataclass
 class Extreme:
-    """The smallest p-value of many statistics, and the number of values in the statistic that has it."""
+    """The smallest p-value of many statistics, and the number of values behind that statistic."""
 
     count: int = 0
     p: float = 1.0
     numbers: int = 0
 
     def add(self, p: float, numbers: int, count: int = 1) -> None:
-        """Add `count` statistics, the smallest p-value of which is `p`."""
+        """Add `count` statistics; the smallest p-value, `p`, was computed from `numbers` values."""
         self.count += count
         if p <= self.p:
             self.p, self.numbers = p, numbers
@@ -39,8 +40,7 @@ class Extreme:
     def add_squares(self, sums: np.ndarray, numbers: int, coarse: float = 0.0) -> None:
         """Add sums of `numbers` squared standard normals each, tested for being too large or too small.
 
-        The root of each sum is known to within half of `coarse`: a number that floats round to 0 may have been that
-        large.
+        Floats round the root of a sum by up to `coarse` / 2; the test for small sums adds this amount.
         """
         from scipy.special import chdtr, chdtrc
 
@@ -52,8 +52,8 @@ class Extreme:
     def add_counts(self, found: np.ndarray, expected: np.ndarray, numbers: int) -> None:
         """Add counts of independent events with these expectations, tested for being too large.
 
-        The tail of a count of rare events, whatever the chance of each, is below that of Poisson's law from one above
-        the expectation on (Hoeffding 1956).
+        For counts above the expectation plus one, the Poisson tail is an upper bound, whatever the chance of each event
+        (Hoeffding 1956).
         """
         from scipy.special import pdtrc
 
@@ -64,7 +64,7 @@ class Extreme:
     def add_hits(self, hits: np.ndarray, trials: np.ndarray, rate: float) -> None:
         """Add counts of hits, tested on both sides; each trial hits with chance `rate`, whatever earlier trials gave.
 
-        It uses Freedman's inequality, which also holds if the number of trials depends on earlier hits.
+        P-values come from Freedman's inequality, which also holds if the number of trials depends on earlier hits.
         """
         off, variance = np.abs(hits - rate * trials), rate * (1 - rate) * trials
         some = variance > 0

@@ -1,7 +1,7 @@
 """Compute an audit's figures and verdict from its stored statistics, with pure functions that anybody can call.
 
 An audit fails if the evidence of all its tests, and of earlier audits, reaches `ALARM`: at most one honest run in 1,000
-ever does (`dpbench.audit.evidence`). Sensitivity is not a test: it holds or it does not.
+ever does (`dpbench.audit.evidence`). Sensitivity is checked exactly: any violation fails the audit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def compute_figures(
     """Compute the figures of an audit from its three parts, for a run that states (epsilon, delta).
 
     `own` is the attack on coordinates that the learner sees: it is tested too, but bounds come from the larger attack.
-    With `stated`, earlier figures, bounds are confirmed where they are right, and searched for only where they are not.
+    `stated` are figures to confirm: a bound is searched for only if the stated one is wrong.
     """
     checks = list_checks(epsilon, delta, noise, attack, own)
     found = checks.get("noise", [])
@@ -68,7 +68,7 @@ def compute_figures(
 def list_checks(
     epsilon: float, delta: float, noise: Noise | None, attack: Attack | None, own: Attack | None
 ) -> Mapping[Part, list[Check]]:
-    """Return the tests of an audit by the part that they belong to."""
+    """Return the tests of an audit's noise and of its attacks, by part."""
     checks: dict[Part, list[Check]] = {"noise": [*_noise_checks(noise)]} if noise else {}
     if attack:
         checks["attack"] = [*_attack_checks(attack, epsilon, delta)]
@@ -79,7 +79,7 @@ def list_checks(
 
 
 def collect_stakes(audits: Iterable[Audit], earlier: EarlierAudits | None = None) -> dict[str, float]:
-    """Return the stake of each test after several audits; no two of them may be of one run and seed."""
+    """Return the stake of each test after `earlier` and these audits; no two audits may share run and seed."""
     stakes = earlier.stakes if earlier else {}
     for audit in audits:
         checks = list_checks(audit.epsilon, audit.delta, audit.noise, audit.attack, audit.own)
@@ -88,19 +88,19 @@ def collect_stakes(audits: Iterable[Audit], earlier: EarlierAudits | None = None
 
 
 def find_evidence(audit: Audit) -> float:
-    """Return the evidence of an audit and of those before it; for records without it, from their tests."""
+    """Return the evidence of an audit and all audits before it; if the record lacks it, compute it from the tests."""
     found = audit.figures.evidence
     return compute_evidence(collect_stakes([audit], audit.earlier)) if found is None else found
 
 
 def find_earlier_audits(audits: Iterable[Audit], seed: int) -> EarlierAudits | None:
-    """Return the findings of a run's earlier audits, with other seeds than `seed`; None if there were none.
+    """Return the seeds and stakes of a run's earlier audits with seeds other than `seed`; None if there are none.
 
-    The last of them counts: the one with the most audits before it. If it has the same seed, it drew the same noise and
-    is replaced; the audits before it still count.
+    The latest audit, the one with the most seeds, contains the evidence of the audits before it. If it has this seed,
+    it drew the same noise and will be replaced, so only the audits before it count.
 
     Raises:
-        SpecError: the seed was audited before other seeds were, and its evidence is part of theirs.
+        SpecError: the latest audit has another seed and already contains the evidence of this one.
     """
     last = max(audits, key=lambda audit: len(audit.seeds), default=None)
     if last is None or last.seed == seed:
@@ -114,7 +114,7 @@ def find_earlier_audits(audits: Iterable[Audit], seed: int) -> EarlierAudits | N
 
 
 def sigma_interval(numbers: int, squares: float) -> tuple[float, float]:
-    """Return the 95% interval of measured sigma / stated sigma: a sum of squared normals is chi-square."""
+    """Return the 95% interval of measured sigma / stated sigma, from the chi-square distribution of `squares`."""
     from scipy.special import chdtri, gammaincinv
 
     if not numbers:

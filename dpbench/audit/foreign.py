@@ -1,4 +1,4 @@
-"""Audit another library's training loop, from the tests of that library's project.
+"""Audit another library's training loop, as part of that library's own tests.
 
 >>> from dpbench.audit.foreign import Claim, audit_loop
 >>> def test_the_engine(): assert audit_loop(answers, Claim(sigma=1.0, steps=10, sample_rate=0.1)).passed
@@ -7,10 +7,10 @@ The loop trains a linear softmax layer of two classes without bias, from zero we
 and returns the numbers that each step released. An engine's clipping, noise and sampling do not depend on the model,
 and for this model the effect of each example is known: column j of the gradient is 0 for examples whose feature j is 0.
 
-The audit has three parts, as for dpbench's own runs. Sensitivity: the first answer on two datasets that differ in one
-sampled example, with the same randomness; and the contribution of each of many examples to every step, in a column of
-its own. Noise: the columns that no example uses; and samples, seen in columns that one example each uses. Attack: the
-columns that one canary each uses, if it is in the data.
+The audit has three parts, as for dpbench's own runs. Sensitivity compares the first answers on two datasets that differ
+in one sampled example, with the same randomness; it also measures what each of many examples contributes to every
+step, in a column that only this example uses. Noise is tested in columns that no example uses; samples are read from
+columns that one example uses. The attack reads the columns of the canaries, one each.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from dpbench.records.stated_plan import state_plan
 from dpbench.support.files import canonical_digest
 
 Answers = Callable[[Tensor, Tensor, int], Sequence[Tensor]]
-"""(x (n, d) float32, y (n,) in {0, 1}, seed) -> the noisy sum of clipped gradients (2, d) of each step.
+"""(x (n, d) float32, y (n,) in {0, 1}, seed) -> for each step, the noisy sum of clipped gradients (2, d).
 
-A loop that releases averages multiplies them by the expected batch size that it says is public: a number that the audit
-may not find to depend on n. With equal seeds and equally many examples, noise and samples of all steps are equal; with
-one more example at the end, the noise of the first step is, and so is who of the other examples is in its sample: give
-the sampler and the noise generators of their own. Learn slowly, or the loop learns the canaries by heart and they
-contribute less; and without a penalty on weights, which gives an example gradients where it has no features."""
+If the loop releases averages, multiply them by the expected batch size that the loop states as public; the audit fails
+if that number depends on n. Runs with the same seed and number of examples must have the same noise and samples. One
+more example at the end should change neither the noise of the first step nor which other examples it samples: give the
+sampler and the noise separate generators. Use a low learning rate, or the model fits the canaries and they contribute
+less. Use no weight decay, which gives an example gradients where it has no features."""
 
 FEWEST_CANARIES = 20
 FEATURES = 8  # of the examples that are no canaries
@@ -66,7 +66,7 @@ PROBES = (
     *((strength, False) for strength in SINGLE_FEATURE_STRENGTHS),
     *((strength, True) for strength in SEVERAL_FEATURE_STRENGTHS),
 )
-"""Strengths of examples, and whether they have several features: norms that are no L2 norms show there."""
+"""The strength of each probe, and whether it has several features, which reveal norms other than L2."""
 ROUNDING = 2.0**-18  # of answers in float32
 LOOP = "a loop of another library"
 
@@ -78,7 +78,7 @@ class Claim:
     `epsilon` is the epsilon that the loop claims at `delta`; by default, that of the tightest accountant.
 
     Raises:
-        SpecError: a number makes no sense.
+        SpecError: a number is out of range.
     """
 
     sigma: float
@@ -122,10 +122,11 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         claim: the loop's plan, noise and epsilon.
         size: examples beside the canaries. The audit also tries sizes around it, because bugs like round numbers.
         canaries: examples that are planted or left out, each with chance 1/2.
-        seed: of the loop; the audit also runs the next seed, whose noise must be different.
+        seed: the loop's seed; the audit also runs the next seed, whose noise must be different.
 
     Raises:
-        SpecError: the loop's return value is invalid, or differs between runs with the same seed.
+        SpecError: there are fewer than 20 canaries, or the loop's return value is invalid or differs between runs with
+            the same seed.
     """
     if canaries < FEWEST_CANARIES:
         raise SpecError(f"Expected at least {FEWEST_CANARIES} canaries, got {canaries}: fewer show nothing.")
@@ -200,7 +201,7 @@ class _Loop:
 
 @dataclass
 class _AnswerChanges:
-    """Records the largest change that an example makes to a first answer, beyond rounding."""
+    """Records how much one example changes the first answer at most, beyond rounding."""
 
     clip: float
     tried: int = 0
@@ -208,7 +209,7 @@ class _AnswerChanges:
     complaints: list[str] = field(default_factory=list)
 
     def add(self, before: np.ndarray, after: np.ndarray, strength: float) -> float:
-        """Compare the first answers on two neighbours; return the change in clips, beyond rounding."""
+        """Compare the first answers on two neighbouring datasets; return the change in clips, beyond rounding."""
         self.tried += 1
         if not np.isfinite(after).all():
             self.complaints.append(f"an example of {strength:g} made an answer that is not finite")
@@ -220,13 +221,13 @@ class _AnswerChanges:
 
 
 def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator: np.random.Generator) -> Sensitivity:
-    """Run the loop on pairs of neighbours and compare the change of the first answer with the clip, beyond rounding.
+    """Run the loop on neighbouring datasets and measure how far the first answer moves, in clips, beyond rounding.
 
-    The largest contribution of a row to any step (`largest`, in clips) is compared with the clip too. Later answers
-    cannot be compared as a whole, because the model has learned from the row and changes the gradients of all other
-    rows; they are compared only in columns that no other example uses.
+    `largest`, the largest contribution of a row to any step in clips, counts too. Later answers cannot be compared as a
+    whole, because the model has learned from the row, which changes the gradients of all other rows; contributions are
+    measured only in columns that no other example uses.
 
-    Neighbours differ in a row that the first sample contains, so that the test does not depend on luck. The row is
+    The datasets differ in a row that the first sample contains, so that the test does not depend on luck. The row is
     added at the end; if one more row makes the loop draw another sample, the row replaces a row of zeros instead.
     One more row is also tried at round numbers of rows, whether it is sampled or not.
     """
@@ -262,7 +263,7 @@ def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator
 def _compare_replacements(
     loop: _Loop, found: _AnswerChanges, watch: RowWatch, place: int, seed: int, generator: np.random.Generator
 ) -> None:
-    """Compare answers on datasets that differ in one sampled row: a row of zeros, or an outlier."""
+    """Compare answers on datasets that differ in one sampled row, which is zeros in one and a probe in the other."""
     mixed = _mixed_datasets(loop, watch, watch.size, seed, place)
     plain = ((1.0, False), (OUTLIER_STRENGTH, False))
     crowds = (_make_aligned_examples(watch.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
@@ -275,10 +276,10 @@ def _compare_replacements(
 
 
 def _mixed_datasets(loop: _Loop, watch: RowWatch, size: int, seed: int, place: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield datasets of parallel rows, a share of the sampled ones (except `place`) below the clip, all others above.
+    """Yield datasets of parallel rows: a share of the sampled rows is below the clip, all others (and `place`) above.
 
-    If a loop uses norms without noise, as for a clip at a quantile or an outlier threshold, one row changes its
-    answer here.
+    These reveal a loop that uses gradient norms without noise, for a clip at a quantile or an outlier threshold: one
+    row then changes its answer.
     """
     drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed).norms[0])
     drawn = drawn[drawn != place]
@@ -301,7 +302,10 @@ def _make_aligned_examples(size: int, loop: _Loop, generator: np.random.Generato
 def _make_probe(
     loop: _Loop, strength: float, several: bool, number: int, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return an example (1, d) with one or several features, and its label; every second one opposes other rows."""
+    """Return an example (1, d) with one or several features, and its label 1.
+
+    For an even `number`, a single feature is the one of the aligned examples, whose label is 0: the gradients oppose.
+    """
     row = torch.zeros(1, loop.columns)
     size = strength * STRONG_FEATURE * loop.claim.clip
     if several:

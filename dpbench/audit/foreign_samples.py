@@ -1,7 +1,7 @@
 """Find out which rows a loop samples: each row has a feature of its own, so its contribution shows in that column.
 
-Two runs with one seed, over equally many rows, draw the same samples and the same noise. In one of them all rows are 0
-and contribute nothing; the difference in a row's column is the row's contribution to the step.
+Two runs with the same seed and number of rows draw the same samples and noise. In one run all rows are 0 and contribute
+nothing, so the difference in a row's column is the row's contribution to the step.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Contributions:
 
 @dataclass(frozen=True)
 class RowWatch:
-    """Watches the last rows of datasets with at most `size` rows."""
+    """Measures what the last rows of a dataset contribute to a loop's steps; `size` is the largest number of rows."""
 
     loop: LoopRun
     size: int
@@ -93,10 +93,10 @@ class RowWatch:
         )
 
     def measure_effect_on_others(self, size: int, seed: int) -> float | None:
-        """Return how much adding a row changes the contributions of rows that are sampled both with and without it.
+        """Add a row; return how much the other rows' contributions to the first step change in total.
 
-        Return None if the row does not change which other rows are in the first sample: their whole sum can then be
-        compared.
+        Only rows that are sampled with and without the added row count. Return None if the added row does not change
+        which other rows are sampled: whole sums can then be compared.
         """
         fewer, more = (self.contributions(count, seed).norms[0, : size - self.skipped] for count in (size, size + 1))
         both = (fewer > 0) & (more > 0)
@@ -107,7 +107,7 @@ class RowWatch:
 
 
 def add_sample_statistics(noise: Noise, release: str, rate: float, inclusions: np.ndarray) -> Noise:
-    """Return the noise statistics, extended by statistics of the samples that `inclusions` (steps, rows) describe."""
+    """Return `noise` with sample statistics added; `inclusions` (steps, rows) is nonzero where a step samples a row."""
     steps, rows = inclusions.shape
     samples = Samples(rate, rows, np.zeros(0, bool), steps, None)
     for inclusion in inclusions:

@@ -1,10 +1,10 @@
-"""Test whether noise is fresh in every step, class, coordinate, block, release and seed, by products of normals.
+"""Test whether noise is drawn afresh for every step, class, coordinate, block, release and seed, by inner products.
 
-If x is noise that was drawn after u was known, u not 0, then x.u / |u| is exactly standard normal, however few numbers
-there are and whatever the learner asked; and successive products are independent. So each pair of steps gives a
-product, and the sum of those at one distance, divided by the root of their number, is again standard normal. Nothing is
-approximate, which matters for the largest of a million. The classes and columns of an answer are tested in the same
-way.
+If u, not 0, is known before noise x is drawn, then x.u / |u| is exactly standard normal, however short x is and
+whatever the learner asked; successive products are independent. Each pair of steps gives one product. The sum of the
+products at one distance between steps, divided by the root of their number, is standard normal again. Nothing is
+approximate, which matters for the largest of a million products. Classes and columns of an answer are tested in the
+same way.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Independence:
                 self._steps.setdefault(key, StepProducts(self._question_count, len(part))).add(part)
 
     def add_sums(self, answers: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        """Add the noise of one question and the sums that it was added to, which must be independent of each other."""
+        """Add a question's noise and the sums that it was added to; the noise must be independent of the sums."""
         for noise, summed in zip(answers, sums, strict=True):
             self._add_product("noise and the sums behind it", summed.ravel(), noise.ravel())
 
@@ -92,7 +92,7 @@ class Independence:
             self._first[release] = whole
 
     def _add_product(self, name: str, known: np.ndarray, drawn: np.ndarray) -> None:
-        """Add the product of noise with numbers known before it was drawn, over their common length."""
+        """Add the product of `drawn` noise and numbers `known` before the draw, cut to the shorter of the two."""
         count = min(len(known), len(drawn))
         length = float(np.linalg.norm(known[:count]))
         if length > 0:
@@ -117,7 +117,7 @@ class RowProducts:
                 self._terms[kind, key] += few.shape[1]
 
     def checks(self) -> Iterator[Check]:
-        """Yield tests that the noise of different classes is independent, and that of different columns."""
+        """Yield the tests that noise is independent between classes and between columns."""
         for kind in ("classes", "columns"):
             found = [(products, self._terms[key]) for key, products in self._products.items() if key[0] == kind]
             yield from compare_rows(found, f"{kind} of {self._who}")
@@ -143,7 +143,7 @@ class NormalTally:
 
 
 class StepProducts:
-    """Compares the noise of each step with the noise of the steps before it, as many as memory and time allow."""
+    """Compares each step's noise with that of earlier steps, as many as memory and time allow."""
 
     def __init__(self, steps: int, width: int) -> None:
         self._lags = max(1, min(steps - 1, MOST_LAGS))
@@ -189,7 +189,7 @@ def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
 
 
 def compare_rows(found: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
-    """Test that rows of noise are independent; `found` has pairs of inner products (k, k) and the length of a row."""
+    """Test that rows of noise are independent; `found` pairs the rows' inner products (k, k) with their length."""
     distances, pairs, together = Extreme(), Extreme(), Extreme()
     for products, numbers in found:
         k = len(products)
@@ -215,7 +215,7 @@ class RepetitionSearch:
         self._search_counts: defaultdict[int, int] = defaultdict(int)
 
     def add(self, whole: np.ndarray) -> None:
-        """Add one answer: the products of its noise with itself, shifted by every distance up to half its length."""
+        """Add the autocorrelation of one answer's noise at every distance below half its length."""
         part = whole[:SEARCH_LENGTH]
         if len(part) < 4 or self._search_counts[len(part)] >= MOST_SEARCHES:
             return
@@ -225,7 +225,7 @@ class RepetitionSearch:
         self._search_counts[len(part)] += 1
 
     def test(self, name: str) -> Iterator[Check]:
-        """Yield a test of the largest of all products; sums of thousands of products are nearly normal."""
+        """Yield a test of the largest autocorrelation; a sum of thousands of products is nearly normal."""
         found = Extreme()
         for length, products in self._sums.items():
             terms = self._search_counts[length] * (length - np.arange(1, len(products) + 1))

@@ -1,8 +1,9 @@
 """Test that the noise in answers is normal and has the stated size everywhere, and that samples are Poisson.
 
-The noise of an answer is the answer, as the learner receives it, minus the integer sum behind it, in units of the
-stated sigma * clip * sqrt(blocks): standard normal, and independent of all other noise (`independence`). The noise at
-the learner's own coordinates is tested apart from that at the canaries' coordinates, which are a hundred times as many.
+The noise of an answer is the answer that the learner receives minus the exact integer sum, in units of the stated
+sigma * clip * sqrt(blocks). It must be standard normal and independent of all other noise (`independence`). Noise at
+the learner's own coordinates is tested separately from noise at the canaries' coordinates, which are a hundred times as
+many.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ LAST_BIT = 2.0**-23  # of a float32, in its own size
 FEWEST_FOR_SQUARES = 1_000  # numbers whose sum of squares is nearly normal
 FEWEST_FOR_SHAPE = 2_000  # numbers whose skewness and kurtosis are nearly normal themselves
 TAIL_POWER = 0.85
-"""Power of the p-value of D'Agostino's test, which is too small where it is small: of 354,000 samples of 2,000 numbers
-it has 77 below 1e-4 and 20 below 1.4e-5, where chance has 35 and 5."""
+"""D'Agostino's p-value is raised to this power, because small p-values come out too small: for 354,000 samples of 2,000
+numbers, 77 are below 1e-4 and 20 below 1.4e-5, where 35 and 5 are expected by chance."""
 MOST_COMPARED = 2**16  # numbers that are searched for equal ones
 EQUAL_DISTANCE = 2.0**-19  # standard deviations between values that count as equal, where floats are no coarser
 LATTICE_UNITS = 4  # units of the coarsest float below which distances say nothing
@@ -51,7 +52,7 @@ def extract_noise(answer: Tensor, summed: IntegerSum, std: float) -> StandardNoi
 
 
 def standardise_noise(answer: Tensor, std: float) -> StandardNoise:
-    """Return an answer over rows of zeros, which is pure noise, in units of `std`."""
+    """Return the noise in an answer over rows of zeros, which is the whole answer, in units of `std`."""
     noise: np.ndarray = answer.double().div_(std).cpu().numpy()
     return StandardNoise(noise, np.abs(noise) * LAST_BIT)
 
@@ -91,7 +92,7 @@ class NoiseLog:
         self, release: str, rate: float, planned: int, rows: int, labels: np.ndarray | None, drawn: np.ndarray,
         sampled: np.ndarray,
     ) -> None:  # fmt: skip
-        """Add the sample of one question."""
+        """Add the sample of one question: the `drawn` private rows and, under sampling, the `sampled` canaries."""
         self._sizes[release].append(len(drawn))
         if rate < 1:
             if release not in self._samples:
@@ -120,7 +121,7 @@ class NoiseLog:
         yield from self.laws
 
     def _compare_sizes_with_noise(self, release: str, samples: Samples) -> Iterator[Check]:
-        """Yield a test of whether larger samples have larger noise, which would reveal how many rows were drawn."""
+        """Yield a test of whether noise grows or shrinks with the sample size, which would reveal that size."""
         numbers = np.array(self._numbers[release])
         if len(numbers) == len(self._sizes[release]) and len(numbers) and numbers.min() >= FEWEST_FOR_SQUARES:
             off = np.array(self._sizes[release]) - samples.rate * samples.size
@@ -157,7 +158,7 @@ class OtherSeedNoise:
 
 
 class NormalNumbers:
-    """Numbers that should be standard normal: the sum of their squares, and the first few of each block."""
+    """Collects numbers that should be standard normal: the sum of all squares, and each block's first numbers."""
 
     def __init__(self, each: int) -> None:
         self.count, self.squares = 0, 0.0
@@ -202,7 +203,7 @@ def largest_checks(largest: float, numbers: int, who: str) -> Iterator[Check]:
 def _equality_checks(numbers: np.ndarray, who: str, close: float) -> Iterator[Check]:
     """Yield a test for too many nearly equal numbers; close pairs are counted as rare events.
 
-    Floats lie on a lattice, whose points may cause up to an eighth more such pairs.
+    Floats lie on a lattice, which may add up to an eighth of close pairs; the expected number includes a margin.
     """
     from scipy.special import pdtrc
 

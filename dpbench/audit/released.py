@@ -35,7 +35,7 @@ POPULATION = 2_000  # test records at most
 
 @dataclass(frozen=True)
 class ShadowData:
-    """The records that shadows may have: all private rows, then the planted ones."""
+    """The records from which shadow models get their data: all private rows, then the planted outliers."""
 
     rows: PrivateRows
     observed: Tensor  # (n, *example_shape), what models are asked about the rows
@@ -44,11 +44,11 @@ class ShadowData:
 
     @property
     def records(self) -> int:
-        """The number of records, each in or out of a shadow's data as a whole: units or images, and planted ones."""
+        """The number of records: units or images, plus planted outliers. A shadow has all rows of a record or none."""
         return int(self.owner[-1]) + 1
 
     def select(self, member: np.ndarray) -> PrivateRows:
-        """Return the rows of the records (r,) that are in a shadow's data."""
+        """Return the rows of one shadow's data; `member` (r,) bool states which records are in it."""
         kept = member[self.owner]
         places = torch.from_numpy(np.flatnonzero(kept))
         units = None
@@ -57,13 +57,13 @@ class ShadowData:
         return PrivateRows(self.rows.held, self.rows.y[places], places, units, ChunkBuffers())
 
     def average(self, values: np.ndarray) -> np.ndarray:
-        """Average values of rows (n,) over the rows of each record (r,)."""
+        """Average the rows' values (n,) within each record; return (r,)."""
         return np.bincount(self.owner, values) / np.bincount(self.owner)
 
 
 @dataclass(frozen=True)
 class Observations:
-    """The logits of the shadows' confidences in true labels, and which records were in their data."""
+    """The logits of each shadow's confidence in the true labels, and which records were in the shadow's data."""
 
     member: np.ndarray  # (S, r) bool
     records: np.ndarray  # (S, r)
@@ -75,22 +75,22 @@ def attack_released(
     prepared: PreparedRun, shadows: int = SHADOWS, *, spec: Spec | None = None, content: str | None = None,
     model: str | None = None,
 ) -> ReleasedAttack:  # fmt: skip
-    """Fit shadow models as a prepared run is fitted, on random halves of its private data, and test membership in them.
+    """Fit shadow models on random halves of a run's private data, and test membership in each.
 
     Each private record (or unit) is in the data of each shadow with chance 1/2. Plan, sigma, settings, public data and
     the size that the learner is told are the run's, and the noise is fresh, so each shadow has the run's guarantee.
 
-    Not covered: what is returned. Counts of members that were found, and the mean accuracy, have no noise.
+    Not covered by the guarantee: the returned counts of members found, and the mean accuracy, which have no noise.
 
     Args:
         prepared: the run.
         shadows: the number of fits, at least `FEWEST_SHADOWS`.
-        spec: of the result or model that the run repeats; by default that of the run.
+        spec: the spec of the result or model that the run repeats; by default the run's spec.
         content: digest of the result's evidence, if a result is attacked.
         model: SHA-256 of the model's file, if a model is attacked.
 
     Raises:
-        SpecError: the run reads nothing private, or each of its seeds stands for a search.
+        SpecError: the run reads nothing private, each of its seeds is a private search, or there are too few shadows.
         DpbenchError: a fit is refused.
     """
     _check_attackable(prepared, shadows)
@@ -109,9 +109,9 @@ def attack_released(
 
 
 def plant_outliers(prepared: PreparedRun, generator: np.random.Generator) -> ShadowData:
-    """Return the private rows with planted outliers: random directions, far beyond the longest row, random labels.
+    """Append outliers to the private rows: random directions, ten times the longest row's length, random labels.
 
-    Models are asked about an outlier at the length of the longest private row: at its own, confidences would be 0 or 1.
+    Models are queried with outliers shortened to the longest private row; at full length, confidences would be 0 or 1.
     """
     private = prepared.roles.private
     x = private.x[private.index]
@@ -130,7 +130,7 @@ def plant_outliers(prepared: PreparedRun, generator: np.random.Generator) -> Sha
 def observe_shadows(
     prepared: PreparedRun, data: ShadowData, shadows: int, generator: np.random.Generator
 ) -> Observations:
-    """Fit shadow models and observe every record and the population with each.
+    """Fit shadow models, and observe each model's confidence in every record and in the population (test records).
 
     Raises:
         DpbenchError: a fit is refused.
@@ -152,7 +152,7 @@ def observe_shadows(
 
 
 def confidence_logits(scores: np.ndarray, labels: np.ndarray, *, logits: bool) -> np.ndarray:
-    """Return log(p / (1 - p)) (n,) of the confidence in each label; scores that are no logits give their margin."""
+    """Return log(p / (1 - p)) (n,) of the confidence in each label; if scores are not logits, return their margin."""
     from scipy.special import logsumexp
 
     rows = np.arange(len(labels))
@@ -165,8 +165,8 @@ def confidence_logits(scores: np.ndarray, labels: np.ndarray, *, logits: bool) -
 def _fit_shadows(prepared: PreparedRun, data: ShadowData, member: np.ndarray, x: Tensor) -> Iterator[np.ndarray]:
     """Fit a shadow on the records in each row of `member`, and yield its scores of `x`.
 
-    Samples and noise are fresh. Initialisation is that of the run's first seed: it is public, and so are maps that a
-    learner draws with it, which all shadows then share.
+    Each shadow has fresh samples and noise. Initialisation is public, so all shadows share that of the run's first
+    seed, and the random maps that a learner draws from it.
     """
     identity = canonical_digest(["shadows of", prepared.identity])
     for number, chosen in enumerate(member):
@@ -204,6 +204,6 @@ def _check_attackable(prepared: PreparedRun, shadows: int) -> None:
 
 
 def _make_generator(identity: str) -> np.random.Generator:
-    """Return the generator of members and outliers, which is independent of every fit's draws."""
+    """Return the generator that draws members and outliers; it is independent of the randomness of every fit."""
     digest = hashlib.sha256(f"released {identity}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16]))

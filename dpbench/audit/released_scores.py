@@ -1,15 +1,15 @@
-"""Membership tests of released models: scores by LiRA and RMIA from the confidences of shadow models, and their rates.
+"""Membership tests of released models: LiRA and RMIA scores from shadow models' confidences, and true-positive rates.
 
-Every shadow is the target once, and the others are its references (leave-one-out), so S fits are S targets. An
+Every shadow is the target once, and the others are its references (leave-one-out), so S fits give S targets. An
 observation is the logit of a model's confidence in a record's own label, log(p / (1 - p)), which is close to normal
 over fits.
 
 ================ ======================================================================================================
 `lira_scores`    log-likelihood ratio of two normal distributions for each record, fitted to the reference models that
                  had the record and to those that had not (Carlini et al. 2022, 2112.03570, the online attack)
-`rmia_scores`    share of a population that a record's likelihood ratio beats by a factor (Zarifzadeh, Liu and Shokri
-                 2024, 2312.03262, with references of both kinds)
-`count_rates`    true positives at fixed rates of false positives, over all pairs of a target and a record
+`rmia_scores`    share of a population whose likelihood ratio is smaller than the record's by a factor (Zarifzadeh, Liu
+                 and Shokri 2024, 2312.03262, with references that had the record and references that had not)
+`count_rates`    true positives at fixed false-positive rates, over all pairs of a target and a record
 ================ ======================================================================================================
 
 Array axes: S shadow models, r records, z records of the population.
@@ -32,10 +32,10 @@ LEAST_VARIANCE = 1e-12
 
 
 def lira_scores(found: np.ndarray, member: np.ndarray) -> np.ndarray:
-    """Return the log-likelihood ratio of each observation (S, r), given who was in the data of each shadow (S, r).
+    """Return the log-likelihood ratio of each observation (S, r); `member` (S, r) states who was in a shadow's data.
 
-    Both normal distributions of a record have the variance of its observations around the two means: noise, which all
-    observations share, is most of it, and two variances from few shadows each would themselves be noise.
+    The two normal distributions of a record share one pooled variance: most of it is noise, which is the same for both,
+    and separate variances from few shadows each would be too imprecise.
     """
     inside, outside = _leave_one_out(found, member), _leave_one_out(found, ~member)
     count = len(found) - 1 - 2
@@ -46,10 +46,10 @@ def lira_scores(found: np.ndarray, member: np.ndarray) -> np.ndarray:
 
 
 def rmia_scores(found: np.ndarray, member: np.ndarray, population: np.ndarray) -> np.ndarray:
-    """Return for each observation (S, r) the share of the population, observed as (S, z), that its ratio beats.
+    """Return for each observation (S, r) the share of the population (S, z) that its ratio beats by `RMIA_FACTOR`.
 
-    The ratio of a record is the target's probability of its label by the average over references, in and out alike;
-    those that had a record of the population do not exist.
+    A record's ratio is the target's probability of its label divided by the mean over references; references that had
+    the record and references that had not weigh the same. No reference had a population record. Ratios break ties.
     """
     mine, theirs = np.exp(-np.logaddexp(0, -found)), np.exp(-np.logaddexp(0, -population))  # probabilities
     inside, outside = _leave_one_out(mine, member), _leave_one_out(mine, ~member)
@@ -65,9 +65,9 @@ def rmia_scores(found: np.ndarray, member: np.ndarray, population: np.ndarray) -
 def count_rates(
     attack: AttackName, targets: Targets, scores: np.ndarray, member: np.ndarray, bounds: Mapping[float, float]
 ) -> MembershipTest:
-    """Count true positives over all pairs (S, r) at each rate of false positives in `bounds`, and compare with bounds.
+    """Count true positives over all pairs (S, r) at each false-positive rate in `bounds`, and compare with its bound.
 
-    The threshold of a rate is the lowest at which the share of false positives is no larger.
+    The threshold of a rate is the lowest at which the share of false positives does not exceed the rate.
     """
     inside, outside = np.sort(scores[member]), np.sort(scores[~member])
     below = np.searchsorted(outside, inside, "left") + np.searchsorted(outside, inside, "right")
@@ -79,17 +79,17 @@ def count_rates(
 
 
 def _count_rate(inside: np.ndarray, outside: np.ndarray, rate: float, bound: float) -> TestRate:
-    """Count members above the threshold; both are sorted."""
+    """Count members and others above the threshold of `rate`; both arrays of scores are sorted."""
     threshold = outside[len(outside) - 1 - math.floor(rate * len(outside))]
     positives, false = (int(len(part) - np.searchsorted(part, threshold, "right")) for part in (inside, outside))
     return rate_from_counts(rate, positives, len(inside), false, len(outside), bound)
 
 
 def rate_from_counts(rate: float, positives: int, members: int, false: int, others: int, bound: float) -> TestRate:
-    """Return a rate with its interval, and whether it contradicts the bound at the rate of false positives.
+    """Return a true-positive rate with its interval, and whether it exceeds the bound at this false-positive rate.
 
-    It does where the lower end of the true-positive rate, at `FALSE_ALARM_RATE`, is above the bound, scaled up by as
-    much as the upper end of the false-positive rate is above the rate: a trade-off curve is concave through 0.
+    It exceeds the bound if its lower limit (at `FALSE_ALARM_RATE`) is above bound * max(1, m / rate), where m is the
+    upper limit of the false-positive rate: a trade-off curve is concave through 0.
     """
     low, high = clopper_pearson(positives, members, 1 - CONFIDENCE)
     least, _ = clopper_pearson(positives, members, 2 * FALSE_ALARM_RATE)
@@ -99,7 +99,7 @@ def rate_from_counts(rate: float, positives: int, members: int, false: int, othe
 
 
 def clopper_pearson(found: int, among: int, significance: float) -> tuple[float, float]:
-    """Return the exact two-sided interval of a share, if each of the cases is independent of the others.
+    """Return the exact two-sided confidence interval of a share, for independent cases.
 
     >>> [round(end, 4) for end in clopper_pearson(0, 10, 0.05)]
     [0.0, 0.3085]
@@ -113,14 +113,14 @@ def clopper_pearson(found: int, among: int, significance: float) -> tuple[float,
 
 @dataclass(frozen=True)
 class _References:
-    """Mean and summed squares around it (S, r) of the observations by a target's references of one kind."""
+    """Mean (S, r) and summed squared deviations (S, r) of the observations by a target's references of one kind."""
 
     mean: np.ndarray
     squares: np.ndarray
 
 
 def _leave_one_out(found: np.ndarray, chosen: np.ndarray) -> _References:
-    """Return the statistics of the chosen observations (S, r) without those of the target in each row."""
+    """Return, for each shadow as the target, the statistics of the chosen observations by all other shadows."""
     centre = found.mean(0)  # before squares are subtracted from each other
     values = (found - centre) * chosen
     count = np.maximum(chosen.sum(0) - chosen, 1)

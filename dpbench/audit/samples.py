@@ -1,8 +1,8 @@
 """Test that samples are Poisson: their sizes, which rows they contain, and which rows they contain together.
 
-Independent inclusions are hits with the same chance each, whatever is known of the others. The same holds for rows at a
-given distance behind a sampled row (pairs, clusters), and for rows that were in an earlier sample. Private rows and the
-canaries in the data are tested separately: the canaries stand behind the rows.
+Under Poisson sampling, each row is included with the same chance, whatever is known of other rows. This also holds for
+rows at a given distance from a sampled row (pairs, clusters), and for rows that were in an earlier sample. Private rows
+are tested separately from the canaries in the data, which come after the rows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Inclusions:
         return (squares - self.size) / math.sqrt(self.size * (2 + kurtosis))
 
     def checks(self, who: str, release: str) -> Iterator[Check]:
-        """Yield the tests of the inclusions."""
+        """Yield the tests of how often members are sampled: one by one, together with others, and in several steps."""
         often, distances, lags = Extreme(), Extreme(), Extreme()
         if self.size:
             often.add_hits(self.counts, np.full(self.size, self.steps), self.rate)
@@ -91,10 +91,11 @@ class Inclusions:
 
 
 def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return hits (1,) and trials (1,): how often a sampled row's partner, which has the same history, is sampled too.
+    """Pair rows with the same history; return hits (1,) and trials (1,) of the pairs.
 
-    This finds clusters of any rows: rows are sorted by their history (steps, rows), so that rows with the same history
-    become neighbours and are paired. A history ends before the step that it is tested on.
+    Trials count how often a pair's first row is sampled; hits count how often the second row is then sampled too. Rows
+    are sorted by their history (steps, rows) before the tested step, and neighbours are paired. Rows that are always
+    sampled together thus form pairs, whichever rows these are.
     """
     steps, hits, trials = len(history), 0, 0
     later = np.unique(np.linspace(steps // 2, steps - 1, TESTED_STEPS).astype(int)) if steps > 1 else np.empty(0, int)

@@ -1,10 +1,10 @@
 """Test whether any row moves a sum by more than the clip; exact, because sums are integers.
 
-A question of the run is asked, through the one constructor, over small sets of rows: some private rows, with unusual
-rows among them. A row's contribution alone must be within the clip, and the row must move a sum by its contribution
-alone: to a thousandth of the clip, because a learner's own floats may round a row by its position. `make_probes` does
-the same with the audit's own row functions, whose rows are exact and at the clip, so that a sum that rounds shows: no
-integer may differ there. If private rows have units, all this is tested for whole units, of one example and of several.
+A question of the run is asked again, through the real curator, over small sets of private rows mixed with unusual rows.
+Each unusual row's own contribution must be within the clip. Adding the row must move a sum by its own contribution
+alone, up to a thousandth of the clip, because a learner's floats may round a row differently at another position.
+`make_probes` yields the audit's own row functions: their rows are exact and at the clip, so no integer of a sum may
+differ. If private rows have units, whole units are tested instead of rows, with one example and with several.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class QuestionReplayer:
         return group_rows(rows, self.generator) if self.units else rows
 
     def probe(self) -> None:
-        """Replay the audit's own sums, over rows that it makes."""
+        """Replay the audit's own sums (`make_probes`) over random rows; if rows have units, test their sampling too."""
         x = torch.from_numpy(self.generator.normal(size=(MOST_FEATURE_ROWS, 24))).float()
         x[: MOST_FEATURE_ROWS // 2] = 0
         x[: MOST_FEATURE_ROWS // 2, 0] = 1e3  # rows that all point one way: their sum outgrows what floats hold exactly
@@ -127,7 +127,7 @@ class QuestionReplayer:
             self._plant_units()
 
     def _plant_units(self) -> None:
-        """Replay a sum over units of several examples: a sample must contain all examples of a unit or none."""
+        """Replay a sum over units of several examples: samples must contain whole units, at the planned rate."""
         self.questions += 1
         self.tried += PLANTED_UNITS
         of = np.repeat(np.arange(PLANTED_UNITS), self.generator.integers(2, 7, PLANTED_UNITS))
@@ -160,7 +160,7 @@ class QuestionReplayer:
         self._compare_answers(question, rate, base, both)
 
     def _compare(self, whole: SumObservation, parts: Sequence[SumObservation], question: Sum, exact: bool) -> None:
-        """Compare a sum with the total of its parts; a residual sum may differ by one step per entry and rounding."""
+        """Compare a sum with the total of its parts; in a residual sum, each part may round an entry by one step."""
         for found, expected, clip in zip(whole.sums, _add_sums(parts), question.clips, strict=True):
             steps = (found.total - expected.total).abs()
             if isinstance(found, ResidualSum):
@@ -171,7 +171,7 @@ class QuestionReplayer:
                 self.complaints.append("a sum is not that of its rows' integers")
 
     def _compare_answers(self, question: Sum, planned: float, base: PrivateRows, both: PrivateRows) -> None:
-        """Check that two answers with the same noise, on neighbours, differ by no more than their sums do."""
+        """Check that answers over `base` and `both`, with the same noise, differ exactly as their sums do."""
         for rate in {1.0, 0.5 if planned < 1 else 1.0}:
             key = int(self.generator.integers(2**31))
             first, second = (self._ask_sum(question, rows, None, rate, key) for rows in (base, both))
@@ -202,7 +202,7 @@ class QuestionReplayer:
 
 
 def make_probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
-    """Yield clips and row functions of every form but residuals, exact in each row."""
+    """Yield clips and a row function for every form of rows except residuals; each row is exact in floats."""
 
     def left(chunk: Chunk) -> Tensor:
         return torch.nn.functional.one_hot(chunk.y, classes).float()
@@ -222,7 +222,7 @@ def make_probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
 
 
 def _norm_in_clips(summed: IntegerSum, clip: float) -> float:
-    """Return the norm of a sum in clips. Only squares and their sum are rounded, as the integers are below 2^53."""
+    """Return the norm of a sum in clips. The integers are below 2^53, so only squares and their sum are rounded."""
     return float((summed.value() / clip).norm())
 
 

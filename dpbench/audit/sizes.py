@@ -23,7 +23,7 @@ def size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[f
         squares: the sum over steps of (size - members * rate)^2 / (members * rate * (1 - rate)).
         steps: the number of samples drawn.
         members: the number of rows that a sample can contain, each independently of the others.
-        rate: the chance of each row to be in a sample, above 0 and below 1.
+        rate: the chance that a row is in a sample, above 0 and below 1.
     """
     from scipy.special import chdtr, chdtrc
 
@@ -36,7 +36,7 @@ def size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[f
 
 
 def _exact_tails(squares: float, steps: int, members: int, rate: float, deviation: float) -> tuple[float, float]:
-    """Convolve the distribution of one step over all steps, on a grid, by the fast Fourier transform."""
+    """Return both tails by convolving the distribution of one step over all steps, on a grid, with the FFT."""
     from scipy.stats import binom
 
     low, high = binom.ppf([LEAST_CHANCE**2, 1 - LEAST_CHANCE / 100], members, rate)

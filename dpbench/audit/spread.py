@@ -1,8 +1,9 @@
 """Test how large the noise is in each part of an answer: by coordinate, column, class, stretch, block and step.
 
-A sum of squares over all coordinates does not show ten of 650 without noise; the same sum over one column does. Each
-sum is exactly chi-square, with as many degrees of freedom as it has numbers. Numbers near 0 are counted for the same
-groups: if a release has one step, these counts best reveal coordinates without noise.
+A sum of squares over all coordinates does not reveal that 10 of 650 coordinates lack noise; the sum over one column
+does. Each sum is exactly chi-square, with as many degrees of freedom as it has numbers. A stretch is a run of
+consecutive coordinates. Numbers near 0 are counted for the same groups: if a release has one step, these counts best
+reveal coordinates without noise.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST_PERIOD = 8  # steps are also taken together whose numbers leave the same re
 
 
 class Spread:
-    """Collects the squares of standardised noise, and counts the numbers that are as good as 0."""
+    """Collects the squares of standardised noise, and counts the numbers near 0."""
 
     def __init__(self, who: str, zeros: bool) -> None:
         self._who, self._zeros = who, zeros
@@ -32,7 +33,7 @@ class Spread:
     def add(self, release: str, block: int, parts: np.ndarray, coarse: np.ndarray | float) -> None:
         """Add a block's noise in one or more answers, (answers, ...), and how coarse its floats are.
 
-        Both are in standard deviations.
+        Noise and coarseness are in standard deviations.
         """
         key = (release, block, parts.shape[1:])
         squares = np.square(parts)
@@ -79,9 +80,9 @@ class Spread:
 
 
 def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
-    """Test whether sums of `numbers` squares differ among themselves, by the sum of their squared normal scores.
+    """Add to `extreme` a test of whether sums of `numbers` squares differ: the sum of their squared normal scores.
 
-    It grows with many small differences, so it detects noise whose scale varies a little from position to position.
+    Many small differences add up in this sum, so it detects noise whose scale varies a little between positions.
     """
     from scipy.special import chdtr, ndtri
 

@@ -105,7 +105,7 @@ def find_untraceable_plugins(result: Result) -> list[str]:
 
 
 def list_submission_remarks(result: Result) -> list[str]:
-    """Return what the submitter of a result should know: why boards will not rank it, and plugins without a source."""
+    """Return remarks for the submitter of a result: why boards will not rank it, and plugins without a source."""
     said = find_untraceable_plugins(result)
     distribution, unranked = result.components["learner"].distribution, "boards show this result without a rank"
     if distribution != HARNESS:
@@ -116,7 +116,7 @@ def list_submission_remarks(result: Result) -> list[str]:
 
 
 def _target_path(board: str, result: Result, root: Path) -> str:
-    """Return the path of a result on a board: where it is already, under either name, or else its own."""
+    """Return a result's path on a board: that of its existing file, under its new or old name, or else the new name."""
     paths = [f"results/{board}/{name}" for name in result.file_names]
     return next((path for path in paths if record_exists(root / path)), paths[0])
 

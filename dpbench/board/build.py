@@ -1,4 +1,4 @@
-"""Build `leaderboard.json` from results: the same files give the same bytes on every machine, or a list of complaints.
+"""Build `leaderboard.json` from results; the same files give the same bytes on every machine.
 
 Numbers in the index are copied from results, or computed by counting, `math.fsum` and division, which IEEE 754 rounds
 in only one way. Values that libraries compute (the derived epsilon, the tests behind ranks) are compared, not written.
@@ -54,7 +54,7 @@ INDEX, SCHEMA = "leaderboard.json", "schema.json"
 
 
 def verify_leaderboard(root: Path, known: Expectations) -> Review:
-    """Check a whole leaderboard: its results, re-runs, audits and attacks, and that no board with results was edited.
+    """Check a whole leaderboard: results, all their records and curves, and that no board with results was edited.
 
     Raises:
         DpbenchError: a board cannot be read.
@@ -238,7 +238,7 @@ def _make_scored_entry(
 
 
 def _add_label_worth(entry: Entry, scored: Result, board: Board, curve: Curve | None) -> tuple[Entry, Result]:
-    """Return an entry with its worth in public labels, and the result whose scores count."""
+    """Add an entry's worth in public labels, if it has any; return the entry and the result whose scores count."""
     pays_once = entry.reads_private and entry.reads != "features and labels"
     if curve is not None and pays_once and entry.role != "ceiling":
         worth = compute_worth(curve, collect_ranking_scores(scored, board.metric).per_seed)

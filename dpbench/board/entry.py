@@ -1,10 +1,11 @@
 """Make the entry of a result on a board: its role, its trust, and the command that repeats it.
 
-A board is ranked by challenge seeds once most entries whose seeds the project has reproduced have a challenge record;
-then an entry without one waits unranked. Otherwise the board is ranked by the seeds that submitters chose. A submission
-brings neither kind of record, and no learner that fails with challenge seeds alone moves a board back.
+A board is ranked by challenge seeds if more entries have a challenge record than are reproduced without one. Entries
+without a challenge record are then unranked. Otherwise the board is ranked by the seeds that submitters chose. A
+submission brings neither kind of record, so it cannot move a board back; nor can one learner that fails with challenge
+seeds.
 
-A result with a component of another distribution than dpbench's has no rank before the component's source is on record
+A result with a component from a distribution other than dpbench has no rank until the component's source is on record
 and has run here: anybody can invent a distribution, its components and their scores.
 """
 
@@ -40,7 +41,7 @@ from dpbench.records.spec import format_flags
 
 @dataclass(frozen=True)
 class Candidate:
-    """A checked result on its board, with what the project has on record about it."""
+    """A checked result on its board, with its role and the project's re-run, audit and challenge records of it."""
 
     checked: CheckedFile
     result: Result
@@ -52,7 +53,7 @@ class Candidate:
 
     @property
     def reproduced(self) -> bool:
-        """Whether all seeds of the result were run again by the same code."""
+        """Whether a re-run of all seeds by the same code agrees with the result."""
         return self.again is not None and is_reproduced(self.again, self.result)
 
 
@@ -64,7 +65,7 @@ def make_candidate(
     audit: Audit | None = None,
     challenge: Challenge | None = None,
 ) -> Candidate:
-    """Return the candidate of a result that passed every check; a re-run or audit that failed does not count."""
+    """Return the candidate of a result that passed every check; failed re-runs and audits are left out."""
     result = checked.result
     assert result is not None and checked.ok
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
@@ -83,10 +84,10 @@ def uses_challenge_seeds(candidates: Sequence[Candidate]) -> bool:
 
 
 def limit_entries(candidates: Sequence[Candidate], metric: str) -> list[Candidate]:
-    """Return the candidates of a board with challenge seeds, at most one per learner and selection rule.
+    """Return all candidates, with at most one ranked per learner and selection rule among those with challenge seeds.
 
-    Each entry has its own challenge seeds, so choosing the best of many entries by these would select the luckiest
-    noise. The candidate kept is therefore the best by the submitter's seeds, which were on record first.
+    Each entry has its own challenge seeds, so the best of many entries by challenge seeds would be the one with the
+    luckiest noise. The candidate that stays ranked is the best by the submitter's seeds, which were on record first.
     """
     best: dict[tuple[str, ...], Candidate] = {}
     for candidate in sorted(candidates, key=lambda found: -entry_sort_value(found.result, metric)):
@@ -110,7 +111,7 @@ def _identify_rule(candidate: Candidate) -> tuple[str, ...]:
 
 
 def select_scores(candidate: Candidate, challenged: bool) -> Result:
-    """Return the result whose scores count on a board: with challenge seeds where the board uses them."""
+    """Return the result whose scores count: with its challenge seeds if the board is ranked by them, else unchanged."""
     if challenged and candidate.challenge is not None:
         return replace_seeds(candidate.result, candidate.challenge.seeds)
     return candidate.result
@@ -168,7 +169,7 @@ def _find_installed_learner(result: Result, known: Expectations) -> InstalledCom
 
 
 def make_repeat_command(result: Result, board: Board, known: Expectations, *, earlier_defaults: bool = False) -> str:
-    """Return the command that repeats a result; the learner's default settings of today are left out."""
+    """Return the command that repeats a result; settings that equal the learner's current defaults are left out."""
     spec, here = result.spec, _find_installed_learner(result, known)
     defaults = here.defaults if here else {}
     own = {name: value for name, value in spec.learner.options.items() if defaults.get(name, ...) != value}

@@ -1,6 +1,6 @@
-"""Entries in the formats of collections of evaluations: Every Eval Ever's JSON, and the hub's `.eval_results` YAML.
+"""Convert entries to the formats of evaluation collections: Every Eval Ever's JSON, and the hub's `.eval_results` YAML.
 
-Both describe a score without the notion of a board, so the guarantee, the rank and the trust are stated as details.
+Neither format has boards, so the guarantee, the rank and the trust are stated as details of a score.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ COLLECTION = "dpbench"
 
 
 def render_logs(index: Index) -> Iterator[tuple[str, bytes]]:
-    """Yield a log of Every Eval Ever for each entry that has a score, with its path in a datastore.
+    """Yield an Every Eval Ever log, as its path in a datastore and its content, for each entry that has a score.
 
-    A path and its content follow from the entry alone: an unchanged entry gives the same file.
+    An unchanged entry gives the same file.
     """
     for standing in index.standings:
         for entry in standing.entries:
@@ -40,7 +40,7 @@ def render_logs(index: Index) -> Iterator[tuple[str, bytes]]:
 
 
 def _portable_name(name: str) -> str:
-    """Return a name as the part of a path that every system allows, because names come from third parties.
+    """Turn a third party's name into a path component that every system allows.
 
     >>> _portable_name("dp-sgd"), _portable_name("../a b")
     ('dp-sgd', 'a-b')
@@ -108,7 +108,7 @@ def _describe_entry(standing: Standing, entry: Entry) -> Mapping[str, str]:
 
 
 def _epoch(entry: Entry) -> str:
-    """Return the day of the result in seconds since 1970; 0 if no such day is on record."""
+    """Return the day of the result in seconds since 1970; 0 if no valid day is on record."""
     try:
         return str(int(datetime.fromisoformat(entry.made.date or "").replace(tzinfo=UTC).timestamp()))
     except ValueError:  # nothing, or a day that no calendar has
@@ -116,10 +116,10 @@ def _epoch(entry: Entry) -> str:
 
 
 def render_hub_results(index: Index, repository: str) -> Iterator[tuple[str, bytes]]:
-    """Yield a file of evaluation results for each ranked entry, for the folder `.eval_results` of a model on the hub.
+    """Yield path and content of a file for each ranked entry, for the folder `.eval_results` of a model on the hub.
 
-    It states the score by the board's metric; shares are in percent. `repository` is the dataset repository that holds
-    the leaderboard, as OWNER/NAME. The files are JSON, which YAML includes.
+    The file states the score by the board's metric; shares are in percent. It is JSON, which is valid YAML.
+    `repository` is the dataset repository that holds the leaderboard, as OWNER/NAME.
     """
     for standing in index.standings:
         for entry in standing.entries:

@@ -1,9 +1,9 @@
 """The exchange rate: how many public labels are worth as much as the private data, at a board's epsilon.
 
-`public-only` is trained on m public labels, for m from ten to all of them, in several random draws. Its accuracy by m
-is the board's learning curve, kept in `curves/<board>.json`. An entry is worth the m at which the curve reaches its
-score. An entry that reads public labels has no such number, because it uses both private data and labels. Everything
-else is computed from the curve and the results whenever the index is built.
+`public-only` is trained on m public labels, for m from ten to all labels, in several random draws. Its accuracy as a
+function of m is the board's learning curve, kept in `curves/<board>.json`. An entry's worth is the m at which the curve
+reaches the entry's score. An entry that reads public labels has no worth, because it uses both private data and labels.
+Worths are computed from the curve and the results whenever the index is built.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def find_curve_complaints(
 
 
 def compute_worth(curve: Curve, scores: Sequence[float]) -> Worth:
-    """Return the number of public labels that score as much as an entry, given its score for each seed.
+    """Return the number of public labels that score as much as an entry, given the entry's score for each seed.
 
     The mean curve, made non-decreasing, is interpolated on a logarithmic scale. The interval is the 2.5th to 97.5th
     percentile over 2,000 bootstrap samples of draws and of seeds; test examples are not resampled.

@@ -17,12 +17,12 @@ from dpbench.registry.same_code import installed_code, requested_settings
 from dpbench.support import progress
 
 WRITE_EVERY = 10
-"""Fingerprints after which a file is written: what an interruption loses at most."""
+"""Number of fingerprints after which a file is written; an interruption loses at most this many."""
 
 
 @dataclass
 class SettingsInUse:
-    """The settings of a component in results: the settings it ran with, and the settings the user requested."""
+    """One component's settings in all results, by key: those it ran with, and those that the user requested."""
 
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)

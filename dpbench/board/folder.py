@@ -44,7 +44,7 @@ from dpbench.support.validation import first_misfit
 Read = TypeVar("Read", bound=BaseModel)
 
 LEADERBOARD = Path("leaderboard")
-"""Where commands look unless they are told another place."""
+"""The leaderboard's folder that commands use by default."""
 MAX_BYTES = 2_000_000  # the largest result here, with 500 trials, has 0.1 MB
 MAX_DEPTH = 12
 MAX_TEXT = 3_000  # characters of a string; a sketch of public images has 2,732
@@ -65,7 +65,7 @@ class ResultFile:
 
 
 def read_boards(root: Path) -> dict[str, Board]:
-    """Return a leaderboard's boards by name; the default folder without boards stands for the package's boards.
+    """Return a leaderboard's boards by name; if the default folder has none, return the boards in the package.
 
     Raises:
         SpecError: a board cannot be read, or there are no boards.
@@ -113,7 +113,7 @@ def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile]
 
 
 def locate_result(file: Path, root: Path) -> ResultFile:
-    """Return a file with the board under which it is filed; the board is None outside the leaderboard."""
+    """Return a file with the board under which it is filed; None for figures and outside the leaderboard."""
     try:
         inside = (file.parent.resolve() / file.name).relative_to(root.resolve())
     except ValueError:

@@ -1,14 +1,14 @@
-"""The smallest gap that a board can separate, computed before any entry from its test set and number of seeds.
+"""The smallest true difference of two learners that a board can detect, from its test set and number of seeds.
 
 Two learners with the same assumed accuracy a, whose errors are independent of each other, differ on 2a(1 - a) of the
 test examples. With n independent examples, the standard error of the difference is sqrt(2a(1 - a)/n) if a learner errs
 on the same examples with every seed, and sqrt(2a(1 - a)/(nS)) if each of S seeds errs on other examples; real learners
-lie between. The smallest gap is 2.80 standard errors: a single test at 5%, two-sided, then finds it in four of five
-cases. Learners that err on the same examples are separated by less, and correction for many comparisons takes more.
+lie between. The smallest gap is 2.80 standard errors: a single two-sided test at 5% detects it in four of five cases.
+The gap is smaller for learners that err on the same examples, and larger with correction for many comparisons.
 
-For balanced accuracy, the variance is that of a mean over C classes, so n is C² / sum(1/n_c).
-Where results record the units that test images come in, such as lesions, n counts units, as all images of a unit may be
-right or wrong together.
+For balanced accuracy, the variance is that of a mean over C classes with n_c examples each, so n is C² / sum(1/n_c).
+If results record units of test images, such as lesions, n counts units, because all images of a unit may be right or
+wrong together.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The history of a leaderboard's repository: which commit filed a result.
 
 The filing commit of a result is the first commit of the main line (first parents only) whose tree has the result's
-current evidence under its path, as a file or packed. A merge or squash counts as the commit of that merge, so a
-submitter's own commits, which the submitter could amend until their hash is convenient, file nothing. A result that is
-removed and added again keeps its first filing commit.
+current evidence under its path, as a file or packed. A merged or squashed submission is filed by the commit of the
+merge. The submitter's own commits file nothing, because the submitter could amend them until their hash is convenient.
+A result that is removed and added again keeps its first filing commit.
 
 Without history (no git, no repository, a shallow clone) nothing is looked up: `History.open` returns None.
 """
@@ -22,7 +22,7 @@ from dpbench.errors import DataError
 from dpbench.records.packed import ARCHIVE, unpack_archive
 
 PUBLISHED = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main")
-"""References to the published main line; without them, the commit that is checked out stands for it."""
+"""References to the published main line; without them, the checked-out commit is used."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class History:
         return cls(folder, head, main) if shallow == "false" else None
 
     def list_filings(self) -> tuple[str, ...]:
-        """Return the commits of both main lines, local and published, that changed results."""
+        """Return the commits that changed results, on the local main line and on the published one."""
         log = ("log", "--first-parent", "--format=%H")
         return tuple(_run_git(self.folder, *log, tip, "--", "results/").decode() for tip in (self.head, self.main))
 
@@ -106,7 +106,7 @@ def _read_blobs(folder: Path, blobs: Iterable[str]) -> Iterator[tuple[str, bytes
 
 
 def _read_evidence(name: str, raw: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the name and evidence digest of each result in a blob; nothing for what this version cannot read."""
+    """Yield the name and evidence digest of each result in a blob; skip results that this version cannot read."""
     records: Mapping[str, bytes] = {name: raw}
     if name == ARCHIVE:
         try:

@@ -21,26 +21,27 @@ from dpbench.records.search import SelectionRule
 from dpbench.support.validation import Record, first_misfit
 
 Trust = Literal["submitted", "re-run", "reproduced", "audited"]
-"""What was done to a number beyond the checks that every result passes (two accountants, counted scores, digests).
+"""How far a result was verified beyond the checks that every result passes (two accountants, counted scores, digests).
 
 ============ ======================================================================================================
-`submitted`  nobody of the project has run it again
-`re-run`     some seeds were run again, or all by other code, and agree: `again` says which
-`reproduced` all seeds were run again by the same code and agree, and what the result says of itself was looked up
-`audited`    one more fit was listened to and attacked (`dpbench.audit`), and nothing contradicts what is stated;
-             `reproduced` and `again` say what else was done
+`submitted`  the project has not run the result again
+`re-run`     some seeds were run again, or all by other code, and agree: see `again`
+`reproduced` all seeds were run again by the same code and agree, and the result's other claims were checked
+`audited`    one more fit was audited and attacked (`dpbench.audit`), and nothing contradicts the stated guarantee;
+             `reproduced` and `again` state what else was verified
 ============ ======================================================================================================
 
-The records of both lie in the leaderboard's folder. The project makes them; a submission may not bring any.
+The records of re-runs and audits are in the leaderboard's folder. Only the project makes them; a submission may not
+bring any.
 """
 Status = Literal["submitted", "re-run", "reproduced", "audited", "disputed", "withdrawn"]
-"""What the project decided about an entry: disputed or withdrawn. Until version 0.2 it repeated the trust, too."""
+"""The project's decision about an entry: disputed or withdrawn. Up to version 0.2, it could also repeat the trust."""
 
 SeedSource = Literal["challenge seeds", "seeds chosen by the submitter"]
 """Whose seeds decide scores and ranks; a board has one source for all of its ranks."""
 
 Role = Literal["entry", "control", "ceiling", "unranked"]
-"""Ranked; or a line to hold entries against: no private row was read (epsilon 0), or no noise was added; or neither."""
+"""`entry`: ranked. `control`: a reference that reads no private row (epsilon 0). `ceiling`: one that adds no noise."""
 
 Reads = Literal["nothing", "features", "features and labels"]
 

@@ -25,17 +25,17 @@ submission = "Send your result file to the owner of this leaderboard, who adds i
 
 
 def write_board(folder: Path, spec: Spec, digests: Mapping[str, str] | None, name: str | None, title: str) -> Path:
-    """Write a board with the protocol of a spec into a leaderboard's folder, and start the folder if it is missing.
+    """Write a board with the protocol of a spec into a leaderboard's folder, and `site.toml` if it is missing.
 
     Args:
         folder: the leaderboard.
         spec: the spec of a run, resolved; its learner and settings are not part of a board.
         digests: the digests of the data, which results must then have; None if the spec was not run.
         name: the name of the board; None builds it from data and ε.
-        title: the title of the board; if it is empty, it is built as the name is.
+        title: the title of the board; if empty, it is built from data, extractor and ε.
 
     Raises:
-        SpecError: the spec has no guarantee that a board can fix, or the name does not fit.
+        SpecError: ε is infinite, or the name is invalid.
         OutputError: the board exists, or the folder cannot be written.
     """
     if math.isinf(spec.epsilon):
@@ -68,7 +68,7 @@ def read_source(file: Path) -> Result | None:
 
 
 def render_board(board: Board) -> str:
-    """Return a board as the text of its TOML file: every key of its protocol, in a comment where it has no value."""
+    """Return the TOML text of a board, with every key of its protocol; keys without a value are comments."""
     return "".join(f"{line}\n" for line in _list_lines(board))
 
 
@@ -107,6 +107,6 @@ def _write_key(key: str) -> str:
 
 
 def _name_data(dataset: Component) -> str:
-    """Return a short name of the data: the dataset, or the folder that its path names."""
+    """Return a short name of the data: the last part of its path, or else the dataset's name."""
     path = dataset.options.get("path")
     return Path(str(path)).stem if path else dataset.name

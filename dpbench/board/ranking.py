@@ -8,11 +8,11 @@ every entry below it, and Holm's method keeps the chance of any false difference
 uncorrected ranks, in which each comparison is tested by itself, are kept beside them.
 
 The number of comparisons does not depend on how many entries somebody files. A learner counts once, by its best entry;
-each further entry of it (other settings, another rule) is compared as if it stood for its learner, and further entries
-of the best entry's own learner count for nothing. All learners of one distribution other than dpbench's count as one
-(`LearnerIdentity.family`). Otherwise, clones of an entry would make the correction stricter until it counts as tied
-with the best. Holm's guarantee holds for one entry of each learner. Whoever files variants bears the risk of the
-comparisons that are not counted: a false difference can only lower a variant.
+each further entry of a learner (other settings, another rule) is compared as if it were the learner's only entry, and
+further entries of the best entry's own learner are not counted. All learners of one distribution other than dpbench's
+count as one (`LearnerIdentity.family`). Otherwise, clones of an entry would make the correction stricter until the
+entry tied with the best. Holm's guarantee holds for one entry of each learner. Whoever files variants bears the risk of
+the comparisons that are not counted: a false difference can only lower a variant.
 
 Public labels can be worth more than private images, so entries are compared in groups (`rank_within_groups`): entries
 that read no public labels with one another, and entries that read them with all entries.
@@ -86,8 +86,8 @@ def adjust_by_learner(p: Sequence[float], learners: Sequence[Hashable], best: Ha
 def compute_corrected_ranks(entries: Sequence[Scores], learners: Sequence[Hashable] | None = None) -> list[int]:
     """Return each entry's rank, corrected for the number of comparisons; `entries` are sorted, best first.
 
-    At each rank, the best entry is compared once with every entry below it. `learners` names what counts once
-    (`adjust_by_learner`); by default, every entry does.
+    At each rank, the best entry is compared once with every entry below it. `learners` gives each entry's learner; a
+    learner counts as one comparison (`adjust_by_learner`). By default, every entry counts.
     """
     found: list[int] = []
     keys: Sequence[Any] = range(len(entries)) if learners is None else learners

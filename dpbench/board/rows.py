@@ -39,7 +39,7 @@ class EntryRow(ResultRow):
 def make_board_rows(standing: Standing) -> tuple[EntryRow, ...]:
     """Return all results of a board as rows, in the board's order.
 
-    Each entry is compared with the entries that read no more public data, and a reference with the first group.
+    An entry is compared with the entries that read no more public data, a reference with entries without public labels.
     """
     metric, varied = standing.board.metric, _find_varied_settings(standing.entries)
     rivals = {labels: count_rivals(standing, labels=labels) for labels in (False, True)}
@@ -120,7 +120,7 @@ def name_entry(entry: Entry) -> str:
 
 
 def describe_trust(entry: Entry) -> str:
-    """Describe in a few words the extra checks of an entry; an audited entry keeps the word for its re-run."""
+    """Describe in a few words how far an entry was verified, such as "reproduced and audited"."""
     again = entry.again
     words = []
     if entry.reproduced:

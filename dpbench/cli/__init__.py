@@ -1,6 +1,6 @@
 """The command line. Commands hold no logic, and import heavy modules only when they run.
 
-Importing this package imports none of them: `dpbench.main` decides first what Ctrl-C does.
+Importing this package imports no command: `dpbench.main` must set the handler of Ctrl-C first.
 """
 
 from __future__ import annotations

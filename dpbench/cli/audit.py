@@ -108,7 +108,7 @@ def _refuse_flags(flags: Mapping[str, object], beside: str) -> None:
 
 
 def _print_joint_evidence(done: Sequence[Audit], stream: TextIO) -> bool:
-    """Print the evidence of audits of several runs together, each with noise of its own; return whether it alarms."""
+    """Print the joint evidence of audits, one per seed and noise; return whether it reaches `ALARM`."""
     from dpbench.audit.evidence import ALARM, compute_evidence, describe_evidence
     from dpbench.audit.figures import collect_stakes
 
@@ -157,7 +157,7 @@ def _print_audit(name: str, found: Audit, written: Path, console: Console) -> No
 
 
 def describe_figures(found: Audit) -> dict[Part, str]:
-    """Describe the figures of each part of an audit in words."""
+    """Describe the figures of an audit in words, one text per part."""
     from dpbench.records.audit import PARTS
 
     figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack

@@ -1,4 +1,4 @@
-"""`dpbench audit --released`: attack models as they are released, and write the page that decides on one of them."""
+"""`dpbench audit --released`: attack released models, and write a page for the person who decides on a release."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunTarget:
         return self.target.name
 
     def attack(self, session: Session, shadows: int) -> ReleasedAttack:
-        """Prepare the run, fit its shadows and test membership."""
+        """Prepare the run, fit its shadow models and test membership."""
         from dpbench.audit.released import attack_released
 
         what = self.target.read()
@@ -47,13 +47,13 @@ class RunTarget:
         return attack_released(session.rerun(what), shadows, spec=what.spec, content=what.evidence_digest)
 
     def write(self, attack: ReleasedAttack, out: Path) -> list[Path]:
-        """Write the record."""
+        """Write the record of the attack and return its path."""
         return [attack.write_to(self.target.filed) if self.target.filed else attack.write(out)]
 
 
 @dataclass(frozen=True)
 class ModelTarget:
-    """A model's file, with its receipt if one was given."""
+    """A model file to attack, with the mismatches of its receipt if one was given."""
 
     file: Path
     model: Model
@@ -66,7 +66,7 @@ class ModelTarget:
 
     @classmethod
     def read(cls, file: Path, receipt: Path | None, device: str) -> ModelTarget:
-        """Read a model, and compare its card with its receipt.
+        """Read a model; if a receipt is given, compare the model's card with it.
 
         Raises:
             DataError: a file cannot be read, or card and receipt state different guarantees.
@@ -77,7 +77,7 @@ class ModelTarget:
         return cls(file, model, None if receipt is None else _check_receipt(model, receipt))
 
     def attack(self, session: Session, shadows: int) -> ReleasedAttack:
-        """Prepare the run that the model comes from, fit its shadows and test membership."""
+        """Prepare the run that produced the model, fit its shadow models and test membership."""
         from dpbench.audit.released import attack_released
         from dpbench.models.model_run import prepare_model_run
 
@@ -85,7 +85,7 @@ class ModelTarget:
         return attack_released(prepared, shadows, model=self.model.digest, spec=self.model.card.spec)
 
     def write(self, attack: ReleasedAttack, out: Path) -> list[Path]:
-        """Write the record, and the page of the model as HTML and Markdown."""
+        """Write the record of the attack, and the page about the model as HTML and Markdown; return their paths."""
         from dpbench.analysis.describe import render_markdown
         from dpbench.models.release_page import describe_release, render_release_html
 
@@ -153,7 +153,7 @@ def _check_receipt(model: Model, file: Path) -> tuple[str, ...]:
 
 
 def find_audit(attack: ReleasedAttack, out: Path) -> Audit | None:
-    """Return an audit of the attacked run, by the same code: one that failed, or else the one of most seeds."""
+    """Return an audit of this run and code: a failed one if any, else the one with most seeds; None without audits."""
     audits = (audit for audit in read_audits(out, attack.digest) if audit.components == attack.components)
     return max(audits, key=lambda audit: (not audit.passed, len(audit.seeds)), default=None)
 

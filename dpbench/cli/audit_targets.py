@@ -1,4 +1,4 @@
-"""The targets of `dpbench audit`: specs, results, and the entries of boards; and earlier audits of them."""
+"""Find the targets of `dpbench audit` (specs, results and board entries) and their earlier audits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NamedTarget(Protocol):
 
 @dataclass(frozen=True)
 class AuditTarget:
-    """A spec or result to audit, and the file for its audit."""
+    """A spec or result to audit; for a board entry, also the path of its audit in the leaderboard."""
 
     name: str
     file: Path  # of the spec or result
@@ -53,7 +53,7 @@ class AuditTarget:
 
 
 def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
-    """Yield the targets that a word on the command line names; records of board entries go to `folder` of the board.
+    """Yield the targets that a command-line argument names; records of board entries go to ROOT/`folder`/BOARD.
 
     Raises:
         SpecError: the word names no file, no board and no entry.
@@ -82,7 +82,7 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
 def examine_targets(
     targets: Sequence[Target], examine: Callable[[Target], Found], examined: str
 ) -> Iterator[tuple[Target, Found]]:
-    """Yield each target with the outcome of `examine`; report each target that cannot be `examined`, with the reason.
+    """Yield each target with its outcome of `examine`; print each failed target as `not {examined}`, with the reason.
 
     Raises:
         DpbenchError: the only target is refused.
@@ -101,12 +101,12 @@ def examine_targets(
 
 
 def read_audits(out: Path, digest: str) -> Iterator[Audit]:
-    """Yield the audits of a run in an output folder, of any seed."""
+    """Yield the audits of a run, with any seed, from an output folder."""
     yield from read_sealed_audits(sorted((out / "audit").glob(f"{digest[:16]}*.json")))
 
 
 def read_sealed_audits(files: Iterable[Path]) -> Iterator[Audit]:
-    """Yield the audits in these files; one that is missing, unreadable or changed is no evidence."""
+    """Yield the audits in these files; skip each file that is missing, unreadable or changed."""
     from dpbench.records.audit import Audit
     from dpbench.records.checksums import compute_seal
 

@@ -1,4 +1,4 @@
-"""`dpbench budget`: sigma for an epsilon, or epsilon for a sigma, by every accountant."""
+"""`dpbench budget`: find sigma for an epsilon, or epsilon for a sigma, with every accountant."""
 
 from __future__ import annotations
 

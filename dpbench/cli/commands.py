@@ -59,4 +59,4 @@ PANELS: Mapping[str, Panel] = {
         "pretrain": (pretrain.pretrain, "Train an extractor on images drawn at random."),
     },
 }
-"""Commands and groups of commands by the panel of `dpbench --help` that shows them, each with its line there."""
+"""The panels of `dpbench --help` by title: commands and groups of commands, each with its line of help."""

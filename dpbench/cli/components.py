@@ -91,7 +91,7 @@ def _list_boards() -> list[dict[str, str]]:
 
 
 def _list_figures() -> list[dict[str, str]]:
-    """Return a row for every ready-made sweep, with the first comment of its file."""
+    """Return a row per ready-made sweep: its name, the first sentence of its file's comment, and its command."""
     rows = []
     for name in ready_made_sweeps.list_sweep_names():
         lines = itertools.takewhile(lambda line: line.startswith("#"), ready_made_sweeps.read_sweep_lines(name))
@@ -136,7 +136,7 @@ def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, 
 
 
 def _describe_facts(kind: Kind, row: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts that the list leaves out: data that a learner reads; size, licence and layers of others."""
+    """Yield facts that the listing omits: public data of a learner; presence, size, licence and layers of others."""
     if kind == "learner":
         yield from (f"{fact}: {row[fact]}" for fact in ("public data read", "constants chosen on") if row[fact])
         return
@@ -188,13 +188,13 @@ def _describe_origin(name: str, item: Registration) -> dict[str, Any]:
 
 
 def _write_presence(row: dict[str, Any]) -> str:
-    """Say whether a component is on this machine; if not, how much there is to download."""
+    """Return whether a component is on this machine; if it is missing, return the size of its download."""
     missing = bytes_in_words(row["size"]) if row["present"] is False else ""
     return missing or PRESENCE_WORDS[row["present"]]
 
 
 def _write_clause(row: dict[str, Any]) -> str:
-    """Return the first sentence about a component, and where it is from if it is not from dpbench."""
+    """Return the first sentence of a component's summary, after its distribution unless that is dpbench."""
     origin = "" if row["distribution"] == HARNESS else f"({row['distribution']}) "
     return f"{origin}{SENTENCE_END.split(row['summary'])[0].rstrip('.')}"
 

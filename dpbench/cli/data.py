@@ -1,4 +1,4 @@
-"""`dpbench data`: list the datasets on this machine, and get others."""
+"""`dpbench data`: list datasets; fetch, import, describe or remove one."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ R = TypeVar("R", bound=BaseModel)
 
 @dataclass(frozen=True)
 class CommandSettings:
-    """The settings that a command takes, with its own defaults and choices where they differ from the records'."""
+    """The records whose settings a command takes, with the defaults and choices that the command overrides."""
 
     records: tuple[type[BaseModel], ...]
     several: tuple[str, ...] = ()  # keys of which there may be several values
@@ -45,7 +45,7 @@ class CommandSettings:
 
     @property
     def spec(self) -> type[Spec]:
-        """The class of the spec."""
+        """The first subclass of `Spec` among the records; `Spec` if there is none."""
         return next((record for record in self.records if issubclass(record, Spec)), Spec)
 
 
@@ -63,7 +63,7 @@ class UserSettings:
 
     @cached_property
     def file_keys(self) -> Mapping[str, Any]:
-        """The keys of the file, with switches resolved.
+        """The keys and values of the file; each switch is replaced with the value that it sets.
 
         Raises:
             SpecError: the file cannot be read or is a sweep, or a key is unknown.
@@ -95,7 +95,7 @@ class UserSettings:
 
     @property
     def place(self) -> Place:
-        """The `Place` record: where the run takes place.
+        """The `Place` record: the run's board, files and machine.
 
         Raises:
             SpecError: a value does not fit.
@@ -104,7 +104,7 @@ class UserSettings:
 
     @cached_property
     def keys(self) -> Mapping[str, Any]:
-        """The keys of a spec, without axes that have several values.
+        """The keys and values of the spec, except axes with several values.
 
         Raises:
             SpecError: search settings are given without a search, or do not fit.
@@ -155,7 +155,7 @@ class UserSettings:
         return sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.swept_axes, plugins)
 
     def origin(self, *keys: str) -> str:
-        """Return where the user set these keys, or any keys if none are given (flags, file or both), for messages."""
+        """Return where the user set these keys, for messages: flags, file or both. Without keys, name every source."""
         flags = f"the flags of dpbench {self.command}"
         if self.file is None:
             return flags
@@ -240,11 +240,11 @@ class UserSettings:
 
 
 _NOUNS = {"tune": "search"}
-"""What a command makes, where its own name does not say it."""
+"""The noun for what a command makes, if it differs from the command's name."""
 
 
 def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") -> dict[str, Any]:
-    """Replace a switch by the value that it sets. `file` is where the values come from, if not from flags.
+    """Replace a switch with the value that it sets. `file` names the source of the values; it is empty for flags.
 
     Raises:
         SpecError: the switch is given together with a value of its setting, or is neither true nor false.
@@ -297,7 +297,7 @@ def split_components(texts: Sequence[str], flag: str) -> list[str]:
     ['pillar:k=40,steps=30', 'dp-sgd', 'jl']
 
     Raises:
-        SpecError: a part between commas is empty, or is a folder in place of the name of a dataset.
+        SpecError: a part between commas is empty or is a folder, or the path of an existing file contains a comma.
     """
     found: list[str] = []
     for text in texts:

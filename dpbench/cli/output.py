@@ -55,7 +55,7 @@ def stop_on_interrupt() -> Iterator[None]:
 
 
 def print_records(records: Sequence[BaseModel], *, as_list: bool) -> None:
-    """Print records as JSON: a list of them, or the only one."""
+    """Print records as a JSON list, or the only record as a JSON object."""
     documents = ",\n".join(record.model_dump_json(indent=2) for record in records)
     print(f"[{documents}]" if as_list else documents)
 

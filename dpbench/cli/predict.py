@@ -69,7 +69,7 @@ def predict(
 
 
 def _write_cell(text: str) -> str:
-    """Return a text without tabs and line breaks, for a cell of a line; --json prints it unchanged."""
+    """Make a text printable without tabs and line breaks, for one cell of a line; --json prints it unchanged."""
     return make_printable(text).replace("\t", "?").replace("\n", "?")
 
 

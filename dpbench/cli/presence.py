@@ -13,7 +13,7 @@ PRESENCE_WORDS = {True: "yes", False: "no", None: "-"}
 
 
 def collect_dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Return where a dataset is, or how to get it; `present` is None if the user must set an option to tell."""
+    """Return where a dataset is, or how to get it; `present` is None if that depends on a required option."""
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
         "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",

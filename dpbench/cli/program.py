@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpbench.site.extras import Extras
 
 Panel = Mapping[str, tuple[Callable[..., None] | typer.Typer, str]]
-"""Commands, or groups of commands, by name, each with its line in `dpbench --help`; without one it is left out."""
+"""Commands or groups of commands by name, each with its line of `dpbench --help`; an empty line hides the command."""
 
 
 def _print_version(asked: bool) -> None:
@@ -52,7 +52,7 @@ def common_options(
 
 
 class RootCommand(TyperGroup):
-    """The program, whose help fits a screen: a line for each command, by panels, and the flags of all commands."""
+    """The root command. Its help fits one screen: panels with one line per command, and the flags of all commands."""
 
     panels: ClassVar[dict[str, list[str]]] = {}
 
@@ -91,11 +91,11 @@ def _list_shown(panel: Panel) -> list[str]:
 
 
 PARSER_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-"""What the parser raises; newer versions of typer bring a parser of their own."""
+"""The base class of the parser's errors, found by name because newer versions of typer have their own parser."""
 INTERNAL_ERROR_CODE = 70  # the exit code of an error that is nobody's input
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a disk without space
 COMMON_FLAGS = ("--debug", "--quiet", "-q", "--verbose", "-v")
-"""Flags of every command: they are moved before it."""
+"""Flags that every command accepts; they are moved before the command's name."""
 
 
 def _move_common_flags(arguments: list[str]) -> list[str]:

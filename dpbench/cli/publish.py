@@ -46,7 +46,7 @@ Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the doc
 
 
 def load_extras(context: typer.Context) -> Extras:
-    """Load and return the additions to pages, with the function that `dpbench.main` provides."""
+    """Return the additions to pages, from the function that `dpbench.main` provides."""
     found: Extras = context.find_root().obj()
     return found
 

@@ -1,4 +1,4 @@
-"""Errors of the flag parser as sentences that name the expected and the actual value."""
+"""Describe errors of the flag parser in sentences that name the expected and the actual value."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Outcome = Literal["ok", "FAILED", "not run"]
 
 @dataclass(frozen=True)
 class ReportLine:
-    """A line about a result, which starts with its outcome."""
+    """One line of a report: the outcome of a result, followed by the details."""
 
     outcome: Outcome
     said: str
@@ -119,7 +119,7 @@ def prepare_rerun(
     device: str,
     dataset: str | None = None,
 ) -> RerunRequest:
-    """Print the cost of the planned fits before they start, and return the request; `dataset` names other paths."""
+    """Print the cost of the planned fits and return the request. `dataset` gives the data paths on this machine."""
     from dpbench.board.verify.cost import describe_cost
     from dpbench.records.provenance import find_user_name
 

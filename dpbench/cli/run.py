@@ -1,4 +1,4 @@
-"""`dpbench run`: one learner on one dataset within one privacy budget."""
+"""`dpbench run`: train and test a learner on a dataset within a privacy budget."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ KEPT_MESSAGE = "Extracted features and finished seeds are kept; repeat the comma
 
 
 def _run_combinations(given: UserSettings, of_one: Mapping[str, Any]) -> None:
-    """Run every combination that has no result yet as a sweep, and print the table of results."""
+    """Run the combinations of settings as a sweep, skipping those with a result; print the table of results."""
     names = " and ".join(map(flag_name, given.swept_axes))
     for flag, is_given in of_one.items():
         if is_given:

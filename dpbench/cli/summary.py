@@ -1,4 +1,4 @@
-"""The outcome of a sweep in a terminal: a table of results, and the counts of its cells."""
+"""Print a sweep's outcome in the terminal: a table of its results and the counts of its cells."""
 
 from __future__ import annotations
 

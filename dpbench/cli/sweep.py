@@ -1,4 +1,4 @@
-"""`dpbench sweep`: many runs from one file, stopped and resumed without loss."""
+"""`dpbench sweep`: run a grid of cells from one file; an interrupted sweep resumes where it stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags of a command, made from the records whose settings the command takes."""
+"""Make a command's flags from the records whose settings it takes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_setting_flags(
         several: keys that may have several values.
         only: the keys that the command takes; by default all.
         without: keys that the command does not take.
-        defaults: defaults of a search or a place, by key, that replace those of the records (of a spec, in the help).
+        defaults: by key, defaults that replace those of the records; for keys of a spec, only in the help.
         choices: by key, the choices that the help lists, if the command takes fewer than the record.
         file: whether the command also reads a TOML file, by `--spec`.
         first: the keys that the help shows first; others follow under the headings of `PANELS`. By default there are

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 RUN_ONLY_KEYS = ("board", "settings", "repeats", "repeats_shape", "threads")
-"""What a run takes, and a search without a run has no use for."""
+"""Keys that apply to a run, but not to a search without a run."""
 
 
 @add_setting_flags(
@@ -63,7 +63,7 @@ def tune(given: UserSettings, as_json: Json = False) -> None:
 
 
 def make_run_command(asked: Spec, file: Path) -> str:
-    """Return the command of a run with the settings that a search found, on the protocol of the request."""
+    """Return the command that runs the learner with the settings in `file`, under the protocol of `asked`."""
     learner = Component(name=asked.learner.name)
     plain = asked.model_copy(update={"learner": learner, "search": None})
     return join(["dpbench", "run", *format_flags(plain), "--settings", str(file)])

@@ -1,4 +1,4 @@
-"""`dpbench verify`: what a file states, what was recomputed from it, and what nobody can recompute."""
+"""`dpbench verify`: print what a file states, what was recomputed from it, and what cannot be recomputed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ DatasetOption = Annotated[
 
 @dataclass(frozen=True)
 class RerunFlags:
-    """The flags of a re-run, as given."""
+    """The flags of a re-run. Raises SpecError if one is given without --rerun."""
 
     rerun: bool
     seed: int | None
@@ -160,9 +160,9 @@ def _count_mismatches(report: FileReport) -> str:
 def _rerun(
     document: Document, report: FileReport, root: Path, flags: RerunFlags, plugins: Registry, device: str
 ) -> bool | None:
-    """Run a result or a model again, print the outcome and return whether it agrees; None for a receipt.
+    """Re-run a result or a model, print the outcome and return whether it agrees; None for a receipt.
 
-    A record of an audit, attack or re-run does not agree: another command makes it again.
+    Return False for a record of an audit, attack or re-run, which another command repeats.
     """
     if report.checked is not None:
         from dpbench.board.folder import read_boards
@@ -191,7 +191,7 @@ def _rerun(
 
 
 def verify_leaderboard(files: Sequence[Path], root: Path, flags: RerunFlags, device: str) -> None:
-    """Check results of a leaderboard, all unless files are named, and print a line for each."""
+    """Check the named or all results of a leaderboard, and print a line for each; exit with 1 on failure."""
     from dpbench.board.verify.expectations import Expectations
 
     plugins = load_plugins()
@@ -237,7 +237,7 @@ def _review_files(files: Sequence[Path], root: Path, known: Expectations) -> Rev
 
 
 def print_deprecation(old: str, new: str) -> None:
-    """Say on standard error that a command has a new name."""
+    """Print to standard error that a command is deprecated, and which command replaces it."""
     print(
         f"dpbench: dpbench {old} is deprecated and will be removed in version 0.4. Use dpbench {new}.", file=sys.stderr
     )

@@ -1,14 +1,14 @@
 """Find altered copies: images that were blurred, shrunk, brightened, inverted, padded or edge-filtered.
 
-An altered copy does not correlate with its original by a fixed amount, but it is much nearer to it than to any other
-image. So the nearest and the second nearest image are compared in several pairs of views, in which the effect of an
-alteration is undone, or made on both sides:
+No fixed correlation identifies an altered copy, but the copy is much nearer to its original than to any other image.
+So the distances to the nearest and the second nearest image are compared in several pairs of views, which undo an
+alteration or apply it to both images:
 
 - Blur, lower resolution: 8 x 8 views of both images, of which one may be blurred further, and 4 x 4 views.
 - Brightness, contrast, gamma, saturated or binary pixels: the four nearest images by the ranks of 16 x 16 pixels, each
-  with its grey levels exchanged for those of the image, in the same order.
+  with its grey levels replaced by those of the image, in the same order.
 - Padding: views without borders of one colour, cut with the accuracy of a fraction of a pixel.
-- Edge filters: the image beside the edges of the other image, which are stored with its hash.
+- Edge filters: one image against the edges of the other image, which are stored with the hash.
 - Stamps, captions: each half of an 8 x 8 view.
 - Inversion: the absolute value of the correlation counts in all views.
 
@@ -66,14 +66,14 @@ def make_views(grey: Image) -> np.ndarray:
 
 
 def _stretch_view(image: Image, box: tuple[float, float, float, float] | None) -> np.ndarray:
-    """Return 16 x 16 cells of an image, or of a box in it, (256,) uint8: the brightest cell is 255."""
+    """Shrink an image, or a box in it, to 16 x 16 cells, (256,) uint8, and scale the brightest cell to 255."""
     cells = np.asarray(image.convert("F").resize((VIEW_SIDE, VIEW_SIDE), Resampling.BOX, box=box)).reshape(-1)
     stretched: np.ndarray = np.rint(cells * (255 / max(cells.max(), 1.0))).astype(np.uint8)
     return stretched
 
 
 def _find_content(levels: np.ndarray) -> tuple[float, float, float, float]:
-    """Return the box (left, top, right, bottom) in pixels within borders of one colour each."""
+    """Return the pixel box (left, top, right, bottom) inside one-coloured borders; the whole image if that is tiny."""
     height, width = levels.shape
     top, bottom = _border_width(levels), _border_width(levels[::-1])
     left, right = _border_width(levels.T), _border_width(levels.T[::-1])
@@ -84,7 +84,7 @@ def _find_content(levels: np.ndarray) -> tuple[float, float, float, float]:
 
 
 def _border_width(lines: np.ndarray) -> float:
-    """Return the width of the border before the content, in lines; a mixed line counts in part."""
+    """Return the width, in lines, of the border at the start of `lines`; a line mixed with content counts in part."""
     colour = int(np.sort(lines[0])[lines.shape[1] // 2])
     if not _is_flat(lines[0], colour):
         return 0.0
@@ -102,7 +102,7 @@ def _is_flat(line: np.ndarray, colour: int) -> bool:
 
 
 def _measure_slopes(levels: np.ndarray) -> Image:
-    """Return half the absolute differences of each pixel's neighbours, across and down, at most 255."""
+    """Return half the sum of the absolute differences between each pixel's neighbours, across and down, as uint8."""
     rows, columns = (np.arange(-1, size + 1).clip(0, size - 1) for size in levels.shape)
     across, down = levels[:, columns], levels[rows]
     slopes = np.abs(across[:, 2:] - across[:, :-2]) + np.abs(down[2:] - down[:-2])
@@ -125,11 +125,11 @@ class Appearance:
 
 
 Vectors = Callable[[Appearance], Tensor]
-"""Returns a vector (n, d) of mean 0 and length 1 for each image, or 0 where it shows nothing."""
+"""Returns vectors (n, d), one per image, of mean 0 and length 1; zero for an image that shows nothing."""
 
 
 def find_altered(images: Appearance, others: Appearance) -> Tensor:
-    """Return a mask (n,) of the images that match one of `others`, of which there are at least two."""
+    """Return a mask (n,) of the images that match an image in `others`, which has at least two images."""
     mine = {name: make(images) for name, make in VECTORS.items()}
     nearest = {pair: torch.zeros(len(images), 2) for pair in PAIRS}
     likely, places = torch.zeros(len(images), CANDIDATES), torch.zeros(len(images), CANDIDATES, dtype=torch.int64)
@@ -146,7 +146,7 @@ def find_altered(images: Appearance, others: Appearance) -> Tensor:
 
 
 def _merge_largest(best: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
-    """Merge new values (n, m) into each row's k largest values; return their order and the places of the new ones."""
+    """Merge new values (n, m) into `best`, each row's k largest; return the merge order and the new columns."""
     values, at = products.topk(min(best.shape[1], products.shape[1]), dim=1)
     merged, order = torch.cat([best, values], 1).topk(best.shape[1], dim=1)
     best.copy_(merged)
@@ -154,13 +154,13 @@ def _merge_largest(best: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _stands_out(distances: Tensor, limit: float = MAX_DISTANCE_RATIO) -> Tensor:
-    """Return whether the smallest of squared distances (n, k) is far smaller than the second smallest."""
+    """Return a mask (n,) of rows (n, k) whose smallest squared distance is at most `limit` times the next."""
     first, second = distances.sort(1).values[:, :2].unbind(1)
     return first <= limit * second - ROUNDING
 
 
 def _exchanged_distances(images: Appearance, others: Appearance, places: Tensor) -> Tensor:
-    """Return squared distances (n, k) of images to others at `places` that are given the image's grey levels."""
+    """Give the `others` at `places` the grey levels of each image; return their squared distances (n, k) to it."""
     levels = shrink_images(images.thumbnails, VIEW_SIDE)
     ordered, target = torch.from_numpy(np.sort(levels, 1)), unit_vectors(torch.from_numpy(levels))
     distances = []
@@ -174,7 +174,7 @@ def _exchanged_distances(images: Appearance, others: Appearance, places: Tensor)
 
 
 def unit_vectors(levels: Tensor, least: float = MIN_STD) -> Tensor:
-    """Return grey levels (n, d) with mean 0 and length 1; 0 where their standard deviation is below `least`."""
+    """Scale grey levels (n, d) to mean 0 and length 1; rows with a standard deviation below `least` become zero."""
     centred = levels - levels.mean(1, keepdim=True)
     lengths = centred.norm(dim=1, keepdim=True)
     return torch.where(lengths >= least * levels.shape[1] ** 0.5, centred / lengths.clamp(min=1e-6), 0)
@@ -189,7 +189,7 @@ def shrink_images(images: np.ndarray, side: int) -> np.ndarray:
 
 
 def _blur_views(std: float) -> Vectors:
-    """Return 8 x 8 views of thumbnails that are blurred by a Gaussian of this standard deviation."""
+    """Return the function that shrinks thumbnails to 8 x 8 after a Gaussian blur with this standard deviation."""
     cells = torch.arange(THUMBNAIL_SIDE)
     weights = torch.exp(-((cells[:, None] - cells) ** 2) / (2 * std**2))
     rows = (weights / weights.sum(1, keepdim=True)).reshape(BLUR_SIDE, -1, THUMBNAIL_SIDE).mean(1)  # (8, 32)
@@ -237,4 +237,4 @@ PAIRS = [
     *_EITHER_WAY,
     *((other, name) for name, other in _EITHER_WAY),
 ]
-"""The views that are compared, of an image and of the others."""
+"""The pairs of views that are compared: a view of an image, and a view of the other images."""

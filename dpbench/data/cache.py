@@ -2,18 +2,19 @@
 
 Layout below `cache_folder()`::
 
-    features/<key>/features.npy    (n, *example_shape) float32, or float16 where an extractor gives that
-    features/<key>/keys.bin        the keys of the n images, where they have keys: by them other entries find rows here
-    features/<key>/manifest.json   what the key was made of, and the checksums of the others
-    features/<key>.partial/        shards of an extraction under way
+    features/<key>/features.npy    (n, *example_shape) float32, or float16 if the extractor returns that
+    features/<key>/keys.bin        the keys of the n images, if they have keys; other entries look up rows by them
+    features/<key>/manifest.json   the inputs of the key, and the checksums of the other files
+    features/<key>.partial/        shards of an unfinished extraction
     features/<key>.lock            held by the one process that extracts
 
-The key is a digest of the images in their order (`keys`), the extractor, its version, weights, and options that are not
-at their default: an extractor that gains an option keeps what is cached. Whatever leaves an image unchanged is not in
-the key: labels, units, options of the dataset, the split, the command. A new entry copies the rows of images that other
-entries hold (`reuse`); only the remaining images are extracted. Rows are copied, not referred to: every entry is one
-file that can be mapped, checked and deleted by itself. Concatenated features of several extractors have an entry of
-their own, built from the entries of the parts.
+The key is a digest of the images in their order (`keys`), the extractor, its version, its weights, and the options that
+differ from their defaults, so cached features stay valid when an extractor gains an option. What leaves images
+unchanged is not in the key: labels, units, options of the dataset, the split, the command.
+
+A new entry copies the rows of images that other entries hold (`reuse`); only the remaining images are extracted. Rows
+are copied, not referred to: every entry is one file that can be mapped, checked and deleted by itself. Concatenated
+features of several extractors have an entry of their own, built from the entries of the parts.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class FeatureSource:
 def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device) -> Tensor:
     """Return memory-mapped features (n, *example_shape), float32 or float16; extract them if they are not cached.
 
-    Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
+    If two processes ask at once, only one extracts. A damaged file is named on stderr and rebuilt. Features of several
     extractors are concatenated from the cached features of each (`concatenate`).
 
     Args:

@@ -23,7 +23,7 @@ class Concat:
 
 
 def describe_training_data(extractor: Extractor | Concat) -> str | None:
-    """Return the training data of the weights of an extractor or of its parts; None if it is not stated."""
+    """Return what the weights of an extractor, or of its parts, were trained on; None if no part states it."""
     parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
     if not any(part.trained_on for part in parts):
         return None
@@ -31,7 +31,7 @@ def describe_training_data(extractor: Extractor | Concat) -> str | None:
 
 
 def describe_origin(extractor: Extractor | Concat) -> str | None:
-    """Return the origin of features that were made elsewhere, by any part; None if this machine computes them all."""
+    """Return the origins of parts whose features were made elsewhere; None if this machine computes all features."""
     parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
     return ", ".join(filter(None, (part.made_elsewhere for part in parts))) or None
 
@@ -39,8 +39,8 @@ def describe_origin(extractor: Extractor | Concat) -> str | None:
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
     """Concatenate parts (c, ...) to rows (c, d). Each part of a row is scaled to norm 1; a part of zeros stays zero.
 
-    Networks differ in the scale of their features: unscaled, the network of the largest scale alone would decide
-    distances and principal components. Each row is mapped on its own, so neighbouring datasets stay neighbouring.
+    Networks differ in the scale of their features: without scaling, the network with the largest features would
+    dominate distances and principal components. Each row is mapped on its own, so neighbouring datasets stay so.
     """
     import torch
     from torch.nn.functional import normalize

@@ -83,7 +83,7 @@ def _crop_correlation(whole: Tensor, part: Tensor) -> Tensor:
 def _best_crop_matrices(windows: Tensor, images: Tensor, target: Tensor, *, rows: bool) -> tuple[Tensor, Tensor]:
     """Return the crop matrices (n, 32, 32) that make each image fit its target best, and the correlations (n,).
 
-    `rows` says whether the matrices crop rows or columns.
+    If `rows`, the matrices crop rows, otherwise columns.
     """
     form, both = ("wij,njk->nwik", (windows, images)) if rows else ("nij,wkj->nwik", (images, windows))
     made = torch.einsum(form, *both)

@@ -1,9 +1,9 @@
 """Decode a DICOM file to an 8-bit image, as a viewer first shows it: pydicom applies modality transform and window.
 
 Grey values go through the modality transformation (slope and intercept, or a table) and then through the first window
-or VOI table of the file; black and white are the ends of that window or table. A file that has neither is shown from
-the smallest to the largest value that its bits can hold, if those are at most eight, else from its own smallest to its
-own largest value. MONOCHROME1 is inverted, so that large is bright. Colours stay as they are.
+or VOI table of the file; black and white are the ends of that window or table. Without either, black and white are the
+smallest and the largest value that the stored bits can hold, if there are at most eight bits, else the smallest and the
+largest value of the file. MONOCHROME1 is inverted, so that large values are bright. Colours stay as they are.
 
 Nothing is remembered from one file to the next, and no statistic over several files is used.
 """

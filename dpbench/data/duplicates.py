@@ -99,7 +99,7 @@ class Hashes:
 
     @property
     def distinct(self) -> Hashes:
-        """These images without exact copies, by ascending hashes."""
+        """The hashes without exact copies, in ascending order."""
         return self.take(np.unique(self.exact, return_index=True)[1])
 
     @property
@@ -114,7 +114,7 @@ class Hashes:
 
     @property
     def sketch(self) -> str:
-        """A random sample of the images as base64: their smallest hashes, by which others can recognise them.
+        """The smallest hashes in base64: a random sample of the images, which others can recognise by these hashes.
 
         Anyone who has an image can tell whether it is in the sketch: never make a sketch of private images.
         """
@@ -124,7 +124,7 @@ class Hashes:
         """Return the share of a sketch's images that are in this split.
 
         Raises:
-            ValueError: it is no sketch.
+            ValueError: the text is not a sketch.
         """
         sought = np.frombuffer(base64.b64decode(sketch, validate=True), "<u8")
         return float(np.isin(sought, self.exact).mean()) if len(sought) else 0.0
@@ -143,7 +143,7 @@ class Hashes:
         """Return the share of `looks` with a near copy among these images; 0 if no thumbnail shows any detail.
 
         Raises:
-            ValueError: it holds no thumbnails.
+            ValueError: the text does not hold thumbnails.
         """
         sought = np.frombuffer(base64.b64decode(looks, validate=True), np.uint8).reshape(-1, LOOK_SIDE**2)
         mine, theirs = (
@@ -173,7 +173,7 @@ def _unit_thumbnails(thumbnails: np.ndarray) -> Tensor:
 def count_overlap(of: Hashes, among: Hashes) -> Overlap:
     """Count the images of `of` that are identical or near-identical to an image of `among`; cached on this machine.
 
-    Cached counts are counted again if they fail their checksum, or if the identical images are not as many.
+    Images are counted again if the cached counts fail their checksum or have another number of identical images.
     """
     exact = np.isin(of.exact, among.exact)
     known = _KeptCounts(Overlap, [MIN_NEAR_CORRELATION, crops.MIN_DETAIL_CORRELATION, of.digest, among.digest])

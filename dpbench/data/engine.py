@@ -53,15 +53,15 @@ class Engine:
     """The library and its version, as results and the cache's manifests state it."""
     device: torch.device
     open: Callable[[Extractor], Network]
-    """Returns a freshly loaded map (`BATCH`, *prepared_shape) -> (`BATCH`, *example_shape) of an extractor, which
-    equals the one that the engine was chosen for."""
+    """Loads the network of an extractor that equals the one the engine was chosen for: a map from
+    (`BATCH`, *prepared_shape) to (`BATCH`, *example_shape)."""
 
 
 def choose_engine(extractor: Extractor, device: torch.device, images: int) -> Engine:
     """Return the engine that computes the features of a split with this many images.
 
-    If a network cannot be exported, or onnxruntime computes other features, torch computes it; a line on stderr says
-    why.
+    If the network cannot be exported, or onnxruntime computes other features, choose torch and print the reason on
+    stderr.
 
     Raises:
         ComponentFailed: the extractor raised.
@@ -119,7 +119,7 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
 
 
 def are_features_close(found: Tensor, expected: Tensor) -> bool:
-    """Return whether features (c, *example_shape) agree within `AGREEMENT` deviations plus their last bit."""
+    """Return whether two tensors of features differ by at most `AGREEMENT` deviations plus their last bit."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     actual, other = found.double(), expected.double()
@@ -178,7 +178,7 @@ def _graph_key(extractor: Extractor, images: Tensor) -> str:
 
 
 def _open_graph(graph: bytes) -> Network:
-    """Return the map that a graph computes, with one thread per call, because extraction runs a thread per batch."""
+    """Return a function that runs a graph on one thread, because extraction already runs one thread per batch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

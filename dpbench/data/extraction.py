@@ -101,7 +101,7 @@ def _begin_shards(
     images: Images, extractor: Extractor, folder: Path, engine: Engine, rows: Sequence[int], keys: np.ndarray | None,
     pool: Executor,
 ) -> Iterator[_Shard]:  # fmt: skip
-    """Read each shard from the disk, or have the pool compute it."""
+    """Yield each shard, either read from the disk or submitted to the pool batch by batch."""
     made, opened = describe_environment(engine).encode(), None
     for start in range(0, len(rows), SHARD):
         part, file = rows[start : start + SHARD], folder / f"shard-{start:09d}.npy"
@@ -115,7 +115,7 @@ def _begin_shards(
 
 
 def _prefetch_next(items: Iterator[T]) -> Iterator[T]:
-    """Yield each item only after fetching the next, so that the next batch is computed meanwhile."""
+    """Fetch the next item before yielding each one, so that the pool computes the next shard meanwhile."""
     waiting = [*itertools.islice(items, 1)]
     for item in items:
         waiting.append(item)
@@ -164,7 +164,7 @@ def _write_shard(shard: Path, features: np.ndarray, made_of: bytes) -> None:
 
 
 def _read_shard(shard: Path, rows: int, made_of: bytes) -> np.ndarray | None:
-    """Read a shard; return None if it is incomplete, or was made in another environment or of other images.
+    """Read a shard; return None if it is incomplete, or was made in another environment or from other images.
 
     The last 32 bytes of the file are its digest.
     """
@@ -218,7 +218,7 @@ class OpenExtractor:
         """Check that the network has not changed since its first batch.
 
         Raises:
-            NotPure: it has; the message names what changed.
+            NotPure: the network has changed; the message names what changed.
         """
         if self._reached is None:
             return
@@ -293,7 +293,7 @@ def _submit_batches(opened: OpenExtractor, rows: Sequence[int], pool: Executor) 
 
 
 def _collect_parts(opened: OpenExtractor, batches: Sequence[Future[np.ndarray]]) -> Iterator[np.ndarray]:
-    """Yield the features of each batch once they are computed; afterwards check the network."""
+    """Yield the features of each batch once they are computed; then check that the network has not changed."""
     for batch in batches:
         yield batch.result()
     opened.check_network_unchanged()

@@ -13,11 +13,11 @@ from dpbench.errors import DataError
 from dpbench.records.group_counts import COLUMN_PATTERN, MAX_COLUMNS, MAX_VALUE_LENGTH, MAX_VALUES, UNKNOWN_VALUE
 
 Groups = Mapping[str, np.ndarray]
-"""Column -> (n,) text, empty where unknown."""
+"""Maps each group column to the values of its examples: (n,) text, empty if unknown."""
 
 
 def keep_test_groups(splits: Splits, who: str) -> Splits:
-    """Check the test split's groups, and return the splits without other groups, which are dropped unread.
+    """Check the test split's groups, and return the splits with these groups only; other groups are dropped unread.
 
     Args:
         splits: of one dataset.
@@ -91,7 +91,7 @@ def count_groups(
     Args:
         groups: of the n examples.
         labels: (n,) int64 in [0, classes).
-        classes: how many there are.
+        classes: the number of classes.
         correct: (n,) bool, which examples to count; all by default. Groups without any are listed as well.
     """
     counted = np.ones(len(labels), bool) if correct is None else correct

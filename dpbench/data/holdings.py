@@ -80,7 +80,7 @@ def _list_feature_entries() -> Iterator[CacheEntry]:
 
 
 def _describe_entry(entry: Path) -> str:
-    """Describe a feature entry from its manifest; without a readable manifest it is unfinished or damaged."""
+    """Describe a feature entry from its manifest, or as unfinished or unreadable if the manifest cannot be read."""
     try:
         made = json.loads((entry / "manifest.json").read_bytes())
         unused = "" if "images" in made else " (not used: of an earlier version)"

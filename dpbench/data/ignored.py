@@ -1,4 +1,4 @@
-"""Report the files of an image folder that are not read, in one line: counts by ending, without names."""
+"""Report how many files of an image folder are ignored: one line with counts by ending, without file names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDING_ADVICE = {
     ".heic": "convert to .jpg or .png", ".heif": "convert to .jpg or .png", ".avif": "convert to .jpg or .png",
     ".dicom": "rename to .dcm", ".ima": "rename to .dcm", "": "DICOM files must end in .dcm",
 }  # fmt: skip
-"""What to do with files that may be images."""
+"""Advice on files that may be images, by their ending."""
 
 
 def report_ignored_names(where: str, names: Iterable[str]) -> None:

@@ -72,7 +72,7 @@ def check_space(folder: Path, need: int, what: str, final: int | None = None) ->
     """Check that the disk has room for a file before it is written.
 
     Raises:
-        OutputError: says how much is needed and free, and where.
+        OutputError: the disk is too full; the message states the needed and the free space, and the folder.
     """
     free = shutil.disk_usage(folder).free
     if need > free:

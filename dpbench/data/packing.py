@@ -1,4 +1,4 @@
-"""Write a feature pack: the features of a dataset's images from the cache, extracted first where they are missing."""
+"""Write a feature pack: the features of a dataset's images, from the cache or newly extracted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BATCH = 64  # images between two steps of the progress bar
 
 @dataclass(frozen=True)
 class WeightsStatement:
-    """The user's statement about the weights; a value is None if the extractor states it."""
+    """The licence and the training data that the user states for the weights; None: the extractor states it."""
 
     licence: str | None = None
     trained_on: str | None = None
@@ -42,7 +42,7 @@ class WeightsStatement:
         """Return the licence and the training data of the weights.
 
         Raises:
-            SpecError: neither the user nor the extractor says it.
+            SpecError: neither the user nor the extractor states the licence, or the training data.
         """
         licence, seen = self.licence or extractor.licence, self.trained_on or extractor.trained_on
         flags = [flag for flag, said in (("--licence", licence), ("--trained-on", seen)) if not said]
@@ -115,7 +115,7 @@ def _digest_images(split: Split) -> Iterator[bytes]:
 
 
 def _label(part: Dataset | Extractor) -> str:
-    """Return a component with the options that differ from their defaults; of a path on this machine, its last part."""
+    """Return a component as text, with its non-default options; a path on this machine is cut to its last part."""
     options = {name: _shorten_path(value) for name, value in changed_fields(part).items()}
     return str(Component(name=part.name, options=options))
 

@@ -4,7 +4,7 @@ A pack is a safetensors file. Its metadata hold the card (`records.pack`); its t
 the sorted `digest_pixels` of the images, and `features` (n, *example_shape) float16. It holds no code.
 
 Covered: an image gets the features that the pack has for exactly its pixels, or the pack refuses it. Not covered: how
-the features were computed. A row may follow from several images, and no digest can show that.
+the features were computed. A row may be computed from several images, and no digest can show that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_HEADER = 1_000_000  # bytes of a card and the description of two tensors
 MOST_AXES = 8  # of the features of all images
 BLOCK = 1 << 24  # bytes that are read at once
 FileState = tuple[int, int, int, int, int]
-"""Device, number and size of a file, and when its content and it were changed last."""
+"""Device, inode and size of a file, and the times of the last change of its content and of its metadata."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FeaturePack:
 
     @classmethod
     def read(cls, file: Path) -> FeaturePack:
-        """Read a pack that may come from anyone, and check it whole.
+        """Read an untrusted pack and check its card, layout and digest.
 
         Raises:
             DataError: the file is not a pack, names no network, or was damaged, cut off or changed.
@@ -99,7 +99,7 @@ class FeaturePack:
         return np.frombuffer(found, "<f2").reshape(self.example_shape).copy()
 
     def _check_state(self, content: BinaryIO) -> None:
-        """Refuse a file that was replaced or changed: the digest is that of the bytes that are used."""
+        """Refuse a file that was changed since it was read, so that the digest covers the bytes in use."""
         if _read_state(content) != self.state:
             raise DataError(f"Feature pack {self.file} was changed while it was in use. Run again.")
 
@@ -131,7 +131,7 @@ def _read_card(file: Path, layout: dict[str, Any]) -> PackCard:
 
 
 def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple[int, ...], int]:
-    """Return the shape of a row of features and the bytes of the digests; features and digests have `length` bytes."""
+    """Return the shape of a row of features and the bytes of the digests; check that both fill `length` bytes."""
     try:
         digests, features = layout["digests"], layout["features"]
         sizes = features["shape"]
@@ -152,7 +152,7 @@ def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple
 
 
 def _read_content(file: Path, card: PackCard, content: BinaryIO, whole: hashlib._Hash, size: int) -> bytes:
-    """Return the last `size` bytes, the images' digests; check the digest of features and digests together.
+    """Return the last `size` bytes, the images' digests; check the joint digest of features and digests.
 
     All bytes are added to `whole`, the digest of the file.
     """

@@ -8,8 +8,8 @@ these functions reach are compared before and after every few images. Around ran
 content of arrays are compared as well.
 
 Not covered: the content of objects that cannot be compared, such as an open file or a session of another runtime
-(images are still prepared again in another order), though what is held beside them is compared; and images that a
-dataset hands over in memory, for which the dataset declares how they were made.
+(objects beside these are compared, and images are still prepared again in another order); and images that a dataset
+provides in memory, because the dataset declares how they were made.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpbench.support.plugin_calls import call_plugin
 
 R = TypeVar("R")
 DATA_TYPES = (float, complex, bytearray, np.floating, np.ndarray, Tensor, Image)
-"""What may have been computed from images."""
+"""Types of values that may have been computed from images."""
 MAX_OPTION_NUMBERS = 16  # that are options; more are a table
 INDEPENDENCE_RULE = (
     "Each image must depend only on its own record, or removing one image would change others: see 'Add a dataset'."
@@ -43,7 +43,7 @@ INDEPENDENCE_RULE = (
 class ImageMapper(Generic[R]):
     """Reads images one at a time and calls a function on each; checks that neither keeps state between images.
 
-    Several threads may call it. It runs in a quiet room, where code can read files and do nothing else.
+    Several threads may call it. The code can read files and do nothing else (`call_quietly`).
     """
 
     def __init__(self, images: Images, use: Callable[[Image], R], what: str, split: str = "") -> None:
@@ -113,7 +113,7 @@ def image_preparer(images: Images, extractor: Extractor) -> ImageMapper[Tensor]:
 
 
 def find_reach(functions: Any, *, thorough: bool) -> Reach | None:
-    """Return the objects that functions reach, without those that cannot be compared; None if they are too many."""
+    """Return the objects that functions reach, without those that cannot be compared; None if there are too many."""
     try:
         return Reach(functions, thorough=thorough, own_package=_find_package(functions))
     except NotPure:
@@ -128,7 +128,7 @@ def _find_package(function: Any) -> str:
 
 
 def _check_reader(read: Callable[[Any], Image]) -> None:
-    """Check that a reader holds no numbers, because they may have been computed from other images."""
+    """Check that a reader holds options only: other values may have been computed from other images."""
     reach = find_reach(read, thorough=False)
     held = reach.read().flat if reach else []
     found = [] if reach else [f"table of more than {MOST_OBJECTS:,} objects"]
@@ -143,7 +143,7 @@ def _check_reader(read: Callable[[Any], Image]) -> None:
 
 
 def _find_computed_type(place: Any) -> str | None:
-    """Return the type of the first value in a place that may be computed from other images; None if there is none."""
+    """Return the type of the first value in a record's place that other images may have influenced; None if none."""
     if isinstance(place, DATA_TYPES):
         return type(place).__name__
     if isinstance(place, tuple | list):

@@ -50,8 +50,8 @@ def locate(dataset: Dataset) -> DatasetLocation:
     """Return a dataset's location.
 
     Raises:
-        DataMissing: it is not on this machine; the text says what was looked for and where, how large the download is,
-            and the command that gets it.
+        DataMissing: it is not on this machine; the message states the paths and folders searched, the size of the
+            download, and the command that gets it.
     """
     found = find_dataset(dataset)
     if found is None:
@@ -60,7 +60,7 @@ def locate(dataset: Dataset) -> DatasetLocation:
 
 
 def check_datasets_present(*datasets: Dataset) -> None:
-    """Check that datasets are on this machine, before heavy packages are imported.
+    """Check that datasets, except those of the hub, are on this machine, before heavy packages are imported.
 
     Raises:
         DataMissing: see `locate`.

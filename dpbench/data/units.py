@@ -10,7 +10,7 @@ from dpbench.api import Splits
 from dpbench.errors import DataError
 
 IMAGE_UNIT = "image"
-"""The unit of data that have no others."""
+"""The unit of data without other units."""
 
 
 def check_units(splits: Splits, classes: int, who: str) -> None:
@@ -82,11 +82,11 @@ def renumber_units(units: np.ndarray | None) -> np.ndarray | None:
 def append_units(
     units: np.ndarray | None, others: np.ndarray | None, size: int, taken: np.ndarray | None
 ) -> np.ndarray | None:
-    """Extend units to `size` more examples; without `others`, each new example is a unit of its own.
+    """Append the units of `size` more examples: `others`, or one new unit per example if `others` is None.
 
     Return None if `units` is None.
 
-    `taken` are the numbers of all units that exist.
+    `taken` holds the numbers of existing units; new units get higher numbers.
     """
     if units is None:
         return None

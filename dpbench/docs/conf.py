@@ -1,4 +1,4 @@
-"""Sphinx's configuration; `dpbench.docs.site` uses it in a copy of this folder that also holds the generated pages."""
+"""Sphinx's configuration. `dpbench.docs.site` copies it to the folder that holds the written and generated pages."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Sphinx extension: formulas as MathML, docstrings as prose, keyboard scrolling, and sections that readers can fold."""
+"""Sphinx extension: formulas as MathML, docstrings as plain prose, keyboard scrolling, and collapsible sections."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FOLDED_PAGES = (
     "reference/names", "reference/commands", "reference/learners", "reference/datasets", "reference/extractors",
     "explanation/museum", "explanation/papers",
 )  # fmt: skip
-"""Pages whose innermost sections open on a click."""
+"""Pages whose innermost sections are collapsed until the reader clicks on them."""
 _LEAF_SECTION = re.compile(
     r'<section id="([^"]+)">((?:\s*<span id="[^"]*"></span>)*)\s*(<h[23]>(?:(?!</h).)*</h[23]>)'
     r"((?:(?!</?section).)*)</section>",
     re.DOTALL,
 )
 _FOLDED_SECTION = r'<section>\2<details><summary>\3</summary><div id="\1">\4</div></details></section>'
-"""Its name is within what opens, so that a link to it opens it."""
+"""The section's id is inside the collapsed part, so that a link to the section opens it."""
 _SIGNATURE_LIST = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*?</dd>\n)+)</dl>', re.DOTALL)
 _PROSE_KINDS = ("attribute", "data", "property")
 _CODE = re.compile(r"(``.+?``|`[^`]+`)", re.DOTALL)
@@ -57,7 +57,7 @@ def _escape_docstring(app: Sphinx, what: str, name: str, item: object, options: 
 
 
 def _improve_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Make wide parts scrollable by keyboard, mark captions as headings, simplify signatures, and fold long pages."""
+    """Make code and tables scrollable by keyboard, set heading levels, simplify signatures, and collapse long pages."""
     if tree := context.get("furo_navigation_tree"):
         context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
     body = context.get("body") or ""

@@ -1,4 +1,4 @@
-"""Generate the reference pages, with Sphinx's autodoc and typer's own generator."""
+"""Generate the reference pages: directives for Sphinx's autodoc, tables, and the commands by typer's generator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECEIPT_NAMES = ("Receipt", "receipt")
 
 
 def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
-    """Return the text of every generated page by its path within the documentation."""
+    """Return the text of every generated page, by path within the documentation."""
     listed = {f"reference/{kind}s.rst": render_components(kind, registry.components[kind]) for kind in KINDS}
     return {
         **listed,
@@ -42,7 +42,7 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
 
 
 def render_mechanism_claims() -> str:
-    """Return a table of the claims of each mechanism other than sums, from the closed table of mechanisms."""
+    """Return a reStructuredText table of the claims of every mechanism except sums; see `privacy.mechanisms.table`."""
     rows = [(claim, mechanism.module, claim.module) for mechanism in mechanisms() for claim in mechanism.claims]
     lines = [
         f"   * - {claim.text}\n     - {f'{package}.{module}'.rstrip('.')}\n     - {', '.join(claim.tests)}"
@@ -79,7 +79,7 @@ def _render_settings(cls: type) -> str:
 
 
 def render_names() -> str:
-    """Return the reference of every public name, in chapters with alphabetical order."""
+    """Return the reference of all public names, in chapters, each in alphabetical order."""
     parts = [
         _render_title("Public names"),
         _render_chapter("For a person at a notebook", notebook.__all__),

@@ -1,4 +1,4 @@
-"""The documentation's site: built once for each state of its sources, and kept in the cache folder."""
+"""Build the documentation's site once for each state of its sources, and keep it in the cache folder."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def build(out: Path, command: Command, *, root: str | None = None, extras: Extra
 
     Args:
         out: a folder that is absent, empty, or a site that dpbench built.
-        command: the root command, from which the command-line reference is made.
-        root: the relative path from `out` to a leaderboard's site, whose header every page then shows; None for no
-            header.
-        extras: further pages.
+        command: the root command; the command-line reference describes it.
+        root: the relative path from `out` to a leaderboard's site; every page then shows the header of that site.
+            None: no header.
+        extras: additional pages.
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
         DocsNotBuilt: a page, a link or a notebook is broken; the message names it.
-        OutputError: `out` is something else, or cannot be written.
+        OutputError: `out` is a folder with other content, or cannot be written.
     """
     with replace_site(out) as folder:  # refuses a place before anything is built
         shutil.copytree(build_cached(command, root=root, extras=extras), folder, dirs_exist_ok=True)
 
 
 def build_cached(command: Command, *, root: str | None = None, extras: Extras = NO_EXTRAS) -> Path:
-    """Return the cache folder that holds the site of these sources; build the site first if it is missing or stale.
+    """Return the cache folder with the site of the current sources; build the site first if the folder is missing.
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
@@ -85,7 +85,7 @@ def _require_version(name: str) -> str:
 
 
 def _digest_sources(made: Mapping[str, str], versions: list[str], header: Header | None, plugins: Registry) -> str:
-    """Return a digest of 16 digits that changes with any page, docstring or version, including those of plugins."""
+    """Return a digest (16 hexadecimal digits) of all pages, docstrings, versions and plugins' source files."""
     found = hashlib.sha256(repr((str(PACKAGE), versions, header, sorted(made.items()))).encode())
     classes = {component.cls for kind in KINDS for component in plugins.components[kind].values()}
     brought = {Path(where) for cls in classes if (where := getattr(sys.modules[cls.__module__], "__file__", None))}
@@ -127,7 +127,7 @@ def _gather_pages(made: Mapping[str, str], pages: Path) -> None:
 
 
 def _expand_listing(index: str, pages: Path) -> str:
-    """Return the start page with each `folder/*` replaced by those pages of the folder that it does not list."""
+    """Return the start page; each line `folder/*` becomes the list of the folder's pages that it does not list yet."""
 
     def list_unlisted(found: re.Match[str]) -> str:
         files = [file for file in (pages / found[1]).glob("*") if file.suffix in {".md", ".ipynb", ".rst"}]
@@ -138,7 +138,11 @@ def _expand_listing(index: str, pages: Path) -> str:
 
 
 def _run_sphinx(pages: Path, out: Path, header: Header | None) -> None:
-    """Run Sphinx in its own process and treat its warnings as errors."""
+    """Run Sphinx in its own process, and delete build files from the site.
+
+    Raises:
+        DocsNotBuilt: Sphinx reports an error or a warning.
+    """
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(pages / "_doctrees")]
     places = [*sys.path, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "NO_COLOR": "1"}

@@ -1,1 +1,1 @@
-"""Make runs: `prepare` reads public data only, `fit` fits a seed, `guarantee` states epsilon, `tuning` searches."""
+"""Make runs: `prepare` reads public data, `fit` fits a seed, `guarantee` states epsilon, `tuning` chooses settings."""

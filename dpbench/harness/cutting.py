@@ -14,7 +14,7 @@ from dpbench.records.protocol import SplitRule
 
 
 def select_rows(splits: Splits, name: Literal["train", "test"], classes: int, rule: SplitRule) -> np.ndarray:
-    """Return the kept rows of a split, ascending: all rows, unless the rule makes classes unequal.
+    """Return the indices of the rows that a split keeps, ascending: all rows unless the rule sets `imbalance`.
 
     Raises:
         SpecError: a class with examples would lose all of them.
@@ -27,7 +27,7 @@ def cut_rows(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tup
     """Divide training rows into public and private rows, each ascending, without dividing a unit.
 
     Raises:
-        SpecError: nothing private is left.
+        SpecError: no private row is left.
     """
     random = np.random.default_rng(np.random.SeedSequence(rule.seed))
     public, private = deal_units(rows, units, lambda size: _count_public_and_private(size, rule), random)
@@ -38,7 +38,7 @@ def count_private_units(splits: Splits, classes: int, rule: SplitRule) -> int:
     """Return the number of private units of a run on these splits, before copies of public images are left out.
 
     Raises:
-        SpecError: nothing private is left.
+        SpecError: no private row is left.
     """
     units = splits.train.units
     _, private = cut_rows(select_rows(splits, "train", classes, rule), rule, units)
@@ -48,22 +48,21 @@ def count_private_units(splits: Splits, classes: int, rule: SplitRule) -> int:
 def _subsample_classes(
     labels: np.ndarray, classes: int, imbalance: float | None, split_seed: int, part: int
 ) -> np.ndarray:
-    """Return the kept rows (n,) of a split, ascending: the share imbalance^-f of class c, or all rows if it is None.
+    """Return the kept rows (n,) of a split, ascending: a share imbalance^-f of class c, or all if `imbalance` is None.
 
-    f = c / (classes - 1) rises from 0, for the first class, which is kept whole, to 1, for the last (Cao et al. 2019,
-    section 4, "long-tailed"). The test split is cut like the training split, so that accuracy is that of a population
-    with these shares; balanced accuracy is reported beside it. A public dataset, which may have other classes, stays
-    whole.
+    f = c / (classes - 1) is 0 for the first class, which is kept whole, and 1 for the last (Cao et al. 2019, section 4,
+    "long-tailed"). The test split is subsampled like the training split, so accuracy refers to a population with these
+    class shares; balanced accuracy is reported beside it. A public dataset stays whole; its classes may differ.
 
-    Covered: the guarantee is about the rows that are kept, as it is about those that `train_fraction` keeps.
+    Covered: the guarantee is about the kept rows, as with `train_fraction`.
     Not covered: which rows are kept depends on the labels of all rows.
 
     Args:
         labels: (n,) int64 in [0, classes).
         classes: number of classes.
-        imbalance: share kept of the first class divided by that of the last; None keeps everything.
+        imbalance: kept share of the first class divided by the kept share of the last; None keeps all rows.
         split_seed: decides which examples of a class are kept.
-        part: tells the splits of one dataset apart.
+        part: number of the split (1 train, 2 test), which gives each split its own random stream.
 
     Raises:
         SpecError: a class with examples would lose all of them.

@@ -1,7 +1,7 @@
 """Choose the default delta from the number of private units, and refuse or warn about a large delta.
 
 A guarantee with a delta of 1/n allows a mechanism that publishes the whole record of one unit, drawn at random. So
-delta must be well below 1/n, and n is known once the data is open.
+delta must be well below 1/n. n is known once the data is loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dpbench.support import progress
 
 WARNING_SHARE = 0.9  # of 1/n
 USUAL_DELTA: float = Protocol.model_fields["delta"].default
-"""Delta where the data is not large."""
+"""Default delta for at most 50,000 private units."""
 
 
 def default_delta(units: int) -> float:

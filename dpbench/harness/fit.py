@@ -30,7 +30,7 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """Fit on the private split as planned, then score the predictor on the test split, which the fit never reads.
 
     Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
-    `privacy.core.accounting.private_search` if a seed stands for a search); seeds are separate runs of one
+    `privacy.core.accounting.private_search` if each seed runs a private search); seeds are separate runs of one
     mechanism, so publishing several of them composes.
 
     Raises:

@@ -1,7 +1,7 @@
 """Isolate fits: every fit and every prediction of a learner goes through this module.
 
-Nothing that a learner leaves behind reaches another fit, and a refused question stays refused, whatever the learner
-does with the refusal.
+No fit reads what another fit left behind. A refused question ends the fit with an error, even if the learner catches
+the refusal.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class FitInput:
         public: the public data that the learner may see; the fit gets its own copy.
         plan: every release of the fit.
         sigma: the base noise multiplier that was calibrated for the plan.
-        randomness: fresh, and used by this fit alone.
-        memo: returns a probe's public map, which an earlier fit may have made; without it the learner makes its own.
+        randomness: the random streams of this fit; no other fit uses the same.
+        memo: returns a probe's public map, cached by an earlier fit or new; if None, the learner computes its own.
         files: the private dataset's files, which neither the fit nor its predictor may open.
     """
 
@@ -69,7 +69,7 @@ class FitInput:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished fit: its predictor, and the steps that it spent. All of it is post-processing."""
+    """A finished fit: its predictor, and the steps that it spent. All are post-processing of noisy answers."""
 
     learner: Learner
     who: Describer
@@ -90,24 +90,24 @@ def fit_once(
 
     Args:
         given: the learner, its rows, and the plan and noise that bind them.
-        wrap: makes the learner's handle of its curator. A search on public data, an audit and an explanation put
-            their own curator between the two.
+        wrap: turns the curator into the handle that the learner gets. Searches on public data, audits and
+            explanations insert a curator of their own.
         witness: an audit's witness, which observes the sums before noise.
 
     Raises:
         NotPure: a fit of this class has left something behind; no later fit in this process can be trusted.
         PrivacyError: the learner opened a file of the private dataset.
-        DpbenchError: the learner failed, or a question was refused or failed, which is `final`.
+        DpbenchError: the learner failed, or a question was refused or failed; the latter error is `final`.
     """
     (fitted,) = _fit_isolated([given], lambda own, curators: [_fit_learner(own, given, wrap(curators[0]))], witness)
     return fitted
 
 
 def fit_several(given: Sequence[FitInput], fit: Callable[[Sequence[LedgerCurator]], Sequence[Predict]]) -> list[Fitted]:
-    """Fit several settings of a learner together with `fit`, in searches only; `tuning.stack` lists the shared parts.
+    """Fit several settings of a learner in one call of `fit`, in searches only; `tuning.stack` says what they share.
 
     Raises:
-        DpbenchError: as for `fit_once`, for all of them.
+        DpbenchError: as for `fit_once`; all fits end.
     """
     return _fit_isolated(given, lambda _, curators: fit(curators), NO_WITNESS)
 
@@ -117,8 +117,8 @@ def predict_isolated(fitted: Fitted, x: Tensor) -> np.ndarray:
 
     Raises:
         NotPure: the predictor leaves something behind.
-        PrivacyError: it opened a file of the private dataset, where the labels of the test split are too.
-        DpbenchError: it fails, its scores are malformed, or it asked a question that was refused, which is `final`.
+        PrivacyError: it opened a file of the private dataset, which also contains the test labels.
+        DpbenchError: it fails, its scores are malformed, or it asked a question that was refused (a `final` error).
     """
     guards = [fitted.guard] if fitted.guard else []
     with fitted.files.refuse_access(IN_A_PREDICTION), refuse_leftovers(fitted.learner), _raise_refusals(guards):
@@ -154,7 +154,7 @@ def _raise_refusals(guards: Sequence[RowGuard]) -> Iterator[None]:
 
 
 def _fit_learner(learner: Learner, given: FitInput, curator: Curator) -> Predict:
-    """Fit the learner; give a probe the map that an earlier fit made from the same public data, if any."""
+    """Fit the learner. A standard probe gets its public map from the memo, if there is one."""
     public, generator = copy_public(given.public), given.randomness.initialisation
     if given.memo is None or not is_stackable(learner):
         return learner.fit(curator, public, generator)

@@ -25,10 +25,10 @@ Rng = Literal["research", "secure"]
 def state_guarantee(
     plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats | None = None
 ) -> Privacy:
-    """Calibrate sigma to the plan and budget, and state epsilon of a fit or, with `repeats`, of a whole private search.
+    """Calibrate sigma to the plan and budget; return the guarantee of a fit or, with `repeats`, of a private search.
 
-    A plan of one choice is pure: its delta is 0, whatever the budget allows. The statement depends on the arguments
-    only, so runs with equal arguments may share it.
+    A plan of one choice satisfies pure DP: its delta is 0, whatever the budget allows. The guarantee depends only on
+    the arguments, so runs with equal arguments may share it.
 
     Raises:
         PrivacyError: the plan cannot fit the budget, or two accountants contradict each other.
@@ -50,10 +50,12 @@ def state_guarantee(
 def compute_two_accounts(
     plan: Sequence[Planned], sigma: float, delta: float, name: AccountantName, repeats: Repeats | None = None
 ) -> tuple[float, Account]:
-    """Return the stated epsilon and the account of a second accountant; with `repeats`, both are for a whole search.
+    """Return the epsilon of the named accountant and the account of a second accountant.
+
+    With `repeats`, both cover a whole private search.
 
     Raises:
-        PrivacyError: the accountant cannot answer for this plan, or the two contradict each other.
+        PrivacyError: the accountant cannot handle this plan, or the two accountants contradict each other.
     """
     if repeats is not None:
         stated = private_search.epsilon(plan, sigma, delta, repeats)
@@ -81,7 +83,7 @@ def compute_copies_epsilon(privacy: Privacy, copies: int) -> float | None:
 
 
 def compute_unit_epsilon(privacy: Privacy, images: int) -> float | None:
-    """Convert a guarantee per image to the epsilon of a unit with this many images; None if it is infinite."""
+    """Return the epsilon of a unit with this many images; None if it is infinite, or if nothing private is read."""
     if images > 1:
         return compute_copies_epsilon(privacy, images)
     return privacy.epsilon if privacy.plan and math.isfinite(privacy.epsilon) else None

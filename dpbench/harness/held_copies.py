@@ -1,14 +1,14 @@
 """Refuse learners that reach a copy of the private data, such as the training set in a global array of a notebook.
 
-What a learner reads there has no noise, so the stated epsilon would not hold.
+A learner would read such a copy without noise, so the stated epsilon would not hold.
 
 Covered: arrays, tensors and tables of pandas that a learner, its class, closures and defaults reach, globals that its
 code names, and all globals of the modules of its distribution. `SAMPLE_SIZE` or more evenly spaced rows of each array
-are compared, or all rows of a shorter one. The array is a copy if `MIN_COPIES` of these are different private rows or
-private images; scale and shift do not count, and images may be of any size.
-Not covered: fewer private rows than `MIN_COPIES`, private rows among many times as many others, features of fewer than
-`MIN_WIDTH` numbers, copies that were standardised or projected, arrays that code finds by another way than their name,
-such as `globals()`, lists of numbers, and files (`private_files`).
+are compared, or all rows of a shorter array. An array is a copy if `MIN_COPIES` of the compared rows match different
+private rows or images, up to scale and shift; images may have any size.
+Not covered: fewer private rows than `MIN_COPIES`, private rows hidden among many times as many others, features of
+fewer than `MIN_WIDTH` numbers, standardised or projected copies, arrays that code finds without naming them (such as
+through `globals()`), lists of numbers, and files (`private_files`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def refuse_held_copies(learner: Learner, rows: PrivateRows, images: SplitImages)
     """Check that a learner reaches no copy of the private rows or images.
 
     Raises:
-        PrivacyError: names the array, and where it was found.
+        PrivacyError: the learner reaches a copy; the message says where it was found.
     """
     for path, sample in _list_arrays(learner):
         found = _count_copied_rows(sample.flatten(1), rows)
@@ -57,7 +57,10 @@ def refuse_held_copies(learner: Learner, rows: PrivateRows, images: SplitImages)
 
 
 def _list_arrays(learner: Learner) -> Iterator[tuple[str, Tensor]]:
-    """Yield a sample of the rows (c, ...) of each array that a learner reaches, and of arrays that lie side by side."""
+    """Yield the path and some rows (c, ...) of each array that a learner reaches.
+
+    Many arrays of equal shape in one container are treated as the rows of one array.
+    """
     beside: dict[tuple[int, tuple[int, ...]], list[Tensor]] = defaultdict(list)
     paths: dict[tuple[int, tuple[int, ...]], str] = {}
     for entry in LeftoverSearch(learner).list_arrays():
@@ -82,7 +85,7 @@ def _read_numbers(array: np.ndarray | Tensor) -> Tensor:
 
 
 def _count_copied_rows(sample: Tensor, rows: PrivateRows) -> int:
-    """Count the private rows that are among rows (c, d) of an array."""
+    """Count the private rows that match a row of `sample` (c, d), up to scale and shift."""
     width = math.prod(rows.example_shape)
     if sample.shape[1] != width or width < MIN_WIDTH or not isinstance(rows.held, Tensor):
         return 0
@@ -92,11 +95,11 @@ def _count_copied_rows(sample: Tensor, rows: PrivateRows) -> int:
 
 
 def _make_thumbnails(sample: Tensor, shape: tuple[int, int, int]) -> Tensor | None:
-    """Return normalised thumbnails (c, 256) of an array of images; None if it has another shape than images have.
+    """Return normalised thumbnails (c, 256) of an array of images; None if its shape is not that of images.
 
     Args:
-        sample: images (c, height, width), with channels before or after, or as rows of numbers.
-        shape: height, width and channels of the dataset's images, to recognise rows of numbers.
+        sample: images (c, height, width), with channels first, last or absent, or flattened.
+        shape: height, width and channels of the dataset's images, to recognise flattened images.
     """
     if sample.ndim == 2 and sample.shape[1] == math.prod(shape):
         sample = sample.reshape(-1, *shape)
@@ -119,7 +122,7 @@ def _normalise_rows(rows: Tensor) -> Tensor:
 
 
 def _count_matches(sample: Tensor, blocks: Iterable[Tensor], least: float) -> int:
-    """Count the different rows in blocks of normalised rows that are the best match of a row of the sample."""
+    """Count the normalised rows in `blocks` that best match a sample row, with correlation `least` or more."""
     best, match = torch.zeros(len(sample)), torch.full((len(sample),), -1)
     start = 0
     for block in blocks:

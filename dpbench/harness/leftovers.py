@@ -1,7 +1,7 @@
 """Detect state that a fit leaves behind in this process for a later fit to read.
 
-A fit that finds noisy answers of an earlier fit has more budget than is stated for it: answers of another seed, of
-another run of a private search, or of another epsilon in the same process.
+A fit that reads noisy answers of an earlier fit spends more budget than is stated. The earlier fit may belong to
+another seed, another run of a private search, or a run with another epsilon in the same process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpbench.privacy.purity.reach import ModuleReach, ReachedValue, Snapshot
 from dpbench.records.provenance import HARNESS
 
 _LEFTOVER_ATTRIBUTE = "__left_behind__"
-"""On a learner's class, and on `Learner` by distribution: what a fit left in this process, for a later one to find."""
+"""Attribute that records what a fit left in this process: on the learner's class, and on `Learner` by distribution."""
 
 
 class LeftoverSearch:
@@ -25,12 +25,12 @@ class LeftoverSearch:
 
     Covered: all globals of the learner's own modules (`own_modules`, imported beforehand), including classes,
     functions, descriptors and caches, whether or not code names them. Also everything that the learner reaches,
-    compared as for row functions (`privacy.purity.guard` says what is covered): attributes of the learner and of its
+    compared as for row functions (`privacy.purity.guard` lists what is covered): attributes of the learner and of its
     class, globals that its code names (also those of other modules), defaults, caches, containers, tensors and arrays,
     and the global generators of torch, numpy and `random`. A fit that is the first to import one of the learner's own
     modules is refused. Not covered: modules of libraries and of other distributions that a fit is the first to import.
-    They count as absent wherever the import has put them, among globals that code names or as attributes of their
-    packages. So a later fit may find what a fit writes into such a module.
+    Such a module is ignored wherever the import put it (a global that code names, or an attribute of its package), so
+    a later fit may read what a fit wrote into it.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -47,8 +47,8 @@ class LeftoverSearch:
     def find(self) -> str | None:
         """Name the first change since the snapshot, or the state that an earlier fit left in this process.
 
-        The earlier fit may be one of this class or of another learner of its distribution, because these can read each
-        other's modules.
+        The earlier fit may be of this class or of another learner of its distribution, because learners of one
+        distribution can read each other's modules.
         """
         cls, all_left = type(self._learner), vars(Learner).get(_LEFTOVER_ATTRIBUTE, {})
         brought_by = self._own.brought_by - {HARNESS}
@@ -84,7 +84,7 @@ def refuse_leftovers(learner: Learner) -> Iterator[None]:
     """Raise an error if the learner leaves state behind in this block.
 
     Raises:
-        NotPure: says what has changed, and what else failed.
+        NotPure: the learner left state behind; the message names it, and any other error of the block.
     """
     leftovers = LeftoverSearch(learner)
     try:

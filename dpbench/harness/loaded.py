@@ -72,7 +72,7 @@ class LoadedRun:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The versions, commit and machine of this process, the threads of a fit, and the engines of features."""
+        """The versions, commit and machine of this process, the threads of a fit, and the feature engines."""
         return {**self.memo.provenance(self.roles.task), "engines": self.images.engines}
 
     @property
@@ -81,7 +81,7 @@ class LoadedRun:
         return partial(self.parts.describe_call, "learner")
 
     def identity(self, spec: Spec, plan: Sequence[PlannedUse] = ()) -> str:
-        """Return the identity of a fit of this spec and plan; research noise is derived from it and a seed.
+        """Return the identity of a fit with this spec and plan. Research noise is derived from the identity and a seed.
 
         A search has no plan of its own; its noise is also derived from its seed, fold and setting.
         """
@@ -122,12 +122,12 @@ def load_run(
 
     Args:
         resolved: the run, with settings from `earlier` if given.
-        memo: results that earlier runs of the process have left.
+        memo: the work that runs of this process share.
         earlier: the tuning or result that settings come from.
-        sharing: which splits are accepted, unless the spec allows any.
+        sharing: which overlap between splits is accepted, unless the spec allows any.
 
     Raises:
-        DpbenchError: one sentence; names, options or data do not fit.
+        DpbenchError: names, options or data do not fit together.
     """
     torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
     malloc.keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Cache the public maps of features, so that all fits that leave them unchanged share them."""
+"""Cache public feature maps, and share each map among all fits that do not change it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class MapCache:
     ) -> Transform:
         """Return the map `learner.features`, cached for all fits with equal public data and generator state.
 
-        The generator ends in the same state as if it had made the map.
+        The generator ends in the state that it has after computing the map.
 
-        Runs that differ only in budget, steps, learning rate or clip therefore make PILLAR's projection once.
+        So runs that differ only in budget, steps, learning rate or clip compute PILLAR's projection once.
         """
         drawn = generator.get_state().numpy().tobytes()
         key = (learner.map_key, data, str(task.device), public.y is None, drawn)

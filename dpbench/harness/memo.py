@@ -1,6 +1,6 @@
 """Share data and maps between runs, so that a sweep spends little time besides fitting.
 
-All of them are functions of public values: each run gets what it would compute on its own, to the last bit.
+Cache keys are public values, and each run gets what it would compute on its own, to the last bit.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MAX_CACHED_EXAMPLES = 4  # sets of roles: each holds a public split and the labe
 class Memo:
     """The latest examples, all privacy statements so far, and the latest public maps.
 
-    A run of its own has a fresh memo; a worker of a sweep keeps one for all its cells. Roles depend on the data alone;
-    a statement depends only on plan, budget, accountant and kind of randomness.
+    A single run has a fresh memo; a worker of a sweep keeps one memo for all its cells. Roles depend only on the data.
+    A privacy statement depends only on plan, budget, accountant, kind of randomness and repeats.
     """
 
     def __init__(self, device: torch.device, threads: int | None = None) -> None:
-        """Share work between runs on one device. `threads` applies to every run; None chooses the number by the work.
+        """Share work between runs on one device. `threads` applies to every run; None chooses it by data size.
 
         Raises:
             SpecError: fewer than one thread.

@@ -39,7 +39,7 @@ class MirrorImages:
 def load_mirrored(images: SplitImages) -> Tensor | None:
     """Return the features (m, ...) of the mirror images of all public images; None if examples are features.
 
-    They are cached like those of other images. Private images are neither read nor mirrored.
+    The features are cached like all others. Private images are neither read nor mirrored.
 
     Raises:
         DpbenchError: an image or the extractor fails.
@@ -56,7 +56,7 @@ def load_mirrored(images: SplitImages) -> Tensor | None:
 
 
 def mirror_split(split: Split, rows: Sequence[int]) -> Split:
-    """Return the mirror images of some images of a split, with their labels; `split` has images."""
+    """Return the mirror images of some images of a split, with their labels; `split` must not hold features."""
     labels, kept = split.labels[np.asarray(rows, np.int64)], split.images
     if not isinstance(kept, Records):
         assert not isinstance(kept, Features)
@@ -76,7 +76,7 @@ def _read_mirrored(read: Callable[[Any], Image], place: Any) -> Image:
 
 
 def _list_public_parts(images: SplitImages) -> list[tuple[Split, list[int], str]]:
-    """Return the splits that hold public images, which of their images are public, and the splits' names, in order."""
+    """Return each split that holds public images, the indices of these images, and the name of the split."""
     train = images.other.train
     own = images.public.tolist() if images.other is images.splits else list(range(len(train.labels)))
     parts = [(train, own, "train")]

@@ -1,6 +1,6 @@
 """Find a learner's own modules: the modules of its distribution, and of the distributions that it inherits from.
 
-Covered: an installed distribution, also an editable one; its modules are those that its files list and those in the
+Covered: an installed distribution, editable or not. Its modules are the modules among its files and the modules in the
 packages of its entry points. For dpbench's own distribution these are the plugins. All of them are imported except
 scripts (`__main__`, `setup`, `conftest`); a module that cannot be imported is skipped.
 Not covered: for code without a distribution, such as a notebook's, nothing is imported beforehand, because a folder
@@ -41,7 +41,7 @@ class OwnModules:
     files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
 
     def is_left_out(self, module: str) -> bool:
-        """Return whether a module is new since the snapshot, and is no code of the plugin's own distribution."""
+        """Return whether a module was imported after the snapshot and belongs to a library or another distribution."""
         return (
             module not in self.known
             and not _is_in_packages(module, self.names)
@@ -49,7 +49,7 @@ class OwnModules:
         )
 
     def find_new_import(self) -> str | None:
-        """Return the name of a new import that is the learner's own or belongs to no distribution, if any."""
+        """Name a newly imported module that is the learner's own or belongs to no distribution; None without one."""
         new = [name for name in list(sys.modules) if name not in self.known]
         return next(
             (name for name in new if _is_in_packages(name, self.names) or self._has_no_distribution(name)), None
@@ -104,7 +104,7 @@ def _is_in_packages(module: str, names: Set[str]) -> bool:
 
 @cache
 def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Import all modules of the distributions that provide a module; return the names of both."""
+    """Import all modules of the distributions that provide a module; return the distributions and top packages."""
     brings = _find_distributions(module)
     found = {name for bring in brings for name in _list_top_names(bring) if top_package(name) not in LIBRARIES}
     for name in sorted(found):
@@ -115,7 +115,7 @@ def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _find_distributions(module: str) -> list[Distribution]:
-    """Return the distributions with a plugin in this module's package; if there are none, all that list the package."""
+    """Return the distributions with a plugin in this module's package; if there are none, all that install it."""
     package = _find_top_package(module)
     found = {
         point.dist.name: point.dist
@@ -166,7 +166,7 @@ def _split_module_name(file: PurePath) -> tuple[str, ...]:
 
 
 def _find_top_package(module: str) -> str:
-    """Return the topmost package above a module that has a file; distributions can share packages without a file."""
+    """Return a module's topmost package; skip namespace packages, because several distributions can share them."""
     parts = module.split(".")
     names = (".".join(parts[:count]) for count in range(1, len(parts)))
     return next((name for name in names if getattr(sys.modules.get(name), "__file__", None)), module)
@@ -183,7 +183,7 @@ def _list_modules(name: str) -> Iterator[str]:
 
 
 def _find_file(module: str) -> Path | None:
-    """Return the file of an imported module, if the module already knows it without further imports."""
+    """Return the file of an imported module if its `__dict__` has it, so that a lazy module imports nothing."""
     file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
     return Path(file) if isinstance(file, str) else None
 

@@ -12,11 +12,11 @@ from dpbench.records.tolerance import agree_up_to_rounding
 from dpbench.support.plugin_calls import call_plugin
 
 Describer = Callable[[str], str]
-"""Names a learner, what it is asked to do, and who brought it: for messages about its failures."""
+"""Describes a learner's call for error messages: the method, the learner and the plugin that provides it."""
 
 
 def settle_learner(learner: Learner, who: Describer, task: Task, budget: Budget) -> Learner:
-    """Return the learner with a number for every setting that was left open.
+    """Return the learner with a value for every setting that was left open.
 
     Raises:
         DpbenchError: the learner fails, or refuses the task.
@@ -27,9 +27,9 @@ def settle_learner(learner: Learner, who: Describer, task: Task, budget: Budget)
 def settle_as_stated(
     learner: Learner, stated: Mapping[str, Any], who: Describer, task: Task, budget: Budget
 ) -> Learner:
-    """Return the learner as settled by the version, this or an earlier one, that chooses the stated settings.
+    """Return the learner, settled by the rule of the version, installed or earlier, that chooses the stated settings.
 
-    If no version chooses them, return it as settled by this version.
+    If no version chooses them, the rule of the installed version applies.
 
     Raises:
         DpbenchError: the learner fails, or refuses the task.
@@ -41,9 +41,9 @@ def settle_as_stated(
 def find_stated_rule(
     learner: Learner, stated: Mapping[str, Any], who: Describer, task: Task, budget: Budget
 ) -> tuple[str, Learner] | None:
-    """Return the version whose rule chooses the stated settings, and the learner as settled by it; None if none does.
+    """Return the version whose rule chooses the stated settings, and the learner with these settings.
 
-    The version is empty for the rule of the installed version.
+    The version is empty if it is the installed one. Return None if no version chooses the stated settings.
 
     Raises:
         DpbenchError: the learner fails, or refuses the task.

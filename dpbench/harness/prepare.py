@@ -88,14 +88,14 @@ class PreparedRun:
 
     @property
     def identity(self) -> str:
-        """The identity of the fit, however its settings were chosen; research noise is derived from it and a seed."""
+        """The fit's identity, however settings were chosen. Research noise is derived from the identity and a seed."""
         search = self.spec.search if self.privacy.repeats else None
         spec = self.spec.model_copy(update={"learner": write_component(self.learner), "search": search})
         return self.loaded.identity(spec, self.privacy.plan)
 
     @property
     def code_identity(self) -> str:
-        """The identity of this run's seeds, including noise and code; seeds are the same only if it is equal."""
+        """The identity of the run's seeds, with code and kind of noise. Stored seeds are reused only if it matches."""
         return canonical_digest([self.identity, digest_code(self.parts), self.privacy.rng])
 
     def fit_input(self, seed: int) -> FitInput:
@@ -115,10 +115,10 @@ class PreparedRun:
 def prepare_run(loaded: LoadedRun) -> PreparedRun:
     """Choose settings, state the guarantee, and extract the test split.
 
-    Private rows stay unread behind `roles.private`, unless the spec asks for a search on them (`private-unaccounted`).
+    No learner reads private rows, unless the spec asks for a search on them (`private-unaccounted`).
 
     Raises:
-        DpbenchError: one sentence; names, options, data or budget do not fit.
+        DpbenchError: names, options, data or budget do not fit together.
     """
     resolved, roles, phases = loaded.resolved, loaded.roles, loaded.phases
     with phases("compare"):
@@ -148,7 +148,7 @@ def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
     """Return the run with the examples for this seed; its plan and sigma stay the same.
 
     Raises:
-        DataError: the seed's data has another size or shape, for which sigma was not calibrated.
+        DataError: the seed's data differs in size or shape, or in its test groups; sigma is calibrated for one size.
     """
     loaded = prepared.loaded.draw(seed)
     if loaded is prepared.loaded:

@@ -1,10 +1,10 @@
 """Refuse fits and predictions that open a file of the private dataset.
 
-A learner reads private rows only through its curator, and a predictor reads nothing of the test split but the examples
-that it is given: the labels are the scorer's.
+A learner may read private rows only through its curator. Of the test split, a predictor may read only the examples that
+it is given; only the scorer reads the labels.
 
-Covered: files that Python reports as opened while a dataset loads, files and lists of files below the dataset's
-folders, and cached features; in the thread of the fit or the prediction.
+Covered, in the thread of the fit or prediction: files that Python reports as opened while the dataset loads, files and
+listings of files below the dataset's folders, and cached features.
 Not covered: files that C code opens by itself (Arrow, HDF5), copies of the data elsewhere, and data that a learner
 fetches or makes.
 """
@@ -67,7 +67,7 @@ class PrivateFiles:
         """Raise an error if the block opens a file of the private dataset, even if the block catches the error.
 
         Raises:
-            PrivacyError: the block opened such a file, or listed files of the dataset; says `complaint`.
+            PrivacyError: the block opened such a file, or listed files of the dataset; the message is `complaint`.
         """
         refusal = _PrivateFileGuard(self, complaint, [])
         try:
@@ -105,14 +105,14 @@ def find_private_files(dataset: Dataset, read: FileAccessLog) -> PrivateFiles:
 
 
 def _is_code(path: str) -> bool:
-    """Return whether a path is code: a Python file, a part of an installed package, a zip or a list of modules."""
+    """Return whether a path is code: a Python file, a part of an installed package, a zip or a `.pth` file."""
     places = [*map(os.path.realpath, sys.path)]
     listed = path.endswith(".pth") and str(Path(path).parent) in places  # elsewhere the ending is of tensors
     return path.endswith(CODE_ENDINGS) or ".dist-info" in path or path in places or listed
 
 
 def _find_path(event: str, details: tuple[Any, ...]) -> str:
-    """Return the real path that an event is about; empty if it names none, such as that of a file descriptor."""
+    """Return the resolved path that an event names; empty if it names none, as with a file descriptor."""
     name = details[0]
     if not isinstance(name, str | bytes | os.PathLike):
         return ""

@@ -17,11 +17,11 @@ def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, 
 
     Args:
         images: of the training split.
-        extractor: the dataset's own; with options it makes small images by itself.
+        extractor: the dataset's default; one with options is accepted, because it shrinks the images itself.
         sample: index of the image to look at, a public image if there is any.
 
     Raises:
-        SpecError: says which extractor to name, and how to install it.
+        SpecError: the images are too large; the message suggests an extractor and how to install it.
     """
     if isinstance(images, Features) or isinstance(extractor, Concat) or extractor.name != PIXELS:
         return

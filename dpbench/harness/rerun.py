@@ -32,10 +32,10 @@ def prepare_rerun(
 ) -> PreparedRun:
     """Prepare the fit of one seed of a result, or of all seeds if `seed` is None, with the result's plan and sigma.
 
-    Another version of a plugin's distribution is accepted if its code is known to compute the same, by digests or by
-    fingerprints (`registry.same_code`); missing fingerprints are taken. Noise is derived from the version and the
-    dataset that the result states, so that it equals the result's noise. `dataset` says where its data lie here, if not
-    where the result states; in any case they must have the same digests.
+    Another version of a plugin's distribution is accepted if digests or fingerprints show that its code computes the
+    same (`registry.same_code`); missing fingerprints are computed. Noise is derived from the version and the dataset
+    that the result states, so that it equals the result's noise. `dataset` gives the location of the data if it is not
+    the one that the result states; the data must have the same digests in any case.
 
     Raises:
         NotReproducible: the code, the data or a plugin is not on this machine.
@@ -88,7 +88,7 @@ def _check_installed(result: Result, plugins: Registry) -> None:
 
 
 def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> None:
-    """Refuse plugins and versions that never existed: noise depends on them, so a forger could choose it."""
+    """Refuse plugins and versions that never existed: with an invented version, a forger could choose the noise."""
     if origin.plugin != item.plugin:
         raise NotReproducible(f"Plugin {origin.plugin!r} brings {what}; here plugin {item.plugin!r} does.")
     known = sorted({item.version, *(RELEASED_VERSIONS if item.distribution == HARNESS else ())})
@@ -133,7 +133,7 @@ def _load_for_rerun(spec: Spec, result: Result, plugins: Registry, memo: Memo, d
 
 
 def _fix_settings(result: Result, seeds: tuple[int, ...]) -> Spec:
-    """Return the spec with these seeds and with the result's settings as numbers, except for a private search."""
+    """Return the result's spec with these seeds and all chosen settings fixed; a private search stays in the spec."""
     spec, search = result.spec, result.search
     changed: dict[str, Any] = {"seeds": seeds}
     options = spec.learner.options
@@ -144,7 +144,7 @@ def _fix_settings(result: Result, seeds: tuple[int, ...]) -> Spec:
 
 
 def _check_data_and_plan(prepared: PreparedRun, result: Result) -> None:
-    """Refuse data or a plan that differs from the result's, because its plan and sigma would not apply."""
+    """Refuse data or a plan that differs from the result's, because the result's sigma would not apply."""
     task, name = prepared.roles.task, result.file_name
     if prepared.images.digests != result.task.digests:
         raise DataError(f"The data differ from those of {name}: expected the digests {result.task.digests}.")

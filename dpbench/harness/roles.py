@@ -69,7 +69,7 @@ def select_public(public: PublicData, learner: Learner) -> PublicData:
 
 
 def complete_task(roles: Roles, learner: Learner, metric: str) -> Roles:
-    """Return the roles with the metric and the number of public examples entered in the task that this learner sees."""
+    """Return the roles with a task that states the metric and the number of public examples that this learner sees."""
     count = len(select_public(roles.public, learner).x)
     return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count, metric=metric))
 

@@ -78,17 +78,17 @@ def _fit_seeds(
 
 
 def _has_same_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> bool:
-    """Return whether a stored seed was counted with the test split's present groups."""
+    """Return whether a stored seed's counts by group fit the groups of the test split."""
     if images is None or seed.group_correct is None:
         return images is seed.group_correct
     return find_excess_correct(images, seed.group_correct) is None
 
 
 def check_search(search: ResolvedSearch | None) -> ResolvedSearch:
-    """Check that a tuning has a search that is not private, and return the search.
+    """Return the search of a tuning, after checking that it is not private selection.
 
     Raises:
-        SpecError: there is no search, or it is a private search, which is part of a run.
+        SpecError: there is no search, or it is private selection, which is part of a run.
     """
     if search is None or search.rule == "private-accounted":
         raise SpecError(
@@ -163,7 +163,7 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
 
 
 def compare_seeds(prepared: PreparedRun, seeds: Sequence[int]) -> SplitComparison:
-    """Compare the images of the splits; where seeds draw data of their own, state the largest counts of any seed.
+    """Compare the images of the splits. If each seed draws its own data, return the largest counts of any seed.
 
     Raises:
         DpbenchError: as `prepare_seed` does.

@@ -1,4 +1,4 @@
-"""Score a predictor on the test split: it is given the examples, and the scorer alone has their labels."""
+"""Score a predictor on the test split. The predictor gets the examples; only the scorer has their labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer
 
 @dataclass(frozen=True)
 class Scorer:
-    """The labels of the test split. Predictors never get it: it scores what they returned."""
+    """The labels of the test split. A predictor never gets the scorer, which scores the predictor's output."""
 
     y: np.ndarray  # (n,) int64
     classes: int
@@ -84,7 +84,7 @@ def score_predictions(scores: np.ndarray, labels: np.ndarray, logits: bool = Fal
 
     `correct` is one bit per test example, in base64, so that results can be compared example by example and accuracy
     can be recounted. `predictions` is the SHA-256 of the predicted classes. `confusion` is the confusion matrix, and
-    `calibration`, if `scores` are logits, says how well their softmax fits.
+    `calibration`, if `scores` are logits, measures how well their softmax fits.
 
     A class without test examples has accuracy None and is left out of the balanced and the worst-class figures; in
     macro-F1 it counts as 0, like a class that is never guessed.
@@ -124,7 +124,7 @@ def _measure_calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.nda
 
 
 def _compute_auroc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Return the area under the ROC curve: the probability that a positive example scores higher. Ties count half."""
+    """Return the area under the ROC curve: the probability that a positive outscores a negative. Ties count half."""
     from scipy.stats import rankdata
 
     hits, misses = int(positive.sum()), int((~positive).sum())

@@ -47,7 +47,7 @@ class Session:
 
     @property
     def threads(self) -> int | None:
-        """The number of threads that learners fit with; None chooses the number for each learner by its work."""
+        """The number of threads that learners fit with; None chooses it for each learner by data size."""
         return self.memo.threads
 
     def resolve(self, spec: Spec | ResolvedSpec) -> ResolvedSpec:
@@ -62,7 +62,7 @@ class Session:
         """Build a spec's components, fill in every option and assign a role to every example; see `prepare`.
 
         Raises:
-            DpbenchError: one sentence; names, options or data do not fit.
+            DpbenchError: names, options or data do not fit together.
         """
         resolved, earlier = self.resolve(spec), None
         if settings is not None:
@@ -74,17 +74,16 @@ class Session:
     ) -> PreparedRun:
         """Prepare a spec for its fits: components, roles, settings, plan, sigma and the stated guarantee.
 
-        Private rows stay unread behind `roles.private`, unless the spec asks for a search on them.
+        No learner reads private rows, unless the spec asks for a search on them.
 
         Args:
             spec: the spec to run; a resolved spec is not resolved again.
             settings: an earlier tuning or result to take the learner's settings from, instead of a search.
-            sharing: which splits are accepted, unless the spec allows any; by default, those whose public images are
-                not
-                also private images.
+            sharing: which overlap between splits is accepted, unless the spec allows any; by default, no public image
+                may also be private.
 
         Raises:
-            DpbenchError: one sentence; names, options, data or budget do not fit.
+            DpbenchError: names, options, data or budget do not fit together.
         """
         return prepare_run(self.load(spec, settings=settings, sharing=sharing))
 
@@ -102,14 +101,14 @@ class Session:
         Covered: each seed's fit has the epsilon that the result states; see `harness.fit`.
 
         Args:
-            spec: as in `prepare`, and so are `settings` and `sharing`.
-            settings: a file with the learner's settings.
-            sharing: which splits are accepted.
-            keep: called with each fit as it ends, and so with its predictor.
-            journal: stores seeds as they end, and returns those of an earlier, interrupted call.
+            spec: as for `prepare`.
+            settings: as for `prepare`.
+            sharing: as for `prepare`.
+            keep: called with each finished fit, which includes the predictor.
+            journal: stores each finished seed, and supplies the seeds of an interrupted call.
 
         Raises:
-            DpbenchError: one sentence; nothing runs if names, options, data or budget do not fit.
+            DpbenchError: a fit failed; or names, options, data or budget do not fit together, and nothing runs.
         """
         return run_prepared(self.prepare(spec, settings=settings, sharing=sharing), keep, journal)
 
@@ -160,7 +159,7 @@ def open_session(device: str = "auto", *, plugins: Registry | None = None, threa
     Args:
         device: see `find_device`.
         plugins: the installed plugins, if they are already loaded.
-        threads: number of threads that learners fit with; by default as many as the work of each is worth.
+        threads: number of threads that learners fit with; by default chosen for each from the size of its data.
 
     Raises:
         SpecError: there is no such device, or fewer than one thread.

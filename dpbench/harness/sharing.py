@@ -10,7 +10,7 @@ from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, USE_OTHER_PUBLIC_DAT
 from dpbench.records.overlap import AlteredCopies, Overlap, find_excess_overlap
 
 Sharing = Literal["board", "none", "any"]
-"""Which splits a run takes: those that a board takes, those whose public images are not private ones, or any."""
+"""The overlap between splits that a run accepts: what boards accept, no public image that is also private, or any."""
 
 
 def check_sharing(images: SplitImages, sharing: Sharing) -> None:
@@ -19,7 +19,7 @@ def check_sharing(images: SplitImages, sharing: Sharing) -> None:
     Epsilon does not cover what is learned from public data. Images of the test split are read only for a board.
 
     Raises:
-        SpecError: says which splits, and how many of their images are copies or near-copies.
+        SpecError: the overlap is forbidden; the message names the splits and counts copies and near-copies.
     """
     if sharing == "board":
         _check_for_board(images)

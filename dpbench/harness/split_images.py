@@ -1,4 +1,4 @@
-"""Assign images to splits by the spec alone, and compare the images of the splits for the result."""
+"""Assign images to splits from the spec alone, and compare the images of the splits for the result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SPLIT_PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
 
 @dataclass(frozen=True)
 class TestSplit:
-    """The test split: a fitted predictor reads the examples, and the scorer alone has their labels."""
+    """The test split: the examples, which a fitted predictor reads, and the scorer, which alone has their labels."""
 
     x: Tensor  # (n, *example_shape) float32, or float16 as cached
     scorer: Scorer
@@ -75,7 +75,7 @@ class SplitImages:
 
     @property
     def provided_public(self) -> Split | None:
-        """The public examples that the dataset itself provides, beside the public share of its training split."""
+        """The public examples that the dataset itself provides, in addition to those from its training split."""
         return self.splits.public if self.other is self.splits else None
 
     @property
@@ -102,7 +102,7 @@ class SplitImages:
 
     @property
     def processing(self) -> dict[str, str]:
-        """The processing of the images of each split (see `Split.processing`); empty if a part is not declared."""
+        """The processing of each split's images (see `Split.processing`); empty if a part of it declares none."""
         public = "" if self.provided_public and not self.provided_public.processing else self.other.train.processing
         return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
 
@@ -152,7 +152,7 @@ class SplitImages:
 
     @property
     def shared_units(self) -> dict[str, int]:
-        """The number of images whose unit is also in another split, for splits with common unit numbers."""
+        """For each pair of splits with common unit numbers: how many images of the first have a unit of the second."""
         units = self.units
         numbered = set(units) if self.other is self.splits else {"private", "test"}
         pairs = {pair: names for pair, names in SPLIT_PAIRS.items() if numbered >= set(names)}
@@ -173,7 +173,7 @@ class SplitImages:
         return self._split_comparison
 
     def compare_public(self) -> tuple[Overlap, AlteredCopies | None]:
-        """Count the public images that are copies or near-copies of private images, and their altered copies."""
+        """Count the public images that are copies, near-copies or altered copies of private images."""
         private, public = self.hash_splits("private", "public")
         overlap = _measure_overlap(public, private, self.shared_units.get(PUBLIC_IN_PRIVATE))
         return overlap, duplicates.count_altered(public, private)
@@ -281,15 +281,15 @@ def make_guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | N
 def assign_images(source: DataSource, budget: Budget) -> SplitImages:
     """Load the datasets and assign their images to the splits.
 
-    The published training split, or the part that `imbalance` keeps, is cut by the rule's seed into public examples
-    (`public_fraction`) and private ones, of which `train_fraction` is kept; examples that the dataset itself provides
-    as public are added to that share. With a public dataset, all of its training split is public instead. The test
-    split is whole, or the part that `imbalance` keeps. If the dataset knows the unit of each example, both cuts take
-    whole units, and fractions are those of units.
+    The published training split, or the part that `imbalance` keeps, is divided with the rule's seed into public
+    examples (`public_fraction`) and private ones, of which `train_fraction` is kept. Public examples that the dataset
+    itself provides are added to the public ones. With a public dataset, all of its training split is public instead.
+    The test split is whole, or the part that `imbalance` keeps. If the dataset knows the unit of each example, units
+    are never divided, and fractions count units.
 
-    Private images that equal a public image, pixel by pixel, are left out unless the rule keeps them: each because of
-    its own pixels and public pixels, so that removing another image changes none of this. If they are more than a
-    tenth, the run is refused.
+    Private images that equal a public image, pixel by pixel, are left out unless the rule keeps them. Whether an image
+    is left out depends only on its own pixels and on public ones, not on other private images. If more than a tenth of
+    the private images would be left out, the run is refused.
 
     Raises:
         DataError, DataMissing: the data is malformed or not on this machine.

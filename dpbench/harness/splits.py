@@ -22,10 +22,10 @@ from dpbench.support.plugin_calls import call_plugin
 
 
 def load_splits(parts: BuiltComponents, role: Literal["dataset", "public_dataset"]) -> Splits:
-    """Load and check the dataset of a run that has this role.
+    """Load and check a run's dataset or public dataset.
 
     Raises:
-        DataError, DataMissing: the data is malformed or not here.
+        DataError, DataMissing: the data is malformed or not on this machine.
     """
     dataset: Dataset = getattr(parts, role)
     splits = call_plugin(parts.describe_call(role, "load"), dataset.load)
@@ -38,10 +38,10 @@ def load_splits(parts: BuiltComponents, role: Literal["dataset", "public_dataset
 
 
 def load_public_splits(parts: BuiltComponents, splits: Splits) -> Splits:
-    """Return the splits whose training split is public: from the public dataset or else the private dataset.
+    """Return the splits of the public dataset, or the given private `splits` if there is no public dataset.
 
     Raises:
-        SpecError: the public dataset is the private one, or one beside a dataset that has public examples of its own.
+        SpecError: the public dataset equals the private one, or the private one already provides public examples.
     """
     if parts.public_dataset is None:
         return splits
@@ -98,7 +98,7 @@ def load_features(
 
 
 def find_engine(splits: Splits, name: Literal["train", "test", "public"], extractor: Extractor | Concat) -> str | None:
-    """Return the engine that computed the features of a split; None if that is not known, or the dataset has them."""
+    """Return the engine that computed the features of a split; None if unknown, or if the dataset holds features."""
     split = {"train": splits.train, "test": splits.test, "public": splits.public}[name]
     if split is None or isinstance(split.images, Features):
         return None

@@ -1,1 +1,1 @@
-"""Building blocks for authors of learners: a private linear head, learners around it, and joint fits of several."""
+"""Building blocks for learners: a private linear head, the base class of learners that train one, and calibration."""

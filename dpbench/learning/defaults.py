@@ -1,17 +1,19 @@
 """Compute settings from the budget: the number of components, and the distance that training moves a head.
 
-All follow from n / sigma, where sigma is the noise multiplier of one release over all examples (`gaussian_sigma`): the
-number of examples relative to the noise of one sum. T noisy gradients, each with sqrt(T) times that noise, are worth
-that one sum while gradients stay alike, so the number of steps hardly matters. The distance that the head travels
-does: noise grows with the distance, and the signal saturates (the linear scaling rule of Panda et al. 2024).
+The settings follow from n / sigma, the number of examples relative to the noise of one sum, where sigma is the noise
+multiplier of one release over all examples (`gaussian_sigma`). While gradients stay alike, T noisy gradients,
+each with sqrt(T) times that noise, are worth that one sum, so the number of steps hardly matters. The distance that the
+head travels does matter: noise grows with the distance, and the signal saturates (the linear scaling rule of Panda et
+al. 2024).
 
-Chosen on training images alone, some of them held out for validation; no test split was used. Components and distance:
-CIFAR-10 (efficientnet-lite0; 5,000 public without labels, 1,000 to 40,000 private, 4,000 held out, at epsilon 0.03 to
-8; all classes, five, and all in the ratio 1 to 20). How the distance depends on the number of features: the pixels of
-the digits and of Fashion-MNIST as well (`python -m tests.helpers.travel_constant` repeats it): there, with about 1,000
-private images, the best of five distances is between half and twice the one chosen at each of five epsilons. On the
-digits, clips of a quarter, half and all of the norm of a row score 0 to 3, 1 to 9 and 2 to 9 points less than a clip of
-1 at that distance, so heads keep a clip of 1. Steps are full batches, so there is no batch size to choose.
+The constants were chosen on training images only, with some held out for validation; no test split was used. The number
+of components and the distance come from CIFAR-10 (efficientnet-lite0; 5,000 public images without labels, 1,000 to
+40,000 private, 4,000 held out; epsilon 0.03 to 8; all classes, five classes, and all classes in the ratio 1 to 20). The
+dependence of the distance on the number of features was also chosen on the pixels of the digits and of Fashion-MNIST
+(repeat this with `python -m tests.helpers.travel_constant`). There, with about 1,000 private images, the best of five
+distances is between half and twice the chosen distance at each of five epsilons. On the digits at that distance, clips
+of a quarter, half and all of the norm of a row score 0 to 3, 1 to 9 and 2 to 9 points less than a clip of 1, so heads
+keep a clip of 1. Steps are full batches, so there is no batch size to choose.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ DISTANCE_ORIGIN = "training images of CIFAR-10, Fashion-MNIST and the digits"
 MAX_EFFECTIVE_SIZE = 8000.0  # to travel further gained nothing, whatever the budget
 ROW_FEATURES = {"unit-norm": 5, "version 0.2": 1280}  # standardised features that a row counts as
 Rows = Literal["standardised", "unit-norm", "version 0.2"]
-"""What is known of the norm of a row: version 0.2 took every row for one of 1,280 standardised features."""
+"""What is known about the norm of a row. Version 0.2 assumed that every row has 1,280 standardised features."""
 STEP_LIMITS = (30, 100)  # at least, at most
 MAX_TRAVEL_PER_STEP = 1e9  # in one step: beyond that, no score means anything
 TRAVEL_PER_STEP = 3.0  # of travel in a step, between them
@@ -40,9 +42,9 @@ def effective_size(task: Task, budget: Budget) -> float:
 
 
 def components(task: Task, budget: Budget) -> int:
-    """Return the number of leading components of the public features that the budget supports: 1.3 (n / sigma)^0.6.
+    """Return the number of principal components of the features that the budget supports: 1.3 (n / sigma)^0.6.
 
-    The result is at most a quarter of the number of public examples, because the components are estimated from them,
+    The result is at most a quarter of the number of public examples, because the components are estimated from these,
     and at most the number of features.
     """
     most = min(max(task.public // 4, 1), math.prod(task.example_shape))
@@ -66,7 +68,7 @@ def check_training_settings(
     """Check a head's clip and momentum and, if given, its learning rate.
 
     Raises:
-        SpecError: a setting is out of range; the message names it and `who` has it.
+        SpecError: a setting is out of range; the message names the setting and its owner, `who`.
     """
     if not 0 < clip < math.inf:
         raise SpecError(f"Expected clip={clip} of {who} to be positive and finite: the L2 bound on one gradient.")
@@ -82,10 +84,10 @@ def pace(
     way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0,
     who: str = "a linear head",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return steps and a learning rate with which gradients of the clip's length move the head by `way`.
+    """Return steps and a learning rate with which gradients of norm `clip` move the head by the distance `way`.
 
-    Unless `steps` is given, training makes as many passes over the data as `STEP_LIMITS` allows full batches; a sampled
-    step counts as the share `sample_rate` of a pass.
+    Unless `steps` is given, the number of passes over the data follows from `way` within `STEP_LIMITS`; each step is a
+    share `sample_rate` of a pass.
 
     Raises:
         SpecError: no learning rate follows from the clip or momentum of `who`.

@@ -2,7 +2,7 @@
 
 The per-example gradient of a linear head is the outer product of its residual and its features (algorithm 1 of Abadi
 et al. 2016 on a rank-one gradient), so no per-example gradient is ever materialised. Private features are mapped once
-and kept in 8 bits; from them to the sum every number is an integer or a float of one row alone (`privacy.exact`).
+and kept in 8 bits. From there to the sum, every number is an integer or a float of one row only (`privacy.exact`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Transform = Callable[["Tensor"], "Tensor"]
 class GaussianPrior:
     """A normal prior on a head, from public data, with this mean and precision.
 
-    Training starts at the mean, and each step ends with the proximal step of the prior: the head's distance from the
-    mean is divided by 1 + step * precision. This is stable for a prior of any strength. It reads no private row.
+    Training starts at the mean. Each training step ends with the prior's proximal step, which divides the difference
+    between head and mean by 1 + step * precision. This is stable for any precision and reads no private row.
     """
 
     mean: Tensor  # (k, d + 1) as the head, or (k, d) without bias
@@ -79,8 +79,8 @@ class LinearProbe:
     ) -> Predict:
         """Train a head on rows mapped by `transform`, a public map to (c, d) features, and return the predictor.
 
-        If `scale` is given, it maps the head and the number of the step to a public preconditioner of the head's
-        shape. Every gradient is divided by it before clipping.
+        If `scale` is given, it maps the head and the step's number to a public preconditioner of the head's shape.
+        Every gradient is divided by the preconditioner before clipping.
         """
         head = self.descend(curator.map(transform), generator, release, scale)
         return lambda x: self.logits(head, transform(x))
@@ -95,7 +95,7 @@ class LinearProbe:
     ) -> Tensor:
         """Train a head (k, d + 1), or (k, d) without bias, on mapped rows (c, d), and return it.
 
-        With a `prior`, training starts at its mean, and every step ends with a pull back to it: post-processing.
+        With a `prior`, training starts at its mean, and every step ends with a pull towards the mean (post-processing).
         """
         from dpbench.privacy.core.head import HeadGradient
         from dpbench.privacy.core.sum import Sum
@@ -116,8 +116,8 @@ class LinearProbe:
     def head_noise(self, sigma: float, size: int) -> float:
         """Return an upper bound on the variance of the noise in each number of a head trained with momentum.
 
-        The noise of a step stays in the velocity, and (1 - momentum^j) / (1 - momentum) of it stays in the head when j
-        steps are left. The bound ignores that later steps may undo some of it.
+        The noise of a step stays in the velocity: with j steps left, it enters the head (1 - momentum^j) /
+        (1 - momentum) times. The bound ignores that later steps may undo some of this noise.
 
         Args:
             sigma: the noise multiplier of the release.
@@ -134,7 +134,7 @@ class LinearProbe:
         return torch.addmm(head[:, -1], features, head[:, :-1].T) if self.bias else features @ head.T
 
     def head(self, classes: int, features: int, generator: torch.Generator) -> Tensor:
-        """Return the initial head."""
+        """Return the initial head (k, d + 1), or (k, d) without bias; `generator` draws it unless it is zero."""
         import torch
 
         if self.init == "zero":
@@ -157,8 +157,8 @@ def train_heads(
         probes: share one sample rate; probes with fewer steps stop while the others go on.
         heads: the initial head of each probe, (k, d + 1), or (k, d) without bias.
         size: number of private examples.
-        gradients: maps heads, the indices of the probes still training and the step's number to their noisy gradients.
-        prior: pulls every head after every step, if given.
+        gradients: returns the noisy gradients, given all heads, the indices of the probes still training, and the step.
+        prior: if given, pulls every head towards its mean after every step.
         sigmas: each probe's noise multiplier, for optimisers that subtract the variance of the noise.
     """
     import torch
@@ -198,12 +198,12 @@ class Standardise:
     scale: Tensor  # (d,)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the mapped rows. The two operations are not fused: a row's rounding would depend on its position."""
+        """Return the mapped rows. The operations are not fused: rounding would then depend on a row's position."""
         return (rows.flatten(1) * self.scale).add_(self.shift)
 
 
 def standardisation(x: Tensor) -> Standardise:
-    """Return the map that standardises features: it subtracts the mean of public `x` and divides by the deviation.
+    """Return the map that standardises features: it subtracts the mean of public `x` and divides by its deviation.
 
     Features that hardly vary in the public data (below a millionth of the largest deviation) are only centred.
 

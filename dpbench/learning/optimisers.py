@@ -15,12 +15,12 @@ class AdamBC:
     """Adam with the variance of the noise subtracted from its second moment (Tang et al. 2024, arXiv:2312.14334).
 
     Tang, Shpilevskiy and Lecuyer call it DP-AdamBC. `noise` is the standard deviation of the noise in each number of a
-    gradient. After the subtraction, the second moment is at least the square of `noise` times the relative uncertainty
-    of that estimate, so that no number is divided by mere noise. In the paper, this floor is a setting.
+    gradient. After the subtraction, the second moment is clamped from below at `noise` squared times the relative
+    uncertainty of the estimate, so that no number is divided by mere noise. In the paper, this floor is a setting.
     """
 
     def __init__(self, noise: float) -> None:
-        """Start with empty moments; use an object for a single training only."""
+        """Start with empty moments. Use an optimiser for a single training only."""
         import torch
 
         self._noise, self._steps = noise, 0
@@ -29,7 +29,8 @@ class AdamBC:
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
         """Return the direction of the step for the gradient `total` times `weight`.
 
-        It is the first moment divided by the root of the second; each number has size about 1 where signal prevails.
+        The direction is the first moment divided by the root of the second. Its entries are about 1 in size where the
+        signal dominates the noise.
         """
         import torch
 

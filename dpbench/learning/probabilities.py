@@ -1,7 +1,7 @@
-"""Calibrate logits: by a temperature, from public labels or the known noise, and by a prior for the classes.
+"""Calibrate logits with a temperature (from public labels, the known noise or a private choice) and a class prior.
 
-All of it is post-processing of a private head with public data: it costs no privacy, and a temperature changes no
-predicted class.
+Public labels, the noise and the prior cost no privacy: they only post-process a private head. The private choice is a
+planned question. A temperature changes no predicted class.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MIN_CLASS_SHARE = 0.1  # of an even share: a class that public predictions never
 def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], float] | None = None) -> Predict:
     """Return the predictor with its logits divided by a temperature.
 
-    With public labels, it is the temperature with the lowest log loss on them (Guo et al. 2017). Without labels, it
-    follows from the noise in the logits (`noise_temperature`); if that is unknown too, the logits stay as they are.
+    With public labels, the temperature minimises the log loss on these labels (Guo et al. 2017). Without labels, it
+    follows from the noise in the logits (`noise_temperature`). If the noise is unknown too, the logits do not change.
 
     Args:
-        predict: a predictor of logits (c, classes), whose head has not learned from these labels.
+        predict: a predictor of logits (c, classes) whose head was not trained on the public labels.
         public: the public data, which may be empty.
         noise: maps public examples to the variance that noise adds to one logit, averaged over the examples.
     """
@@ -75,10 +75,10 @@ def plan_temperature(steps: float, name: str = "temperature") -> Choice:
 
 
 def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature") -> float:
-    """Choose the temperature with the lowest Brier score on private rows, by the exponential mechanism.
+    """Choose the temperature with the lowest Brier score on private rows, with the exponential mechanism.
 
     The loss of a row for a temperature is half the squared distance between its probabilities and its one-hot label,
-    from 0 to 1. Every bit of it depends on that row and public values only.
+    from 0 to 1. Every bit of the loss depends only on that row and public values.
 
     Args:
         curator: over mapped rows (c, d).
@@ -104,10 +104,10 @@ def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature"
 def noise_temperature(logits: Tensor, noise: float) -> float:
     """Return the temperature at which the softmax of noisy logits (m, k) estimates that of the noiseless logits.
 
-    Over classes, logits have variance v, of which u = `noise` is noise. With a normal prior, the noiseless logits are r
-    times these logits, r = 1 - u / v, each with a remaining variance of r u. The mean softmax of a normal vector is
-    near the softmax of its mean over sqrt(1 + pi/8 w), where w = 2 r u is the variance of a difference of two (MacKay
-    1992).
+    Across classes, the logits have variance v, of which u = `noise` is noise. With a normal prior, the posterior mean
+    of the noiseless logits is r times the noisy ones, r = 1 - u / v, and each has a posterior variance of r u. The mean
+    softmax of a normal vector is about the softmax of its mean divided by sqrt(1 + pi/8 w), where w = 2 r u is the
+    variance of a difference of two entries (MacKay 1992).
     """
     centred = logits - logits.mean(1, keepdim=True)
     variance = float(centred.square().sum() / (len(logits) * max(1, logits.shape[1] - 1)))
@@ -122,10 +122,10 @@ def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None
     9, tau = 1). For any other metric, the predictor does not change.
 
     Args:
-        predict: calibrated logits (c, classes).
+        predict: a predictor of calibrated logits (c, classes).
         task: the task, with the metric.
-        public: the prior is estimated from predictions on these examples, unless it is given.
-        prior: (classes,) shares of the private examples.
+        public: examples whose predictions give the prior, unless `prior` is given.
+        prior: (classes,) share of each class among the private examples.
     """
     import torch
 

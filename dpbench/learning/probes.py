@@ -61,7 +61,7 @@ class ProbeLearner(Learner):
     )
 
     def resolve_batch(self, task: Task) -> Self:
-        """Return the learner with the sample rate of its expected batch."""
+        """Return the learner with its expected `batch`, if set, converted to a sample rate."""
         if self.batch is None:
             return self
         return dataclasses.replace(self, batch=None, sample_rate=min(1.0, self.batch / task.size))
@@ -70,34 +70,35 @@ class ProbeLearner(Learner):
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
         """Return the map (c, *example_shape) -> (c, d), computed from public values; it maps each row independently.
 
-        It may read the fields of the subclass, but no field that says how to train: settings that differ in training
-        share the map.
+        It may read the fields of the subclass, but not the training settings, because learners that differ only in
+        those share the map.
         """
 
     def refine(self, predict: Predict, features: Transform, public: PublicData) -> Predict:
-        """Return the final predictor, made from that of the trained head: post-processing with public data only."""
+        """Return the final predictor: `predict`, the trained head's, post-processed with public data only."""
         return predict
 
     @property
     def rows(self) -> Rows:
-        """The norm of a row of features, if it is known before data are read; it decides how far training moves."""
+        """What is known about the norm of a feature row before data are read; it decides how far training moves."""
         return "standardised"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the number of steps and the learning rate for rows of this norm."""
+        """Return the number of steps and the learning rate for rows of the norm `rows`."""
         return self.paced(travel(task, budget, self.rows), math.prod(task.example_shape))
 
     def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
-        """Return the settings of version 0.2, whose travel did not depend on the number of features."""
+        """Return the settings of version 0.2, which ignored the number of features; empty for rows of norm 1."""
         if self.rows == "unit-norm":
             return {}
         way = travel(task, budget, "version 0.2")
         return {"0.2.0": {**self.auto(task, budget), **self.paced(way, math.prod(task.example_shape))}}
 
     def paced(self, way: float, features: int = 1) -> dict[str, Any]:
-        """Return steps and a learning rate with which gradients of the clip's length move the head by `way`.
+        """Return steps and a learning rate with which gradients of norm `clip` move the head by the distance `way`.
 
-        Adam divides each number by its own size, so its learning rate depends only on the number of `features`.
+        Adam divides each entry of a gradient by its own size, so its learning rate depends only on the number of
+        `features` and of steps.
         """
         who = f"learner {self.name!r}"
         check_training_settings(self.momentum, self.clip, self.learning_rate, who)
@@ -109,7 +110,7 @@ class ProbeLearner(Learner):
         return found
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan the noisy gradients of all steps as a single release. The map reads public data only."""
+        """Plan the noisy gradients of all steps as a single release. The map needs none: it reads public data only."""
         return [self.probe.release()]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -143,7 +144,7 @@ class ProbeLearner(Learner):
 
     @property
     def shared(self) -> Hashable:
-        """The key of the settings that training together requires to be equal."""
+        """The key that learners must have in common to be trained together."""
         return type(self), self._settings_without(_SETTINGS_THAT_MAY_DIFFER)
 
     @property

@@ -1,4 +1,4 @@
-"""Compute leading directions of public rows, by an eigendecomposition or by subspace iteration."""
+"""Compute leading directions of public rows, with an eigendecomposition or with subspace iteration."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _decompose_cached(digest: _DecompositionKey) -> tuple[Tensor, Tensor]:
 
 
 def _decompose(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the ascending eigenvalues and the eigenvectors of the smaller Gram matrix of the rows, over `count`."""
+    """Return the ascending eigenvalues and the eigenvectors of the rows' smaller Gram matrix, divided by `count`."""
     import torch
 
     moment = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # (d, d) or (m, m)
@@ -110,7 +110,7 @@ def _decompose(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def subspace_iteration(multiply: Callable[[Tensor], Tensor], start: Tensor, rounds: int) -> Tensor:
     """Return an orthonormal basis (m, k) after multiplying `start` (m, k) by a symmetric matrix `rounds` times.
 
-    It approaches the eigenvectors with the largest absolute eigenvalues. `multiply` returns the matrix times its
+    The basis approaches the eigenvectors with the largest absolute eigenvalues. `multiply` returns the matrix times its
     argument (m, k).
     """
     import torch

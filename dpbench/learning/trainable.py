@@ -1,4 +1,4 @@
-"""Base class of extractors whose weights can be trained without collected data."""
+"""Base class of extractors whose weights can be trained without real data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Trainable(Extractor):
     """An extractor whose weights anyone can train without real data, with `dpbench pretrain`."""
 
     recipe: ClassVar[type[Any]]
-    """A frozen dataclass of what decides the weights, `steps` and `batch` among its fields: the command's options."""
+    """A frozen dataclass of all that determines the weights, with `steps` and `batch`: the command's options."""
 
     @classmethod
     @abstractmethod

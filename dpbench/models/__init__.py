@@ -2,7 +2,7 @@
 
 `export` turns a predictor into an ONNX graph, `card` describes a model, `model_file` puts both into a file, `process`
 runs a file in a process with limits (`worker`), and `model` is the classifier. `model_run` prepares the run that a
-model comes from, and `release_page` describes what decides whether it may leave.
+model comes from, and `release_page` lists the facts for deciding whether to release a model.
 """
 
 from dpbench.models.card import Card

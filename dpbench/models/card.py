@@ -1,4 +1,4 @@
-"""A model's card: the data, the fit and the privacy guarantee behind it, as plain data. Imports no torch."""
+"""A model's card: its training data, its fit and its privacy guarantee, as plain data. Imports no torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExtractorFacts(Record):
     made_elsewhere: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def has_same_features(self, other: ExtractorFacts) -> bool:
-        """Return whether name, version and weights are the same; earlier cards do not record the training data."""
+        """Return whether name, version and weights are equal. Not every card records the training data to compare."""
         return (self.name, self.version, self.weights) == (other.name, other.version, other.weights)
 
 

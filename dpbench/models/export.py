@@ -1,9 +1,9 @@
-"""Export a predictor as an ONNX graph: a function of a plugin becomes data that any ONNX runtime serves.
+"""Export a predictor as an ONNX graph: a plugin's function becomes data that any ONNX runtime can run.
 
 The predictor runs once on a few rows; torch records its operations for any number of rows and writes them as ONNX
 operators. If the predictor asks for the number of rows, the graph repeats its operations on blocks of `ROWS` rows. A
-predictor that branches on values or leaves torch cannot be exported. The export proves nothing about equality:
-`models.model` compares graph and predictor on other rows.
+predictor that branches on values or leaves torch cannot be exported. The export does not check the graph:
+`models.model` compares the scores of graph and predictor on other rows.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ DETAIL = 2.0 ** (SLICE * (SLICES - 1))  # steps of a row's unit
 
 
 def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.device) -> bytes:
-    """Return the ONNX graph from `examples` (n, *shape) float32 to `scores` (n, classes), without file names.
+    """Return an ONNX graph that maps `examples` (n, *shape) float32 to `scores` (n, classes); it names no files.
 
     Raises:
-        SpecError: the predictor has an operation that cannot be exported; the message names it.
+        SpecError: the predictor has an operation that cannot be exported, or draws at random.
     """
     rows = torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(0)).to(device)
     try:
@@ -73,7 +73,7 @@ def _export(predict: Predict, rows: Tensor, open_axes: Any) -> Any:
 
 
 def _repeat_in_blocks(block: Any) -> Any:
-    """Return a graph that runs a graph for `ROWS` rows on blocks; zeros fill the last block."""
+    """Return a graph that divides its rows into blocks of `ROWS`, filled up with zeros, and runs `block` on each."""
     from onnx import TensorProto, helper, numpy_helper
 
     axes = [axis.dim_value for axis in block.graph.input[0].type.tensor_type.shape.dim]
@@ -106,7 +106,7 @@ def _repeat_in_blocks(block: Any) -> Any:
 
 
 class _ExportableModule(nn.Module):
-    """A predictor as a module that replaces operations without ONNX form while torch records it."""
+    """A module that calls a predictor, with operations that ONNX lacks replaced while torch records it."""
 
     def __init__(self, predict: Predict) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class _ExportableModule(nn.Module):
 
 
 class _OnnxOperators(TorchFunctionMode):
-    """Replaces the exact product by ONNX operators, and omits splits along rows if all rows fit in one part."""
+    """Replaces `exact_linear` with ONNX operators, and omits splits along rows if all rows fit in one part."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is exact_linear:
@@ -142,7 +142,7 @@ def onnx_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 
 def _whole_numbers(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `exact.quantised.whole_numbers` in float64, by comparisons: ONNX cannot read the bits of floats."""
+    """Compute `exact.quantised.whole_numbers` in float64, with comparisons: ONNX cannot read the bits of floats."""
     powers = 2.0 ** torch.arange(-126, 128, dtype=torch.float32, device=rows.device)
     largest = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST)
     unit = torch.where(largest >= powers, powers, 0).amax(1, keepdim=True) * 2.0**-5

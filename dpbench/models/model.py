@@ -109,7 +109,7 @@ class Model:
         """Return the softmax of the scores if they are logits. Before you use it, check the result's calibration error.
 
         Raises:
-            SpecError: the learner's scores are no logits; others as `predict`.
+            SpecError: the learner's scores are not logits; or as for `predict`.
         """
         if not self.card.logits:
             raise SpecError(
@@ -122,7 +122,7 @@ class Model:
         """Return the accuracy on images with the labels `y`.
 
         Raises:
-            DataError: the number of labels differs, or a label is not among `classes_`; others as `predict`.
+            DataError: the number of labels differs, or a label is not among `classes_`; or as for `predict`.
         """
         found, wanted = self.predict(images), np.asarray(y)
         if wanted.shape != found.shape:
@@ -136,8 +136,8 @@ class Model:
     def save(self, file: Path | str) -> Path:
         """Write the model, an ONNX graph with its card, to an .onnx file and return its path.
 
-        `dpbench.load_model` reads it, and other programs run it. Models of version 0.2 are written as they are, to a
-        .safetensors file.
+        `dpbench.load_model` reads the file, and any ONNX runtime can run it. A model of version 0.2 is written
+        unchanged, to a .safetensors file.
 
         Raises:
             OutputError: the file cannot be written.
@@ -154,8 +154,8 @@ class Model:
         """Read a model from a file.
 
         Raises:
-            DataError: the file does not exist, is not a model, or was damaged or changed; or its graph needs more
-                than the file, or does not fit its card.
+            DataError: the file does not exist, is not a model, or was damaged or changed; or its graph is not
+                self-contained, or does not fit its card.
         """
         content = files.read_content(Path(file))
         try:
@@ -175,7 +175,7 @@ class Model:
     ) -> Model:
         """Export the predictor of a fit as a model, and check that both predict the same on the test split.
 
-        `result` is the stored result that the fit repeats.
+        `result` is the stored result that the fit repeats, if any.
 
         Raises:
             SpecError: the predictor cannot be exported; the message says why.
@@ -289,7 +289,7 @@ def check_images(x: np.ndarray) -> None:
     """Check that an array holds images with values 0 to 255, or finite vectors.
 
     Raises:
-        DataError: says what was expected and what came.
+        DataError: the array holds something else; the message says what.
     """
     if x.ndim == 2:
         if not (np.issubdtype(x.dtype, np.number) and bool(np.isfinite(x).all())):
@@ -315,10 +315,10 @@ def _check_array_mode(x: np.ndarray, mode: str) -> None:
 
 
 def _check_fit(facts: GraphFacts, card: Card) -> None:
-    """Check that a graph, which may come from a stranger, takes and gives what its card states.
+    """Check that the graph of an untrusted model has the input shape and number of classes that its card states.
 
     Raises:
-        DataError: it does not.
+        DataError: the graph has another shape or number.
     """
     if (facts.shape, facts.classes) != (card.example_shape, len(card.classes)):
         raise DataError(
@@ -328,9 +328,13 @@ def _check_fit(facts: GraphFacts, card: Card) -> None:
 
 
 def _check_export(content: bytes, fitted: SeedFit, prepared: PreparedRun) -> None:
-    """Check on the test split, row by row, that an exported model predicts as the predictor does.
+    """Check on each test image that an exported model gives the scores of the predictor.
 
-    Scores may differ by `SCORE_TOLERANCE` of their spread, and labels only between classes whose scores are as close.
+    Scores may differ by `SCORE_TOLERANCE` of their spread, so labels may differ only between classes with scores that
+    close. The predictor must give the labels of the fit's result.
+
+    Raises:
+        SpecError: the scores or labels differ.
     """
     task, x = prepared.roles.task, prepared.test.x
     theirs = predict_all(fitted.predict, x, task)

@@ -1,4 +1,4 @@
-"""Model files: an ONNX graph whose last metadata are its card and a digest of all bytes before. They hold no code."""
+"""Model files: an ONNX graph that ends with its card and a digest of all earlier bytes. They hold no code."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ OLD_START = b'{"__metadata__"'
 def build_model_file(graph: bytes, card: Card) -> bytes:
     """Return the content of a model file; equal models give equal bytes.
 
-    The entries are appended to the graph, because protobuf accepts further fields after a message.
+    Card and digest are appended to the graph, because protobuf accepts further fields after a message.
     """
     content = graph + _metadata_entry("card", card.model_dump_json())
     return content + _metadata_entry("digest", hashlib.sha256(content).hexdigest())
 
 
 def find_format(content: bytes) -> Literal["onnx", "torch"]:
-    """Return a model's format: `onnx`, or `torch` for the torch operations that version 0.2 wrote (read until 0.4)."""
+    """Return a model's format: `onnx`, or `torch`, which version 0.2 wrote. dpbench stops reading `torch` in 0.4."""
     return "torch" if content[8 : 8 + len(OLD_START)] == OLD_START else "onnx"
 
 

@@ -1,4 +1,4 @@
-"""Prepare the run that a model comes from, as its card states it: for fits that attack models of this kind."""
+"""Prepare the run that a model comes from, as its card states it, to fit the shadow models of an attack."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _fix_settings(card: Card) -> Spec:
 
 
 def _check_data(prepared: PreparedRun, model: Model) -> None:
-    """Check the number of private records, and that the model scores on the test split here as its card states."""
+    """Check that the number of private records and the model's test accuracy are those that its card states."""
     task, test, card = prepared.roles.task, prepared.test, model.card
     if card.private_size not in (None, task.size):
         raise NotReproducible(

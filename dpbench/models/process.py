@@ -30,7 +30,7 @@ OUT_OF_MEMORY = f"it takes more than {worker.MEMORY / 2**30:g} GiB of memory"
 
 
 class GraphFacts(Record):
-    """The description of a model by the process that runs it."""
+    """The card, row shape and number of classes that a model's process reports."""
 
     card: str  # JSON
     shape: tuple[int, ...]  # of a row
@@ -38,7 +38,7 @@ class GraphFacts(Record):
 
 
 class ModelProcess:
-    """A process that runs a single model, as a map of rows to scores; leave the `with` block to end it.
+    """A process that runs one model and maps rows to scores; leaving the `with` block ends the process.
 
     The process starts at once, and imports its modules while the caller continues. Every request has a time limit, and
     every answer is checked: a model can return wrong scores, but cannot affect the calling process otherwise.

@@ -1,4 +1,4 @@
-"""The page for a person who decides whether a model may leave: its guarantee, its tests, and what ε does not cover."""
+"""A page for deciding whether a model may be released: its guarantee, its tests, and what ε does not cover."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def describe_release(
 
     Args:
         model: the model.
-        attack: on models that are fitted as this model was.
-        audit: of the run that the model comes from, if there is one.
-        mismatches: that a check of the model's receipt found; None if no receipt was given.
+        attack: the attack on models that were fitted like this model.
+        audit: the audit of the run that the model comes from, if there is one.
+        mismatches: the mismatches between the model and its receipt; None if no receipt was given.
     """
     card = model.card
     sections = (
@@ -130,7 +130,7 @@ def _audit_facts(audit: Audit | None) -> Iterator[Fact]:
 
 
 def _uncovered_facts(card: Card) -> Iterator[Fact]:
-    """Yield each other use of the private data that ε does not cover, with this model's own number."""
+    """Yield each use of private data that ε does not cover, with this model's own figures."""
     yield Fact("tuning", (SELECTION_SENTENCES[card.selection],))
     yield Fact("classes", (f"{len(card.classes)}, public by declaration: {', '.join(card.classes)}",))
     if card.private_size is not None:

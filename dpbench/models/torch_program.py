@@ -1,4 +1,4 @@
-"""Read models of version 0.2: torch operations in JSON, with their tensors. Dropped in dpbench 0.4.
+"""Read models of version 0.2: torch operations in JSON, with their tensors. dpbench 0.4 drops this format.
 
 Only `worker` runs this. Only operations of torch's core set are allowed: none of them opens files, and random ones are
 refused. This does not make a model safe; the limits of the process do.
@@ -33,10 +33,10 @@ Step = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 
 
 def load_program(content: bytes) -> tuple[str, tuple[int, ...], int, Callable[[np.ndarray], np.ndarray]]:
-    """Return the card of a model, the shape of a row, the number of classes and the function from rows to scores.
+    """Return the card of a model, the shape of a row, the number of classes and a function that scores rows.
 
     Raises:
-        ValueError: the content is not such a model, or was damaged or changed.
+        ValueError: the content is not a model of version 0.2, or was damaged or changed.
         Exception: torch's own error for operations that do not fit together.
     """
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]

@@ -2,8 +2,8 @@
 
 A model may be malicious, and the libraries that run its operations may have memory errors. So this process holds
 nothing else, and drops its rights before it reads the model: after its imports it cannot open a file or a connection,
-write a file, dump core, or take more than `MEMORY` further bytes. It reads requests from standard input, each after its
-length, and writes answers to standard output: kind, length and content.
+write a file, dump core, or take more than `MEMORY` further bytes. It reads requests from standard input (length and
+content), and writes answers to standard output (kind, length and content).
 
 It runs as a script, and imports nothing from dpbench except `torch_program` for models of version 0.2.
 """
@@ -160,7 +160,7 @@ def _check_graph(model: Any) -> None:
     """Check that a graph is self-contained and uses only ONNX's own operators.
 
     Raises:
-        ValueError: it does not; the message says what is wrong.
+        ValueError: the graph breaks a rule; the message says which.
     """
     versions = {entry.domain: entry.version for entry in model.opset_import}
     if versions.get("") not in OPSETS:

@@ -68,7 +68,7 @@ def dataset(
 
     Args:
         x: training images of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3), from which the public
-            split is cut; or vectors (n, d) of finite numbers, features that you extracted on your own.
+            split is cut; or vectors (n, d) of finite numbers, such as features that you extracted.
         y: (n,) the class of each row of `x`.
         x_test: test images of the same kind.
         y_test: the classes of the test images.
@@ -76,9 +76,9 @@ def dataset(
         name: the dataset's name in results.
         licence: licence of the data, for the record.
         processing: a sentence for the record on how each row was processed, independently of other rows. ε does not
-            cover a row that was normalised by statistics of other rows.
-        groups: groups of the test images, for accuracy by group: column, such as "sex" -> (n,) texts, each empty if
-            unknown. Training never sees them, and neither the name of the data nor its noise depends on them.
+            cover a row that was normalised with statistics of other rows.
+        groups: groups of the test images, for accuracy by group: maps a column such as "sex" to (n,) texts, empty if
+            unknown. Training never sees groups, and neither the digest of the data nor the noise depends on groups.
 
     Raises:
         DataError: an array has another shape or other values, or labels or groups do not fit the images.
@@ -113,7 +113,7 @@ def dataset(
         digest: str = splits.digest[:16]
 
         def load(self) -> Splits:
-            """Return the arrays.
+            """Return the arrays as splits.
 
             Raises:
                 DataError: the digest belongs to other arrays.

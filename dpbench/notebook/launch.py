@@ -1,4 +1,4 @@
-"""`dpbench.run`: the shell's `dpbench run`, with values, classes and arrays instead of words."""
+"""`dpbench.run`, `check` and `figure`: shell commands for notebooks, with Python values, classes and arrays."""
 
 from __future__ import annotations
 
@@ -82,20 +82,20 @@ def run(
         train_fraction: share of the private split to keep.
         imbalance: images kept of the first class for every image of the last.
         unit: unit of the guarantee, such as "patient", if the dataset identifies it; by default the dataset's own.
-        metric: metric for which learners aim and by which results are compared, such as "balanced_accuracy".
+        metric: metric that learners optimise and that results are compared by, such as "balanced_accuracy".
         split_seed: seed of the public and private split.
         allow_overlap: allow public images that are also private; no board accepts the result.
         seeds: number of seeds, counted from 0, or a list of seeds.
         secure_rng: draw samples and noise from the operating system, exactly; needs dpbench-vision[secure].
-        search: how settings are searched, a rule like "public-validation" or a mapping with `rule`, `space`, `tries`.
+        search: rule of a search for settings, like "public-validation", or a mapping with `rule`, `space`, `tries`.
         out: folder of the results.
         device: auto, cpu, cuda, cuda:1 ...
         keep_models: keep each seed's model for `Results.model`. By default only
             models of `secure_rng` runs, which cannot be fitted again; others are refitted when you ask for them.
 
     Raises:
-        DpbenchError: the run failed; the message states the reason. Of several runs, the finished runs are kept and
-            the table lists failures.
+        DpbenchError: the run failed; the message states the reason. If some of several runs fail, the finished
+            results are kept and the table lists the failures.
     """
     said = {name: value for name, value in locals().items() if name in Spec.model_fields and value is not None}
     axes = {name: _as_list(said.pop(name)) for name in AXES if name in said}
@@ -121,9 +121,9 @@ def run(
 
 
 def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str | None]:
-    """Test a component against the laws, as `dpbench check` does; return the violation of each law, or None.
+    """Test a component against the laws, as `dpbench check` does; map each law to its violation or None.
 
-    A law that had nothing to compare says "Not tested" and why.
+    For a law that had nothing to compare, the text is "Not tested" with the reason.
 
     Args:
         component: a name with options ("pillar:k=8"), or your own class or instance, which need not be installed.
@@ -154,7 +154,7 @@ def _complaints_by_law(outcomes: Iterable[LawOutcome]) -> dict[str, str | None]:
 def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     """Return the figure of a sweep file with a [plot] table, or of a ready-made sweep, drawn from the results so far.
 
-    Its axes are those of `matplotlib`: `figure(...).axes`.
+    It is a `matplotlib` figure: `figure(...).axes` are its axes.
 
     Raises:
         SpecError: the file is not a sweep or has no [plot] table, or the package `dpbench_lab` is missing.

@@ -108,7 +108,7 @@ class Results(Sequence["Results"]):
 
         Raises:
             SpecError: there are several results, no such seed, or the predictor cannot be kept.
-            DpbenchError: the fit cannot be repeated. This is always so with secure_rng: run it with keep_models=True.
+            DpbenchError: the fit cannot be repeated. A fit with secure_rng never can be: run it with keep_models=True.
         """
         from dpbench.harness.session import open_session
         from dpbench.models.refit import refit_model

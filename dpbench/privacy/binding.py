@@ -28,24 +28,24 @@ def bind(
     Noise, sample rates and the ledger follow from this plan and this base sigma, and from nothing else: a release has
     sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps.
 
-    `harness.guarantee` calibrates sigma to the plan, so that its epsilon is at most the budget's, and `harness.fit`
-    hands on that plan and that sigma.
+    `harness.guarantee` calibrates sigma so that the plan's epsilon is at most the budget's, and `harness.fit` passes on
+    this plan and this sigma.
 
     Covered: if an accountant states (epsilon, delta) for `plan` and `sigma` under add-or-remove-one neighbours, then
-    all answers of this curator together have it, however many of them are asked for, as long as `randomness` is fresh
-    and serves no other curator.
+    all answers of this curator together are (epsilon, delta)-DP, however many questions are asked, as long as
+    `randomness` is fresh and serves no other curator.
     Not covered: two curators over the same rows, which compose; sigma = 0, which states epsilon = inf.
 
     Args:
         rows: the private split, or public stand-ins for it.
-        task: the public facts about the rows; learners may divide by its size, which divides nothing here.
-        plan: as calibrated; it is checked again.
+        task: the public facts about the rows; learners may divide by its size; nothing here does.
+        plan: the calibrated plan; it is checked again.
         sigma: the base noise multiplier that was calibrated for the plan.
         randomness: the streams of this fit.
         witness: an audit's witness, which observes the sums before noise.
 
     Raises:
-        PrivacyError: a sigma that is negative or not finite, or a witness beside secure randomness.
+        PrivacyError: a sigma that is negative or not finite, or a witness with secure randomness.
         PlanError: the plan is invalid.
     """
     if not 0 <= sigma < math.inf:

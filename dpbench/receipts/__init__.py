@@ -5,14 +5,14 @@
 `receipt`     the file: `Receipt`, its parts, and `receipt`, which makes one
 `accounting`  epsilon of events by two accountants
 `check`       every mismatch by name
-`noise`       whether as much noise was added as is stated
-`exporters`   what Opacus, jax_privacy, dp-accounting and OpenDP know, read without dpbench's harness
+`noise`       whether a loop adds as much noise as its receipt states
+`exporters`   the facts in objects of Opacus, jax_privacy, dp-accounting and OpenDP
 `from_result` results of dpbench as receipts
 `model_check` whether the card of a model states the guarantee of its receipt
 `pytest_plugin` the fixture `dpbench_audit`: fails a test whose loop is looser than its receipt
 ============= ====================================================================================
 
-Importing it brings in no torch, and no library that an exporter reads.
+Importing this package imports neither torch nor any library that an exporter reads.
 """
 
 from dpbench.receipts.check import Checked, Mismatch, check

@@ -1,11 +1,11 @@
 """Compute the epsilon of a receipt's events with two accountants. Pure arithmetic: no torch, no data.
 
-Gaussian sums over Poisson samples, and choices, are a plan of dpbench: `privacy.core.accounting` has two opinions on
-plans, by dp-accounting and by Microsoft's prv-accountant. For everything else dp-accounting composes privacy loss
-distributions and Renyi curves. If delta may be 0, or all events are zCDP, a closed formula is the second opinion.
+Gaussian sums over Poisson samples, and choices, form a plan of dpbench: `privacy.core.accounting` computes its epsilon
+with dp-accounting and with Microsoft's prv-accountant. For all other events dp-accounting composes privacy loss
+distributions and Renyi curves. If delta may be 0, or all events are zCDP, a closed formula gives a second value.
 
 Noise is in clips. Replacing a row moves a sum by two clips: Renyi accountants, whose noise is relative to the
-sensitivity, get half the noise; dp-accounting's loss distributions of `REPLACE_ONE` take it in clips.
+sensitivity, get half the noise; dp-accounting's loss distributions for `REPLACE_ONE` take the noise in clips.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from dpbench.receipts.grouping import MAX_UNGROUPED, are_gaussian, convert_to_re
 from dpbench.receipts.receipt import Adjacency
 
 LARGEST_GRID_DISTANCE = 16.0
-"""Standard deviations between neighbours, by the central limit, above which no grid is tried: epsilon is beyond 150, a
-grid would need gigabytes, and nobody is protected."""
+"""Distance between neighbours in standard deviations (by the central limit theorem) above which no grid is tried. The
+grid would need gigabytes, and epsilon is above 150, which protects nobody."""
 COARSE_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # which is enough there; others take a minute
 MIN_FLOOR_SHARE = 0.8
-"""A floor under groups counts where it is this share of their epsilon. Below, it would hide the costly in the cheap."""
+"""A lower bound on the epsilon of grouped sums counts if it is at least this share of their upper bound. A looser bound
+would hide costly sums among cheap ones."""
 MAX_UNGROUPED_TERMS = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
 
 
@@ -89,7 +90,7 @@ def _compute_all_opinions(terms: Sequence[Term], delta: float, adjacency: Adjace
 
 
 def _compute_for_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
-    """Return the accounts of many Gaussian sums, merged into groups that cost more, with a lower bound on epsilon."""
+    """Bound the epsilon of many Gaussian sums: from above by costlier groups, from below by cheaper or fewer sums."""
     whole, grouped = (
         _compute_unsampled_account(terms, delta, adjacency),
         _compute_all_opinions(group_sums(terms, True), delta, adjacency),
@@ -295,7 +296,7 @@ def _convert_to_dp_event(term: Term, adjacency: Adjacency) -> Any:
 
 
 def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return epsilon by privacy loss distributions; None if an event has none or the grid would be too large."""
+    """Compute epsilon from privacy loss distributions; None if an event has none or the grid would be too large."""
     if len(terms) > MAX_UNGROUPED or _bound_neighbour_distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
         return None
 
@@ -313,7 +314,7 @@ def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacen
 
 
 def _bound_neighbour_distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
-    """Return an upper bound on the distance of neighbours in standard deviations; squares of pure epsilons add up."""
+    """Return an upper bound on the distance between neighbours, in standard deviations; pure epsilons are distances."""
     plan = []
     for term in terms:
         if isinstance(term.leaf, Gaussian):

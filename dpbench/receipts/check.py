@@ -3,20 +3,20 @@
 ========== ==================================================================================================
 name       what is wrong
 ========== ==================================================================================================
-epsilon    the events cost more than is stated, by more than 1%, or no accountant answers for them
-sampler    the loop drew batches otherwise than the events say
-rate       the loop's batches are larger than the rate of the events
+epsilon    the events cost more than is stated, by more than 1%, or no accountant supports them
+sampler    the loop did not draw its batches as the events state
+rate       the loop's batches are larger than the sampling rate of the events implies
 steps      the loop took more steps than the events have
-noise      what was added is less than sigma times the clip, with all that a step releases; it was added in numbers of
-           16 bits; or nobody can tell
-normaliser sums were divided by a number that depends on who was drawn, or on who is there
-adjacency  it is missing, is not the accountant's, or does not go with the sampler
+noise      the noise is less than sigma times the clip, counting all releases of a step; it was added in 16-bit numbers;
+           or its size is unknown
+normaliser sums were divided by a number that depends on which rows were drawn, or on which rows exist
+adjacency  it is missing, is not the accountant's, or does not fit the sampler
 delta      it is 1/n or more: publishing a random row is allowed
 size       n is missing
-unit       it is missing, or is not whose contribution was clipped
-search     how settings were chosen is missing, or runs on private data are outside epsilon
-hash       a file is not the one that the receipt is about
-audit      an audit found more than is stated
+unit       it is missing, or is not the unit whose contribution was clipped
+search     it is not stated how settings were chosen, or epsilon does not cover the runs on private data
+hash       a file does not have the SHA-256 that the receipt states
+audit      an audit found a larger epsilon than is stated, or failed
 ========== ==================================================================================================
 """
 
@@ -54,16 +54,16 @@ RANDOM_SIZE_SAMPLING: frozenset[BatchSampling] = frozenset(
 )
 ONCE_PER_EPOCH_SAMPLING: frozenset[BatchSampling] = frozenset({"shuffled", "balls-in-bins"})
 LIMITED_SIZE_SAMPLING: frozenset[BatchSampling] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
-"""Batches of a fixed size at most: one row more can displace another, which moves a sum by two clips."""
+"""Batches with a largest size: an added row can displace another row, which moves a sum by two clips."""
 LARGEST_RUN_RATIO = 30  # times the mean: of so many runs or more, private selection makes one in 10^12
 ROW_UNITS = ("row", "example", "image", "record", "sample")
-"""Units that are one row each: which of them was clipped need not be said."""
+"""Units that are a single row each: for these, a receipt need not state which unit was clipped."""
 EXPECTED_SAMPLER: dict[BatchSampling, str | None] = {
     "everything": None, "shuffled": None, "balls-in-bins": None, "poisson": "poisson", "cyclic-poisson": "poisson",
     "truncated-poisson": "truncated-poisson", "fixed-size": "fixed-size",
     "fixed-size-with-replacement": "fixed-size-with-replacement",
 }  # fmt: skip
-"""The sampler that the events must have for batches drawn so."""
+"""How the loop drew its batches -> the sampler that the events must have."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Checked:
 
     @cached_property
     def curve(self) -> dict[str, str]:
-        """Epsilon at other deltas and under replacing a row, for sums over Poisson samples and choices; else empty."""
+        """Epsilon at other deltas and under replace-one, for sums over Poisson samples and choices; else empty."""
         receipt, terms = self.receipt, _flatten_events(self.receipt)
         many = isinstance(receipt.training.events, BestOf) or len(terms) > MAX_UNGROUPED
         plan = None if many or not receipt.delta else convert_to_plan(terms, receipt.adjacency or "add-or-remove-one")
@@ -348,7 +348,7 @@ def _judge_files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
 
 
 def _describe_file_error(file: Path, digest: str) -> str | None:
-    """Return an error if the file does not have this hash. Only regular files are read: others may never end."""
+    """Return an error if the file does not have this hash. Only regular files are read: a pipe may never end."""
     try:
         if file.exists() and not file.is_file():
             return "cannot be read: it is not a regular file"

@@ -1,7 +1,8 @@
 """The mechanisms that were applied to the private data, as a tree of events, and as a flat list for accountants.
 
 A leaf is a single release by a mechanism. Its noise is in units of the clip: the bound on how far a row, added or
-removed, moves the sum. A replaced row moves it by two clips; the accountant takes care of that, not the leaf.
+removed, moves the sum. A replaced row moves the sum by two clips: the accountant takes this into account, and the noise
+of the leaf stays in single clips.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from dpbench.support.validation import FiniteRecord
 
 Sampler = Literal["poisson", "fixed-size", "fixed-size-with-replacement"]
 WITH_REPLACEMENT: Literal["fixed-size-with-replacement"] = "fixed-size-with-replacement"
-"""A row may be in such a sample several times, also where the rate is 1."""
+"""The sampler whose samples may contain a row several times, even at rate 1."""
 MAX_DEPTH, MAX_EVENTS = 50, 10_000
-"""How deeply events may be nested, and how many one receipt may write down: what is alike is repeated."""
+"""The deepest nesting of events, and the largest number of events in a receipt; write equal events as `Repeated`."""
 MIN_NOISE, LARGEST_COUNT = 1e-6, 10**12
-"""In clips, below which nobody is protected and squares are 0; and of a count, which a float holds exactly."""
+"""The smallest noise in clips (less protects nobody, and may square to 0), and the largest count (exact as a float)."""
 Text = Annotated[
     str, Field(pattern=r"^[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$", max_length=4_000)
 ]
-"""One line: a receipt is shown in terminals, and may not write lines of its own there."""
+"""A single line without control characters, because receipts are printed on terminals."""
 
 
 class Gaussian(FiniteRecord):
@@ -201,7 +202,7 @@ def _flatten_sample(event: Sampled, depth: int) -> Iterator[Term]:
 
 
 def list_noisy_sums(terms: Sequence[Term]) -> list[Term]:
-    """Return the terms that are noisy sums, which are the steps of a loop; return all terms if none is a noisy sum."""
+    """Return the noisy sums among the terms (the steps of a loop), or all terms if none is a noisy sum."""
     return [term for term in terms if term.sampler or isinstance(term.leaf, Gaussian | Laplace)] or [*terms]
 
 

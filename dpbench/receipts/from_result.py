@@ -26,7 +26,7 @@ def from_result(file: Path) -> Receipt:
 
     Raises:
         DataError: the file is no result, or was changed after it was written.
-        SpecError: it is a receipt, or states no epsilon: the run was not private.
+        SpecError: the file is a receipt, or the run was not private.
     """
     try:
         result = Result.read(file)

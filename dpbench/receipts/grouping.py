@@ -10,7 +10,8 @@ from dpbench.privacy.core.plan import Release
 from dpbench.receipts.events import Gaussian, Term
 
 MAX_UNGROUPED = 12
-"""Mechanisms composed as they are. Of more, similar ones are grouped: for the worse, and for the better as a floor."""
+"""The largest number of mechanisms that are composed one by one. If there are more, similar ones are merged, into
+costlier groups for an upper bound on epsilon and into cheaper groups for a lower bound."""
 
 
 def are_gaussian(terms: Sequence[Term]) -> bool:
@@ -21,8 +22,8 @@ def are_gaussian(terms: Sequence[Term]) -> bool:
 def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
     """Merge Gaussian sums into a few groups that cost more than their sums if `cautious`, and less otherwise.
 
-    A cautious group has the smallest noise and the largest rate of its sums, another group the reverse. Noises and
-    rates in a group lie within a common factor, the smallest factor that gives few enough groups.
+    A cautious group has the smallest noise and the largest rate of its sums; any other group has the largest noise and
+    the smallest rate. Noises and rates in a group differ by at most a factor, which grows until there are few groups.
     """
     found, factor = [], 1.01
     while len(groups := _bin_terms(terms, factor)) > MAX_UNGROUPED:
@@ -35,7 +36,7 @@ def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
 
 
 def _bin_terms(terms: Sequence[Term], factor: float) -> list[list[Term]]:
-    """Return the Gaussian sums in bins of similar noise and rate, on a logarithmic grid with this factor."""
+    """Bin the Gaussian sums by noise and rate, on a logarithmic grid with this factor between its lines."""
     found: dict[tuple[int, int], list[Term]] = {}
     for term in terms:
         cell = [math.floor(math.log(value, factor) + 1e-9) for value in (_find_sigma(term), term.rate)]
@@ -48,7 +49,7 @@ def _find_sigma(term: Term) -> float:
 
 
 def find_costliest_sums(terms: Sequence[Term]) -> list[Term]:
-    """Return the Gaussian sums that cost most, as many as accountants can compose without grouping."""
+    """Return the `MAX_UNGROUPED` Gaussian sums that cost most."""
     return sorted(terms, key=lambda term: accountant.neighbour_distance([convert_to_release(term)], 1.0), reverse=True)[
         :MAX_UNGROUPED
     ]

@@ -20,12 +20,12 @@ def check_card(card: Card, digest: str, receipt: Receipt) -> None:
     """Check that a model's card states the plan, epsilon, delta, neighbours and unit of its receipt.
 
     Args:
-        card: of the model.
+        card: the model's card.
         digest: SHA-256 of the model's file.
-        receipt: of the run, or of the model's file.
+        receipt: the receipt of the run, or of the model's file.
 
     Raises:
-        DataError: names what differs.
+        DataError: the card and the receipt differ; the message names the differences.
     """
     if differ := list(_list_differences(card, digest, receipt)):
         raise DataError(f"The card of the model and its receipt differ in {', '.join(differ)}.")

@@ -8,13 +8,13 @@ from dpbench.receipts.events import Term, list_sigmas
 from dpbench.receipts.receipt import Batches, Noise
 
 RELATIVE_TOLERANCE = 0.01
-"""By how much rates and noise may differ: loaders round, and the noise of some is measured."""
+"""Relative difference that is allowed for rates and noise: loaders round rates, and some exporters measure noise."""
 SIGNIFICANT_BITS = {"bfloat16": 8, "float16": 11}
-"""Types of numbers that are too coarse for noise."""
+"""Number types that are too coarse for noise, with their significant bits."""
 
 
 def find_noise_faults(noise: Noise, batches: Batches | None, terms: Sequence[Term]) -> Iterator[str]:
-    """Yield a sentence for each reason why the noise of a step is less than that of the events, or not known."""
+    """Yield a sentence for each reason why a step's noise is smaller than the events state, too coarse or unknown."""
     sigmas = list_sigmas(terms)
     if bits := SIGNIFICANT_BITS.get(noise.dtype or ""):
         yield (

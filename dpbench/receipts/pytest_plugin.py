@@ -41,11 +41,11 @@ class LoopAudit:
         Args:
             answers: (x, y, seed) -> the numbers that each step released; see `dpbench.audit.foreign.Answers`.
             receipt: the receipt, or its file; the files that it hashes are checked only if you give its file.
-            steps: the number of steps that the loop takes here, if fewer than in training; only these are held to
-                sigma.
-            size: number of examples beside the canaries.
-            canaries: number of examples that are planted or left out.
-            seed: of the loop.
+            steps: the number of steps that the loop takes here, if fewer than in training; sigma is checked for these
+                steps only.
+            size: number of examples besides the canaries.
+            canaries: number of canaries: examples that are planted or left out.
+            seed: the seed that the loop gets.
         """
         from dpbench.audit.foreign import audit_loop
         from dpbench.errors import DataError, SpecError
@@ -98,5 +98,5 @@ def make_claim(receipt: Receipt, steps: int | None = None) -> Claim:
 
 @pytest.fixture
 def dpbench_audit() -> LoopAudit:
-    """Return an audit to call with a training loop and its receipt."""
+    """Return a `LoopAudit`, which the test calls with its training loop and the receipt."""
     return LoopAudit()

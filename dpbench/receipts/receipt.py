@@ -42,7 +42,7 @@ NumberType: TypeAlias = Literal["bfloat16", "float16", "float32", "float64", "in
 
 
 class SecondRelease(FiniteRecord):
-    """What each step releases beside the noisy sum, from the same rows: a count, say, that a clip follows from."""
+    """A second value that each step releases from the same rows, such as a count that is used to adapt the clip."""
 
     name: Text = Field(description="what it is")
     sigma: float = Field(gt=0, description="standard deviation of its noise, relative to how far one row moves it")
@@ -68,7 +68,7 @@ class Noise(FiniteRecord):
 
     @property
     def sigma(self) -> float | None:
-        """The sigma of one Gaussian that costs what all releases of a step cost; None if the divisor is unknown."""
+        """The sigma of a single Gaussian sum that costs as much as all releases of a step; None without a divisor."""
         if self.second is None or self.sum_sigma is None:
             return self.sum_sigma
         return 1 / math.sqrt(self.sum_sigma**-2 + self.second.sigma**-2)
@@ -144,12 +144,12 @@ class AuditFigures(FiniteRecord):
 
     @classmethod
     def of(cls, audit: Audit) -> Self:
-        """Return the figures of a dpbench audit in the form of a receipt.
+        """Return the figures of a dpbench audit in the form that receipts have.
 
         The lower bound is the bound that holds for every mechanism (Steinke et al. 2023, theorem 5.2).
 
         Args:
-            audit: from `dpbench.audit.foreign.audit_loop`, or of a result.
+            audit: the audit of a loop (`dpbench.audit.foreign.audit_loop`), or of a result.
         """
         from dpbench.audit.bounds import SIGNIFICANCE
 
@@ -176,7 +176,7 @@ class Receipt(FiniteRecord):
     audit: AuditFigures | None = Field(default=None, description="what an audit found, if there was one")
 
     def write(self, file: Path | str) -> Path:
-        """Write the receipt atomically and return its file. Paths of its files become relative to its folder.
+        """Write the receipt atomically and return its path. Paths in `files` become relative to the receipt's folder.
 
         Raises:
             OutputError: the file cannot be written.
@@ -239,7 +239,7 @@ def receipt(
         training: the facts of the loop, from an exporter (`dpbench.receipts.from_opacus` ...) or written by you.
         epsilon: the epsilon that you state.
         delta: the delta that you state.
-        unit: what one neighbouring dataset has and the other lacks: "image", "patient". The check fails without it.
+        unit: the unit that is added, removed or replaced: "image", "patient". The check fails without it.
         adjacency: which datasets are neighbours; without it, what the accountant assumes.
         search: how settings were chosen; `Search(runs=1)` if nothing was tried.
         files: the files that the receipt is about, by role: {"model": "model.pt", "code": __file__}. They are hashed
@@ -247,7 +247,7 @@ def receipt(
         audit: the figures of an audit, if there was one.
 
     Raises:
-        SpecError: a value makes no sense.
+        SpecError: a value is not valid.
         DataError: a file cannot be read.
     """
     assumed = training.accountant.adjacency if training.accountant else None

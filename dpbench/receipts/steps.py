@@ -22,7 +22,7 @@ def gaussian_steps(*, sigma: float, steps: int, rate: float = 1.0, sampler: Samp
         sampler: how samples are drawn, if the rate is below 1.
 
     Raises:
-        SpecError: a number makes no sense.
+        SpecError: a number is not valid.
     """
     try:
         event: Event = Gaussian(sigma=sigma) if sigma else NonPrivate(name="sums without noise")

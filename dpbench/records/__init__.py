@@ -1,1 +1,1 @@
-"""Plain records that are written and read: specs, results, searches and boards. No torch; no plugin is called."""
+"""Records that are stored in files: specs, results, searches and boards. No torch; no plugin is called."""

@@ -1,4 +1,4 @@
-"""An audit: a JSON file with statistics, and with the figures that follow from them. No torch here."""
+"""The record of an audit: a JSON file with statistics, and the figures computed from them. No torch here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
 
 
 class Check(Record):
-    """A test of the stated guarantee; `p` is the probability of so extreme a statistic if the guarantee holds."""
+    """A statistical test of the stated guarantee, with its p-value under the hypothesis that the guarantee holds."""
 
     name: str
     p: float = Field(ge=0, le=1)
@@ -28,7 +28,7 @@ class Check(Record):
 
 
 class Sensitivity(Record):
-    """The largest change of a sum that a single row of any kind caused."""
+    """The largest change of a sum that a single row caused, among all rows that were tried."""
 
     questions: int = Field(ge=0)  # that were asked again over other rows
     rows: int = Field(ge=0)  # that were tried, over all questions
@@ -62,7 +62,7 @@ class Noise(FiniteRecord):
 
 
 class Attack(FiniteRecord):
-    """The result of guessing the membership of canaries once, by their scores."""
+    """The result of guessing once, from their scores, which canaries are members."""
 
     canaries: int = Field(ge=1)
     members: int = Field(ge=1)  # of them in the data
@@ -103,7 +103,7 @@ class Figures(Record):
 
 
 class EarlierAudits(Record):
-    """The evidence of audits of the same run with other seeds, which a later audit multiplies."""
+    """The evidence of earlier audits of the same run with other seeds; a later audit multiplies its own with it."""
 
     seeds: tuple[int, ...]
     stakes: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]  # by test; see `dpbench.audit.evidence`
@@ -142,7 +142,7 @@ class Audit(SealedRecord):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds whose audits its evidence is from, this one last."""
+        """The seeds of all audits that contribute to the evidence; this audit's own seed is last."""
         return (*(self.earlier.seeds if self.earlier else ()), self.seed)
 
     def part(self, name: Part) -> bool | None:
@@ -153,7 +153,7 @@ class Audit(SealedRecord):
     def write(self, folder: Path) -> Path:
         """Write the audit as `audit/<digest>.json` into `folder`, atomically, and return the file.
 
-        An audit of a later seed is written as `audit/<digest>-seed-<seed>.json`, so it replaces no other audit.
+        An audit of any seed but the first is written as `audit/<digest>-seed-<seed>.json`, so it replaces no other.
 
         Raises:
             OutputError: the folder cannot be written.

@@ -25,7 +25,7 @@ from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import UserRecord, misfit_sentence
 
 PLACE_OPTIONS = ("path", "table", "units")
-"""Options of datasets that name files of one machine; the digests of data cover their content."""
+"""Dataset options that name files on one machine; the digests of the data cover the content of these files."""
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
@@ -114,14 +114,14 @@ TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": ReportedFigure,
 
 
 def matches_dataset(board: Board, dataset: Component | None, expected: Component | None) -> bool:
-    """Return whether a dataset is that of a board; where the board states digests, files may lie elsewhere."""
+    """Return whether a dataset is the expected dataset of a board; if the board states digests, paths may differ."""
     if board.data is None or dataset is None or expected is None:
         return dataset == expected
     return drop_places(dataset) == drop_places(expected)
 
 
 def drop_places(dataset: Component) -> Component:
-    """Return a dataset without the options that name files of one machine."""
+    """Return a dataset without the options that name files on one machine."""
     rule = not str(dataset.options.get("units", "")).endswith(".csv")  # no file, and no digest covers it
     kept = {
         key: value
@@ -132,7 +132,7 @@ def drop_places(dataset: Component) -> Component:
 
 
 def find_board(name: str) -> Board:
-    """Return the board that has this name or is in this file; `FOLDER/NAME` is a board of the leaderboard `FOLDER`.
+    """Return the board with this name or in this file; `FOLDER/NAME` is a board of the leaderboard `FOLDER`.
 
     Boards are read from `boards/` and `leaderboard/boards/` in the current folder, and from the package.
 

@@ -45,6 +45,6 @@ def derive_seeds(evidence: str, commit: str) -> tuple[int, ...]:
 
 
 def replace_seeds(result: Result, seeds: tuple[SeedResult, ...]) -> Result:
-    """Return a result with other seeds, so that its scores are computed from those; its digests name no file."""
+    """Return a copy of the result with other seeds, from which it computes its scores; no file has its digests."""
     spec = result.spec.model_copy(update={"seeds": tuple(seed.seed for seed in seeds)})
     return Result.model_construct(**{**dict(result), "spec": spec, "seeds": seeds})

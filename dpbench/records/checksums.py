@@ -1,11 +1,10 @@
 """Digests of files' contents, which reveal accidental changes.
 
-A result has a digest of its evidence. The record of an audit, a re-run or challenge seeds has a digest of
-everything in it, including the digest of the result's evidence, so that it cannot be passed off as a record of another
-result by editing that line alone.
+A result has a digest of its evidence. The record of an audit, a re-run or challenge seeds names this digest, and has a
+digest of its own content. Editing the named digest alone therefore cannot assign the record to another result.
 
 A digest proves nothing about the author of a file, because anybody can compute it again. A statement in a result is
-evidence only if it is derived again, from plan and sigma or by running the code.
+evidence only once it has been recomputed, from plan and sigma or by running the code.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _convert(folder: Path, old: Path, new: Path, *, delete_old: bool) -> Convers
 
 
 def _count_results(folder: Path) -> tuple[int, int]:
-    """Return the number of results below a folder and their schema version."""
+    """Validate all results below a folder, and return their number and their schema version."""
     if not folder.is_dir():
         raise SpecError(f"Expected a folder of results, got {folder}, which is not one.")
     versions = Counter[int]()
@@ -96,11 +96,11 @@ def _count_results(folder: Path) -> tuple[int, int]:
 
 
 Successors = Mapping[str, str]
-"""The digest of the file that a result was converted from -> the digest of its evidence."""
+"""Digest of the original file (`converted_from`) -> evidence digest of the converted result."""
 
 
 def _find_successors(folder: Path) -> Successors:
-    """Return the evidence digest of each converted result, by the seal of its original, after checking the seals."""
+    """Check the seals of all results, and map the seal of each original to the evidence digest after conversion."""
     found: dict[str, str] = {}
     for file in _list_files(folder):
         for name, content in _read_results(folder / file):
@@ -174,7 +174,7 @@ def _encode_json(content: Any) -> bytes:
 
 
 def compare_folders(old: Path, new: Path, successors: Successors) -> None:
-    """Check that nothing in the original folder is missing in the converted folder.
+    """Check that the converted folder has the same files as the original folder, with the same values.
 
     Raises:
         OutputError: names the first file and number that differs.

@@ -24,14 +24,14 @@ from dpbench.support.validation import Record
 
 FingerprintKind = Literal["core", "learner", "extractor"]
 TOLERANCE = 1e-3
-"""How far the scores of a fit may be from those that are kept: root mean square, in units of their own deviation.
+"""Largest root-mean-square difference from the stored scores of a fit, in standard deviations of the stored scores.
 
 Without a processor's vector instructions, scores moved by up to 2.2e-4 (`whitened`, whose student is found by L-BFGS).
 """
 FEATURES_TOLERANCE = 1e-2
 """The same for the features of an extractor, which may compute in half precision."""
 LABELS_TOLERANCE = 0.02
-"""Share of the labels that may differ: of examples between two classes, which rounding decides."""
+"""Share of the labels that may differ, because rounding decides the class of borderline examples."""
 INT16_MAX = 32767
 
 
@@ -56,7 +56,7 @@ class FitFingerprint(Record):
         return np.frombuffer(base64.b64decode(self.scores), "<i2") * self.unit
 
     def distance(self, other: FitFingerprint) -> float:
-        """Return how far another fit's scores are from these, in units of `TOLERANCE`; infinity if the shapes differ.
+        """Return the root-mean-square difference of another fit's scores from these; infinity if the shapes differ.
 
         The unit is the standard deviation of this fit's scores, or their magnitude if they are constant.
         """
@@ -169,7 +169,7 @@ class ComponentFingerprints(Record):
         )
 
     def with_behaviour(self, settings: Mapping[str, Any], behaviour: Behaviour, code: Code) -> ComponentFingerprints:
-        """Return a copy with this behaviour added, to an agreeing fingerprint if there is one."""
+        """Return a copy with this behaviour; if a stored fingerprint agrees with it, the code is added to that one."""
         kept, place = self._with_code(code)
         prints = list(kept.prints)
         for number, known in enumerate(prints):
@@ -235,5 +235,5 @@ def _fingerprint_file(folder: Path, kind: FingerprintKind, name: str) -> Path:
 
 
 def settings_key(settings: Mapping[str, Any]) -> str:
-    """Return settings as a text that serves as a lookup key; infinity is spelled as records spell it."""
+    """Return a lookup key for settings; infinity as a number and as the text "Infinity" give the same key."""
     return json.dumps(settings, sort_keys=True).replace('"Infinity"', "Infinity")

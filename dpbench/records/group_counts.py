@@ -26,7 +26,7 @@ _Values = Annotated[
 GroupCounts = Annotated[
     dict[Annotated[str, Field(pattern=COLUMN_PATTERN)], _Values], Field(min_length=1, max_length=MAX_COLUMNS)
 ]
-"""Column -> value -> counts by class; the value "" counts images of unknown group, so that values add up to all."""
+"""Column -> value -> count per class; the value "" is the unknown group, so a column counts all test images."""
 
 
 def read_counts(line: str) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ def find_count_error(images: Mapping[str, Mapping[str, str]], classes: int) -> s
 def find_excess_correct(
     images: Mapping[str, Mapping[str, str]], correct: Mapping[str, Mapping[str, str]]
 ) -> str | None:
-    """Return a complaint if a group is unknown or has more correct predictions than images, or None."""
+    """Return a complaint if the groups differ, or one has more correct predictions than images; else None."""
     for column, value, there, right in _pair_groups(images, correct):
         if len(right) != len(there) or any(hits > count for hits, count in zip(right, there, strict=True)):
             return f"expected at most as many correct predictions as test images in {column} {value!r}"

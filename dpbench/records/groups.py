@@ -1,7 +1,7 @@
 """Accuracy by group of the test split, the worst group, and the price of privacy for each group.
 
 All values are computed from the counts in a result, and terminals, pages and cards show the same values. Intervals are
-over seeds, as for other metrics: they do not show how much another sample of test images would change a small group.
+over seeds, as for other metrics: they leave out the sampling error of the test images, which is large in small groups.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GroupColumn:
 
     @property
     def worst_group(self) -> Group | None:
-        """The group with the lowest accuracy; None if fewer than two groups are comparable, or all are equal."""
+        """The group with the lowest accuracy; None if fewer than two are comparable, or all are equally accurate."""
         return self.ranked_groups[0] if self.gap else None
 
     @property

@@ -1,7 +1,7 @@
 """The identity of a fit and of a learner. No torch here.
 
 A fit is identified by a digest of everything that decides its questions and answers. A learner is identified by its
-name, the distribution that brings it, and the digest of its source.
+name, the distribution that provides it, and the digest of its source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def compute_fit_identity(
     spec: Spec, plan: Sequence[PlannedUse], digests: Mapping[str, str],
     components: Mapping[str, ComponentOrigin], networks: Sequence[str],
 ) -> str:  # fmt: skip
-    """Return the SHA-256 from which, with a seed, the research noise is drawn: only equal questions share noise.
+    """Return the SHA-256 that, with a seed, determines the research noise, so that only equal questions share noise.
 
     Everything that changes a sum or the noise scale changes the identity: the learner and its settings, the budget,
     sigma of each release, the data, the weights of extractors, plugins and their versions, and dpbench's own mechanism.
@@ -31,8 +31,8 @@ def compute_fit_identity(
     noise stream.
 
     Args:
-        spec: with the settings that are fitted.
-        plan: with sigma; empty if each setting of a search has its own plan.
+        spec: the spec, with the settings of the fit.
+        plan: the plan, with sigmas; empty if each setting of a search has its own plan.
         digests: digests of the data.
         components: the plugin and version of each component.
         networks: name, version and digest of the weights of each extractor that has weights.
@@ -58,15 +58,15 @@ class LearnerIdentity:
 
     @property
     def family(self) -> str:
-        """The key that counts once in a family of tests: a learner of dpbench, or all learners of another distribution.
+        """What a multiple-testing correction counts once: a learner of dpbench, or all of another distribution's.
 
-        The space after a distribution keeps it apart from a learner of dpbench with the same name.
+        The key of a distribution ends in a space, so that it differs from a learner of dpbench with the same name.
         """
         return self.name if self.comes_with_dpbench else f"{normalise_distribution(self.distribution)} "
 
 
 def normalise_distribution(name: str) -> str:
-    """Return the name under which package indexes know a distribution, however it is spelled.
+    """Return the name of a distribution as package indexes normalise it.
 
     >>> normalise_distribution("My_Learner")
     'my-learner'
@@ -93,7 +93,7 @@ def find_code_digest(provenance: Mapping[str, object], role: str) -> str:
 
 
 def label_learners(learners: Iterable[LearnerIdentity]) -> dict[LearnerIdentity, str]:
-    """Return a distinct label for each learner: its name alone is for learners of dpbench.
+    """Return a distinct label for each learner; only learners of dpbench have their name alone as label.
 
     >>> mine, theirs = LearnerIdentity("thrift", HARNESS, ""), LearnerIdentity("thrift", "dpbench-pro", "1a2b3c4d5e")
     >>> sorted(label_learners([mine, theirs]).values())

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from dpbench.support.validation import Record
 
 RankMetric = Literal["accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc"]
-"""What a board may rank by: shares of 1, higher is better."""
+"""The metrics that a board may rank by: shares of 1, higher is better."""
 Metric = Literal[
     "accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc", "class_gap", "ece", "nll", "brier"
 ]
@@ -44,7 +44,7 @@ class Calibration(Record):
 
 @dataclass(frozen=True)
 class Evidence:
-    """The counts that a seed keeps of its predictions of n test examples."""
+    """A seed's predictions for n test examples, as counts: the confusion matrix and the calibration bins."""
 
     confusion: tuple[tuple[int, ...], ...]  # row: true class, column: guessed class
     calibration: Calibration | None = None  # None where the learner gives no probabilities
@@ -91,7 +91,7 @@ class MetricFacts:
 
     @property
     def scale(self) -> float:
-        """The factor from a value to the unit in which it is printed or drawn."""
+        """The factor that converts a value for printing and drawing: 100 for a share, else 1."""
         return 100.0 if self.share else 1.0
 
     @property
@@ -195,7 +195,7 @@ def compute_metrics(kept: Evidence) -> dict[str, float | None]:
 
 
 def compute_confusion_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
-    """Compute a metric from a confusion matrix; metrics that need scores, such as AUROC, become accuracy."""
+    """Compute a metric from a confusion matrix; compute accuracy for a metric that needs scores, such as AUROC."""
     compute = METRIC_FACTS[name].compute or accuracy
     value = compute(Evidence(tuple(map(tuple, confusion))))
     assert value is not None  # what a board may rank by needs no probabilities
@@ -203,7 +203,7 @@ def compute_confusion_metric(name: str, confusion: Sequence[Sequence[int]]) -> f
 
 
 class StatedScores(Record):
-    """The stated scores of a seed that kept no confusion matrix to compute them from."""
+    """The scores that a seed states because it has no confusion matrix."""
 
     accuracy: Share
     balanced_accuracy: Share
@@ -213,7 +213,7 @@ class StatedScores(Record):
 
 
 def encode_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
-    """Return a confusion matrix as texts: a line per true class, with counts by guessed class.
+    """Return a confusion matrix as one line of text per true class, with a count for each guessed class.
 
     >>> encode_confusion([[2, 1], [0, 3]])
     ('2 1', '0 3')
@@ -267,7 +267,7 @@ class KeptPredictions(Record):
         return {name: self.auroc if name == "auroc" else counted.get(name) for name in METRICS}
 
     def value(self, name: str) -> float:
-        """Return the value of this metric.
+        """Return the value of the metric with this name.
 
         Raises:
             ValueError: the metric does not apply.

@@ -9,28 +9,28 @@ from pydantic import Field, model_validator
 from dpbench.support.validation import Record
 
 MAX_COPIES = 0.01
-"""The largest share of exact copies, of the smaller split, that two splits may have in common."""
+"""Limit on the exact copies that two splits share, as a share of the smaller split."""
 MAX_LOOKALIKES = 0.5
-"""The same for near copies, which are mere look-alikes where all images are alike.
+"""Limit on the near copies that two splits share, as a share of the smaller split; some are mere look-alikes.
 
-Half lies between what honest splits share and what is found of copies. Of a random public tenth, so many images have a
-near copy among the private ones: 0.8% of the chest X-rays, 2.2% of CIFAR-10, 3.4% of HAM10000, 23.7% of Fashion-MNIST,
-where garments look alike, and 33.6% of GTSRB, where 30 frames show one sign. Of copies that were compressed again (JPEG
-quality 50), halved or turned grey, 85 to 100% are found; of those cropped by up to 1/32 of a side at each edge, 95 to
-99%; by up to 2/32, 67 to 97%.
+Half lies between the share of near copies in honest splits and the share of real copies that is found. In a random
+public tenth, this share of images has a near copy among the private images: 0.8% of the chest X-rays, 2.2% of CIFAR-10,
+3.4% of HAM10000, 23.7% of Fashion-MNIST, where garments look alike, and 33.6% of GTSRB, where 30 frames show one sign.
+This share of real copies is found: 85 to 100% if they were compressed again (JPEG quality 50), halved or turned grey;
+95 to 99% if they were cropped by up to 1/32 of a side at each edge; and 67 to 97% if by up to 2/32.
 
-Near copies do not count where both splits number their units (patients) and share none: then they are of other people,
-as 74% of a public tenth of ODIR's fundus photographs, which all show a bright disc on black.
+Near copies do not count if both splits number their units (patients) and share none: they then show different people.
+In a public tenth of ODIR's fundus photographs, which all show a bright disc on black, 74% are such near copies.
 
-What it misses: public data of which less than half are copies of private images; above `SUSPICIOUS_SHARE` the result
-says so, and a person has to look. `AlteredCopies` counts stronger alterations, with the same limits. Copies that were
+The limit misses public data of which less than half are copies of private images; above `SUSPICIOUS_SHARE` the result
+asks a person to look. `AlteredCopies` counts stronger alterations, with the same limits. Copies that were
 mirrored, rotated, or cropped by more than 3/32 are not found."""
 
 MAX_LEFT_OUT = 0.1
-"""The largest share of the private split that is left out because public images equal it."""
+"""The largest share of private images that may be left out because a public image equals them."""
 
 SUSPICIOUS_SHARE = 0.05
-"""Above this share of near copies a result asks a person to look; the chest X-rays, CIFAR-10 and HAM10000 have less."""
+"""Share of near copies above which a result asks a person to look; chest X-rays, CIFAR-10 and HAM10000 have less."""
 
 
 class Overlap(Record):
@@ -72,8 +72,8 @@ class Copies(Record):
 class AlteredCopies(Record):
     """Counts of images of the smaller split, public or private, that match an image of the other split.
 
-    A match looks like the other image after blur, brightness, borders, edges or inversion are accounted for; exact and
-    near copies match, too. In large splits, `among` is a sample.
+    A match looks like the other image apart from blur, brightness, borders, edges or inversion; exact and near copies
+    match, too. In large splits, `among` is a sample.
     """
 
     found: int = Field(ge=0)

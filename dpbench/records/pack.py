@@ -1,4 +1,4 @@
-"""The card of a feature pack: owner of the images, network, and permitted uses of the features, as plain data."""
+"""The card of a feature pack, as plain data: its network, its images and their licences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACK = "pack"  # the name of the extractor that reads packs
 
 
 class PackCard(Record):
-    """The statements in a feature pack about itself; the file's digest covers them."""
+    """What a feature pack states about its network, images and licences; the file's digest covers the card."""
 
     schema_version: Literal[1] = 1
     network: PrintableText = Field(min_length=1)  # the extractor that made the features, with its options

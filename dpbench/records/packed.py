@@ -103,7 +103,7 @@ def hash_record(file: Path) -> str:
 
 
 def modification_time(file: Path) -> int:
-    """Return the time of the last change of a record or of its archive, in nanoseconds."""
+    """Return the time of the last change of a record or, if it is packed, of its archive, in nanoseconds."""
     return (file if file.exists() else file.parent / ARCHIVE).stat().st_mtime_ns
 
 

@@ -12,7 +12,7 @@ from dpbench.support.validation import UserRecord
 
 
 class Place(UserRecord):
-    """The user's choices for a run besides its spec; they affect numbers only through the board or file they name."""
+    """The user's choices for a run besides its spec. Only the board and the settings file affect a run's numbers."""
 
     board: str | None = Field(
         None,

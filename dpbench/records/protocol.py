@@ -1,6 +1,6 @@
 """The protocol of a run: everything that decides its numbers except the learner, its search and the randomness.
 
-A spec adds these three (`records.spec`); a board freezes a protocol for all of its entries (`records.board`).
+A spec (`records.spec`) adds these three; a board (`records.board`) freezes a protocol for all of its entries.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from dpbench.support.validation import Record, UserRecord
 
 EPSILON_RANGE = (1e-4, 1e4)
 SMALLEST_DELTA = 1e-12  # below it accountants round, and no longer agree
-"""Target epsilons, beside infinity, that a run may ask for."""
+"""Bounds on targets: epsilon lies in `EPSILON_RANGE` or is infinite, and delta is at least `SMALLEST_DELTA`."""
 MAX_IMBALANCE = 1e4
 MAX_SEEDS = 100_000
 OWN_UNIT = "own"
-"""The unit of a spec that names none, until its dataset is known."""
+"""Placeholder for the unit if the user names none; resolving the spec replaces it with the dataset's unit."""
 AUTO = "auto"
-"""What a user writes for the default of `delta` or `extractor`, both of which follow from the dataset."""
+"""The word with which a user requests the dataset-dependent default of `delta` or `extractor`."""
 SUGGESTED_NETWORK = "efficientnet-lite0:size=128"
 """The extractor that dpbench suggests for images that are too large for raw pixels."""
 PIXELS = "pixels"
-"""The extractor of a dataset that suggests no other, and of one whose suggestion is not installed."""
+"""The default extractor if the dataset suggests no other, or if the suggested weights are not on this machine."""
 CONCAT = "concat"
-"""The name under which a spec holds several extractors, `{"of": [{name, options}, ...]}` its options. No plugin's."""
+"""The component that joins several extractors, with options `{"of": [{name, options}, ...]}`. Reserved for dpbench."""
 _JOIN_PATTERN = re.compile(
     r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))"
 )  # before a name alone: 1e+1 and a+b/c are values
@@ -50,7 +50,7 @@ _LIST_HINT = "Write it like pixels:size=8+scatternet."
 
 
 class Component(Record):
-    """A plugin's component, given by its name and the options that differ from its defaults."""
+    """A plugin's component: its name and options. An option that is left out has its default."""
 
     name: str
     options: dict[str, Any] = Field(default={}, validate_default=True)
@@ -58,7 +58,7 @@ class Component(Record):
     @field_validator("options")
     @classmethod
     def _dump_concat_parts(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Store the parts of a concat as plain values, so that reading its JSON gives an equal component."""
+        """Check a concat's options and store its parts as plain values, so that its JSON gives an equal component."""
         if info.data.get("name") != CONCAT:
             return options
         of = options.get("of")
@@ -116,11 +116,11 @@ class Component(Record):
 
     @property
     def parts(self) -> tuple[Component, ...]:
-        """The parts of a concat; any other component is its own only part."""
+        """The parts of a concat; for any other component, the component itself."""
         return tuple(Component(**part) for part in self.options["of"]) if self.name == CONCAT else (self,)
 
     def with_parts(self, parts: Sequence[Component]) -> Component:
-        """Return a copy joined from other parts; the inverse of `parts`."""
+        """Return a concat of these parts or, if this component is no concat, the only part."""
         return Component(name=CONCAT, options={"of": parts}) if self.name == CONCAT else parts[0]
 
     @property
@@ -160,7 +160,7 @@ def _normalise_unit(unit: object) -> object:
 
 
 def expand_seeds(seeds: object) -> object:
-    """Expand a number of seeds (5 or "5") to seeds 0 to 4; leave lists of seeds ("3,7") unchanged."""
+    """Expand a number of seeds (5 or "5") to seeds 0 to 4; parse text like "3,7"; return lists unchanged."""
     if isinstance(seeds, str) and re.fullmatch(r"-?\d+", seeds.strip()):
         seeds = int(seeds)
     elif isinstance(seeds, str) and re.fullmatch(r"\d+(,\d+)*,?", seeds):
@@ -256,7 +256,7 @@ class Protocol(UserRecord):
 
     @property
     def data_key(self) -> str:
-        """A key for everything that decides the roles of examples; protocols with equal keys can share the roles."""
+        """A key for the data: protocols with equal keys have the same private, public and test features."""
         fields: set[Any] = {
             "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "imbalance", "split_seed",
             "unit",

@@ -59,7 +59,7 @@ def _find_version(name: str) -> str | None:
 
 
 def read_git_state(root: Path | None = None) -> tuple[str | None, bool | None]:
-    """Return a source tree's commit and whether it has changes (default: dpbench's tree); (None, None) for a wheel."""
+    """Return the commit of a source tree (default: dpbench's) and whether it has changes; (None, None) without git."""
     root = root or PACKAGE.parent
     if not (root / ".git").exists():
         return None, None
@@ -71,7 +71,7 @@ def read_git_state(root: Path | None = None) -> tuple[str | None, bool | None]:
 
 
 def find_source(distribution: str) -> dict[str, Any] | None:
-    """Return repository, commit and whether there are changes, for a distribution that was installed from git.
+    """Return the repository and commit of a distribution installed from git, and whether it has uncommitted changes.
 
     The source is the repository that `pip install git+URL` recorded, or the remote of a working copy that was installed
     by `pip install -e`. Returns None if pip recorded neither.

@@ -1,4 +1,4 @@
-"""An attack on released models: a JSON file with counts of a membership test, and the rates that follow from them."""
+"""The record of a membership attack on released models: a JSON file with counts, and the rates computed from them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dpbench.support.validation import FiniteRecord
 AttackName = Literal["lira", "rmia"]
 Targets = Literal["average", "planted"]
 FOLDER = "released"
-"""The folder for these records in a leaderboard, or among what is not private in an output folder."""
+"""The folder of these records, in a leaderboard or in the `not-private` subfolder of a results folder."""
 SHADOWS, FEWEST_SHADOWS = 128, 32
-"""How many shadow models an attack fits if nobody says otherwise, and at least."""
+"""The default number of shadow models that an attack fits, and the smallest number."""
 ATTACK_WORDS: dict[AttackName, str] = {"lira": "likelihood ratio (LiRA)", "rmia": "RMIA"}
 TARGET_WORDS: dict[Targets, str] = {"average": "private records", "planted": "planted outliers"}
 
 
 class TestRate(FiniteRecord):
-    """The true positives of a membership test at one rate of false positives."""
+    """The true positives of a membership test at one false-positive rate."""
 
     rate: float = Field(gt=0, lt=1)  # of false positives, at most
     positives: int = Field(ge=0)  # members that the test finds
@@ -36,7 +36,7 @@ class TestRate(FiniteRecord):
 
 
 class MembershipTest(FiniteRecord):
-    """A membership test of one kind of records, with all pairs of a shadow model and a record together."""
+    """A membership test on one kind of records, pooled over all pairs of a shadow model and a record."""
 
     attack: AttackName
     targets: Targets
@@ -58,7 +58,7 @@ class MembershipTest(FiniteRecord):
 
 
 class ReleasedAttack(SealedRecord):
-    """Membership tests of models that are fitted as the released model is, on random halves of the private data."""
+    """Membership tests on shadow models: fitted like the released model, each on a random half of the private data."""
 
     schema_version: Literal[1] = 1
     content: str | None  # digest of the result's evidence; None if no result was attacked

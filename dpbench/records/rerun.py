@@ -11,7 +11,7 @@ from dpbench.records.storage import SealedRecord
 from dpbench.support.validation import Record
 
 CODE_CLAIM = "provenance.code"
-"""The claim that the same code made the result; the claim of a component ends with its role."""
+"""The name of the claim that the same code made the result; for a component, its role is appended."""
 
 Outcome = Literal["same predictions", "same within tolerance", "differs"]
 Verdict = Literal["same", "differs", "not checked"]
@@ -44,7 +44,7 @@ class ClaimCheck(Record):
 
 
 class Rerun(SealedRecord):
-    """The record of a re-run: of all seeds, or of some seeds for a quick look."""
+    """The record of a re-run of all seeds, or of some seeds (a quick look)."""
 
     schema_version: Literal[2] = 2
     digest: str  # of the result's spec

@@ -46,7 +46,7 @@ class Interval(Record):
 
 
 class UnitFacts(Record):
-    """The units that own the private images, and epsilon for a unit with several images if epsilon is an image's."""
+    """The units (such as patients) of the private images, and epsilon per unit if the result states it per image."""
 
     word: str  # patient, lesion, track ...
     count: int = Field(ge=1)
@@ -59,7 +59,7 @@ class UnitFacts(Record):
 
     @property
     def remark(self) -> str:
-        """The meaning of an image's epsilon for a unit with several images; empty if epsilon is a unit's or inf."""
+        """A remark that converts epsilon per image to epsilon per unit; empty if it is already per unit or infinite."""
         if self.largest_epsilon is None:
             return ""
         return (
@@ -109,7 +109,7 @@ class TaskFacts(Record):
 
     @property
     def images(self) -> int:
-        """The number of private images, which is larger than `private` if `private` counts units."""
+        """The number of private images; `private` is smaller if it counts units."""
         return self.private if self.units is None else self.units.images
 
     @property
@@ -208,7 +208,7 @@ class Result(Record):
 
     @cached_property
     def class_accuracies(self) -> tuple[tuple[float, ...], ...]:
-        """For each class, its accuracy in every seed with test images of it; empty if no seed has any."""
+        """For each class, its accuracy in each seed that has test images of the class; empty if no seed has any."""
         seeds = [seed.class_accuracy for seed in self.seeds]
         return tuple(
             tuple(value for seed in seeds if number < len(seed) and (value := seed[number]) is not None)
@@ -217,7 +217,7 @@ class Result(Record):
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """Warnings to read before the score: shared images, unused budget, or a score no better than guessing."""
+        """Warnings to read before the score, such as shared images, unused budget or accuracy at the guessing level."""
         shared = [
             f"{pair.capitalize()}: {said}." for pair, said in find_excess_overlap(self.task.overlap, self.task.images)
         ]
@@ -237,7 +237,7 @@ class Result(Record):
 
     @property
     def zero_epsilon_remark(self) -> str:
-        """The remark on a plan that reads no private data, with the number of public near-duplicates."""
+        """The remark on a plan that reads no private data; it counts public near-duplicates of private images."""
         counted = self.task.overlap.get("public in private")
         if counted is None or not counted.near:
             return "ε 0: no private example was read"
@@ -272,7 +272,7 @@ class Result(Record):
         ]
 
     def _copies_remark(self) -> list[str]:
-        """Return a remark if the private split contains copies of an image, because its owner has a larger epsilon."""
+        """Return a remark if the private split has copies of one image: together they have a larger epsilon."""
         copies, epsilon = self.task.copies, self.copies_epsilon
         if copies is None or copies.most < 2 or not self.privacy.sigma or epsilon is None:
             return []
@@ -291,14 +291,14 @@ class Result(Record):
         ]
 
     def _units_remark(self) -> list[str]:
-        """Return a remark if epsilon protects an image but people own several, so that theirs is larger."""
+        """Return a remark if epsilon is stated per image, but units with several images have a larger epsilon."""
         units = self.task.units
         if units is None or self.spec.unit or not self.privacy.sigma or not units.remark:
             return []
         return [units.remark]
 
     def _delta_remark(self) -> list[str]:
-        """Return a remark if delta is so close to 1/n that it permits publishing about half of a random row."""
+        """Return a remark if delta exceeds 1/(2n); a delta of 1/n permits publishing a random row."""
         delta, size = self.privacy.delta, self.task.private
         if not self.privacy.sigma or delta <= 0.5 / size:
             return []
@@ -324,7 +324,7 @@ class Result(Record):
         ]
 
     def _guessing_remark(self) -> list[str]:
-        """Return a remark if always guessing the largest class scores as well."""
+        """Return a remark if always guessing the largest class is as accurate as this result."""
         accuracy, balanced = self.metrics["accuracy"].mean, self.metrics.get("balanced_accuracy")
         if accuracy > self.task.largest or balanced is None:
             return []

@@ -37,7 +37,7 @@ class _StoredSeed(BaseModel):
 
 
 class _StoredResult(BaseModel):
-    """The computed values that a schema 1 result stored and a current result computes."""
+    """The values that a schema 1 result stored; a current result computes them."""
 
     metrics: dict[str, _StoredInterval]
     privacy: _StoredPrivacy
@@ -45,7 +45,7 @@ class _StoredResult(BaseModel):
 
 
 class ComputedValues(Protocol):
-    """The values that a current result computes and a schema 1 result stored (`dpbench.records.result.Result`)."""
+    """The computed values of a current result (`dpbench.records.result.Result`) that schema 1 stored."""
 
     @property
     def digest(self) -> str:
@@ -72,17 +72,17 @@ def upgrade_record(content: Any, kind: type) -> Any:
         kind: the class of the record.
 
     Raises:
-        MalformedFile: a result lacks a field that all results had, or was changed after it was written.
+        MalformedFile: a schema 1 result lacks a required field, or was changed after it was written.
     """
     convert = _UPGRADES.get(kind.__name__)
     return convert(content) if convert is not None and isinstance(content, Mapping) else content
 
 
 def find_loss(content: Content, result: ComputedValues) -> str | None:
-    """Return the first number that a conversion from schema 1 changed, or None.
+    """Return the name of the first value that the conversion from schema 1 changed, or None.
 
-    Counted numbers must be equal to the last digit. Ends of intervals, which a library computes, may differ within the
-    tolerance of `records.tolerance`.
+    Values computed from counts must be equal to the last digit. Ends of intervals may differ within the tolerance of
+    `records.tolerance`, because a library computes them.
     """
     try:
         stored = _StoredResult.model_validate(content)
@@ -121,7 +121,7 @@ def _upgrade_journal_line(seed: Content) -> Content:
 
 
 def _upgrade_rerun(content: Content) -> Content:
-    """Return a version 1 re-run, which had a single seed, as a re-run of several seeds; old seeds lack predictions."""
+    """Convert a version 1 re-run, of a single seed, to version 2; set `correct` to None in seeds that lack it."""
     if content.get("schema_version") == 1 and "seeds" not in content:
         seed = {name: content[name] for name in _RERUN_SEED_FIELDS if name in content}
         content = {**_drop_fields(content, *seed), "seeds": [seed], "schema_version": 2}
@@ -131,7 +131,7 @@ def _upgrade_rerun(content: Content) -> Content:
 
 
 def _upgrade_audit(content: Content) -> Content:
-    """Return an audit with None for the rates and units of samples if the file does not state them."""
+    """Set the rate, members and units of each sample of an audit to None if the file does not state them."""
     noise = content.get("noise")
     if not isinstance(noise, Mapping) or not isinstance(samples := noise.get("samples"), list):
         return content
@@ -154,7 +154,7 @@ def _upgrade_card(content: Content) -> Content:
 
 
 def _check_seal(content: Content) -> None:
-    """Raise an error if a result lacks a required field of its schema, or does not match its seal, if it has one."""
+    """Raise MalformedFile if a schema 1 result lacks a required field, or has a seal that does not match."""
     _require_fields(content, ("digest", "metrics", "spec", "privacy", "seeds", "task"), "")
     stated = content.get("seal")
     if not stated:
@@ -168,7 +168,7 @@ def _check_seal(content: Content) -> None:
 
 
 def _compute_seal(content: Content) -> dict[str, str]:
-    """Return field -> digest of a result's JSON; nested names are like `privacy.sigma`, and seeds like `seeds.0`."""
+    """Return the digest of each field of a result's JSON, also of nested fields (`privacy.sigma`, `seeds.0`)."""
     seal: dict[str, str] = {}
     for name, value in content.items():
         if name in {"seal", "status"}:
@@ -181,7 +181,7 @@ def _compute_seal(content: Content) -> dict[str, str]:
 
 
 def _pair_numbers(content: Content, stored: _StoredResult, result: ComputedValues) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of each number in a schema 1 result, its stored value, and the value computed now."""
+    """Yield the name, the stored value and the current value of each computed value in a schema 1 result."""
     yield "digest", content["digest"], result.digest
     if (stated := stored.privacy.not_covered) is not None:
         yield "not_covered", _leave_out_later_limits(stated), _leave_out_later_limits(result.not_covered)

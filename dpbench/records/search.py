@@ -21,7 +21,7 @@ UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"}
 
 
 def least_clean_rule(*rules: SelectionRule) -> SelectionRule:
-    """Return the least clean of these rules, which applies to settings found by all of them together.
+    """Return the least clean of these rules: the rule to state for settings that several rules helped to choose.
 
     >>> least_clean_rule("transfer", "private-unaccounted", "default")
     'private-unaccounted'
@@ -34,8 +34,8 @@ def list_hand_settings(
 ) -> list[str]:
     """List the settings that the user chose: those that differ from the default and that no search chose.
 
-    A search over a single value chooses nothing. Nor does a search over free text, such as the name of a file: it
-    compares the files, but how each of them was made is not on record.
+    A search over a single value chooses nothing. A search over free text, such as file names, does not count either: it
+    compares files, but how each file was made is not on record.
 
     >>> list_hand_settings({"k": 9, "steps": 30}, {"k": None, "steps": 30}, {}, ())
     ['k']
@@ -60,7 +60,7 @@ NO_SEARCH_HINTS = {
     "transfer": "For settings found elsewhere, use --settings FILE.",
     "oracle": "Settings are never chosen on the test split.",
 }
-"""What to do in place of a search by a rule of `SelectionRule` that names none."""
+"""For each selection rule that has no search: what the user can do instead."""
 
 
 def _parse_space(space: object) -> object:
@@ -115,7 +115,7 @@ class Search(UserRecord):
 
 
 _UNUSED_HINTS = {"tries": ", since the number of runs is random. Use repeats", "repeats": ". Use tries", "shape": ""}
-"""What is said of keys that a rule does not use, beside that."""
+"""What the message adds about a key that the rule does not use."""
 
 
 def list_unused_settings(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -133,7 +133,7 @@ class ResolvedSearch(Search):
 
 
 class Trial(Record):
-    """A setting with its accuracy on all validation labels, or with the error that it caused."""
+    """A tried combination of settings, with its accuracy on all validation labels or the error that it caused."""
 
     setting: dict[str, Any]
     accuracy: float | None = Field(ge=0, le=1)
@@ -148,7 +148,7 @@ class Trial(Record):
 
 
 class SettingsSource(Record):
-    """The run or tuning from which a setting was taken; `selection` is the least clean rule of the whole chain."""
+    """The run or tuning that settings were copied from; `selection` is the least clean rule in the chain of sources."""
 
     digest: str
     dataset: str

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 PARSED_TYPES = (bool, int, float, Path)
-"""Types that a parser of flags reads; all others are text, which the field's own validators read."""
+"""Types that the flag parser converts; it passes all others as text to the field's own validators."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Setting:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether the flag can be given several times: a table takes a flag for each of its keys."""
+        """Whether the flag can be given several times: a table needs one flag per key."""
         return any(get_origin(hint) is dict for hint in self.types)
 
     @property
@@ -97,7 +97,7 @@ class Setting:
         return "" if isinstance(value, bool) else format_flag_value(value)[0]
 
     def words(self, record: BaseModel, *, defaults: bool = False) -> list[str]:
-        """Return the shell words that give this setting the value in a record; empty if the default suffices."""
+        """Return the shell words for the value that a record has for this setting; empty if the default suffices."""
         value = getattr(record, self.name)
         if self.flag.auto:
             silent = self.name not in record.model_fields_set or value == self.flag.auto
@@ -146,7 +146,7 @@ def _write_field(value: Any, *, words: bool) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Join words to an enumeration in a sentence.
+    """Join words with commas and a final `or`.
 
     >>> join_words(["pld", "rdp", "prv"]), join_words(["pld"])
     ('pld, rdp or prv', 'pld')
@@ -164,7 +164,7 @@ def flag_name(key: str) -> str:
 
 
 def format_flag_value(value: Any) -> list[str]:
-    """Format a value as arguments of a flag; a table gives an argument for each of its keys.
+    """Format a value as arguments of a flag: one argument per key of a table, else a single one.
 
     >>> format_flag_value(0.5), format_flag_value(2.0), format_flag_value((0, 1, 2)), format_flag_value((7,))
     (['0.5'], ['2'], ['3'], ['7,'])

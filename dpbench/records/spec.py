@@ -18,7 +18,7 @@ from dpbench.support.files import canonical_digest
 from dpbench.support.validation import Origin, misfit_sentence, name_origin
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
-"""What flags may give several values, in the order in which cells run: those that share features and rows together."""
+"""Keys whose flags accept several values, outermost loop first: runs that share features and rows are adjacent."""
 
 
 class Spec(Protocol):
@@ -52,7 +52,7 @@ class Spec(Protocol):
 
     @property
     def data_key(self) -> str:
-        """A key for everything that decides the roles of examples; specs with equal keys can share the roles."""
+        """A key for the data: specs with equal keys have the same private, public and test features."""
         return f"{super().data_key}{' with copies' * self.allow_overlap}"
 
     @property
@@ -70,7 +70,7 @@ class Spec(Protocol):
         return {key: value for key, value in dict(self).items() if key in self.model_fields_set}
 
     def with_default(self, key: str, value: Any, *, given: bool) -> Self:
-        """Return a copy with a value for a key that the user left out; with `given`, as if the user had set it."""
+        """Return a copy with a value for a key that the user left out; `given` marks the key as set by the user."""
         changed = self.model_copy(update={key: value})
         if not given:
             changed.model_fields_set.discard(key)
@@ -78,7 +78,7 @@ class Spec(Protocol):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the spec as canonical JSON, which is part of its result's name."""
+        """SHA-256 of the spec as canonical JSON; the file name of a result contains its first digits."""
         values = json.loads(self.model_dump_json())  # which spells infinity as JSON can
         if values["search"] is None:
             del values["search"]  # a spec without a search is named as it was before there were any
@@ -86,7 +86,7 @@ class Spec(Protocol):
 
 
 DATASET_KEYS = tuple(setting.name for setting in list_record_settings(Protocol) if setting.flag.auto == AUTO)
-"""Keys that the dataset decides where nobody gave them."""
+"""Keys whose defaults depend on the dataset."""
 COMPONENTS = ("dataset", "extractor", "learner", "public_dataset")
 TABLE_RECORDS: Mapping[str, type[BaseModel]] = {"": Spec, "search": Search, **dict.fromkeys(COMPONENTS, Component)}
 
@@ -95,10 +95,10 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
     """Return the spec with these values and with defaults for all other keys.
 
     Args:
-        values: the keys of `Spec`; components as `name:key=value` or as {name, options}. Without `unit`, the dataset's
-            own unit is used as soon as the spec is resolved, and likewise its extractor. Delta is computed from the
-            number of private units once the data is open. Extractor and delta may also be given as `auto`.
-        origin: the source of the values, for messages: "the command line", a file, or a function that names it by key.
+        values: the keys of `Spec`; components as `name:key=value` or as {name, options}. If `unit` or `extractor` is
+            missing, resolving the spec fills in the dataset's own. If `delta` is missing, it is computed from the
+            number of private units once the data is open. `auto` for extractor or delta means the same.
+        origin: the source of the values, for messages: "the command line", a file, or a function from a key to it.
         kind: the class of the spec.
 
     Raises:

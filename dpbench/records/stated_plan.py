@@ -41,7 +41,7 @@ LATTICE_LIMIT = (
 
 
 class PlannedUse(Record):
-    """A use in the plan with its noise multiplier; each kind of use has a record class with its own fields."""
+    """A planned use of the private data, with its noise multiplier. Each kind of use has a subclass with its fields."""
 
     name: str
     steps: int = Field(ge=1)

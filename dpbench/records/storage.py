@@ -20,7 +20,7 @@ from dpbench.support.validation import Record, first_misfit
 Kind = TypeVar("Kind", bound=BaseModel)
 
 NOT_PRIVATE = "not-private"
-"""The folder, below the one that results go to, of what was computed on private data without noise."""
+"""The subfolder of the results folder for files that were computed on private data without noise."""
 _WARNING_TEXT = (
     "The files in this folder were computed on private data without noise. No guarantee of differential privacy covers "
     "them: keep them where the private data may be seen, and do not publish them.\n"
@@ -38,7 +38,7 @@ def write_record(record: BaseModel, file: Path) -> Path:
 
 
 def make_not_private_folder(folder: Path) -> Path:
-    """Create a folder below `folder` for records without a guarantee, put a warning into it, and return it.
+    """Create `folder/not-private` for records without a guarantee, with a warning file in it, and return it.
 
     Raises:
         OutputError: the folder cannot be written.
@@ -61,7 +61,7 @@ def read_validated_record(kind: type[Kind], file: Path) -> Kind:
 
 
 def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
-    """Return JSON of any schema version as a validated record of the current schema; `source` names it in messages.
+    """Convert JSON of any schema version to a validated record of the current one; `source` names it in messages.
 
     Raises:
         DataError: names the source and the first field that does not fit.
@@ -87,7 +87,7 @@ class SealedRecord(Record):
         """Write the sealed record into `file`, atomically, and return the file.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: the file cannot be written.
         """
         content = json.loads(self.model_dump_json())
         write_json(file, {**content, "seal": compute_seal(content)})

@@ -1,4 +1,4 @@
-"""The unit of each test image, such as its lesion or patient, as text in a result. No torch here."""
+"""Store the unit of each test image, such as its lesion or patient, as text in a result. No torch here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TYPE = np.dtype("<u4")
 
 
 def encode_units(units: np.ndarray) -> str:
-    """Encode the units (n,) of test images as base64, numbered 0, 1, 2 ... by their first image.
+    """Encode the units (n,) of test images as base64, renumbered 0, 1, 2 ... in order of first appearance.
 
     >>> encode_units(np.array([7, 7, 3])) == encode_units(np.array([0, 0, 9]))
     True
@@ -24,7 +24,7 @@ def decode_units(text: str, test: int) -> np.ndarray:
     """Decode the units (n,) of test images.
 
     Raises:
-        ValueError: the text is not base64 of a number for each test image, or a number is left out.
+        ValueError: the text is not base64, has the wrong length, or its units are not numbered by first appearance.
 
     >>> decode_units(encode_units(np.array([7, 7, 3])), 3).tolist()
     [0, 0, 1]

@@ -39,7 +39,7 @@ def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, 
     A reference learner (the ceiling) runs without privacy.
 
     Raises:
-        SpecError: the board fixes a key, no board allows a key, or the board does not rank the selection.
+        SpecError: a value sets a key that the board fixes or no board allows, or the board does not rank the selection.
     """
     given = values.get("dataset") if board.data else None
     both = [] if given is None else [_spell_out_dataset(dataset, plugins) for dataset in (given, board.dataset)]

@@ -21,7 +21,7 @@ from dpbench.support.plugin_calls import call_plugin
 
 HandRule = Literal["default", "by-hand"]
 READS_WORDS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
-"""What a learner reads of the public data, by what it declares (`Learner.public`)."""
+"""Declaration of a learner (`Learner.public`) -> words for the public data that it reads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class BuiltComponents:
     default_extractor: bool = False  # nobody named one: it is the dataset's own, or pixels where that cannot run here
 
     def describe_call(self, role: str, doing: str) -> str:
-        """Describe a component, its task and its plugin, for messages about failures."""
+        """Describe what the component of this role was doing, and its plugin, for messages about failures."""
         return self.brought[role].describe_call(doing)
 
 
@@ -67,7 +67,7 @@ class ResolvedSpec:
         return dataclasses.replace(self, spec=self.spec.with_default("delta", delta, given=True))
 
     def with_learner(self, learner: Learner) -> ResolvedSpec:
-        """Return a copy of the spec with other settings of the learner."""
+        """Return a copy of the spec with this learner in place of its own."""
         spec = self.spec.model_copy(update={"learner": write_component(learner)})
         return dataclasses.replace(self, spec=spec, parts=dataclasses.replace(self.parts, learner=learner))
 
@@ -179,7 +179,7 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
 
 
 def selection_rule(learner: Learner, space: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> HandRule:
-    """Return `by-hand` if the user chose settings of the learner beside a search over `space`, else `default`."""
+    """Return `by-hand` if the user changed settings of the learner that no search over `space` chose, or `default`."""
     changed, texts = changed_fields(learner), free_text_fields(type(learner))
     hand = list_hand_settings(changed, read_defaults(learner), space, texts)
     return "by-hand" if hand else "default"
@@ -188,8 +188,8 @@ def selection_rule(learner: Learner, space: Mapping[str, Sequence[Any]] = Mappin
 def write_component(part: Any) -> Component:
     """Return the spec's record of a built component, with every option spelled out; a concat lists its parts.
 
-    Options that a component gained after results were published are declared with `setting(..., added=True)`. They are
-    left out at their default, so that the digests of earlier specs do not change.
+    Options that a component gained after results were published are declared with `setting(..., added=True)`. An option
+    of this kind is left out if it has its default value, so that the digests of earlier specs do not change.
     """
     if isinstance(part, Concat):
         return Component(name=CONCAT, options={"of": [write_component(extractor) for extractor in part.parts]})
@@ -200,7 +200,7 @@ def write_component(part: Any) -> Component:
 
 
 def component_shortener(registry: Registry) -> Callable[[Kind, Component], str]:
-    """Return a function that writes a component without the options that equal the installed defaults."""
+    """Return a function that formats a component without the options that equal the installed defaults."""
 
     def shorten(kind: Kind, part: Component) -> str:
         known = registry.components[kind].get(part.name)

@@ -31,9 +31,9 @@ from dpbench.support.validation import first_misfit, refuse_boolean
 Kind = Literal["dataset", "extractor", "learner"]
 KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
 UNPACKAGED = ("notebook", "none", "unpublished")
-"""Plugin, distribution and version of a component that no package brings."""
+"""Plugin, distribution and version that are stated for a component from outside any package."""
 PLUGINS_VARIABLE = "DPBENCH_PLUGINS"
-"""The environment variable that names the plugins to load, where not all are."""
+"""The environment variable with the names of the plugins to load; if it is not set, all are loaded."""
 HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
 _HOOK_TYPES = (FunctionType, MethodType, staticmethod, classmethod)
 
@@ -48,7 +48,7 @@ class Registration:
     version: str
 
     def describe_call(self, doing: str) -> str:
-        """Describe the component, its task and its plugin, for messages about failures."""
+        """Describe what the component was doing, and its plugin, for messages about failures."""
         return f"{doing} of {self.cls.name!r} (plugin {self.plugin!r}, {self.distribution} {self.version})"
 
 
@@ -127,7 +127,7 @@ class Registry:
         return call_plugin(item.describe_call("Building"), lambda: check_settings(cls(**given)))
 
     def with_component(self, kind: Kind, cls: type[Any]) -> Registry:
-        """Return a copy of the registry that also holds a class from outside any package, as in a notebook.
+        """Return a copy of the registry with a class from outside any package, such as one defined in a notebook.
 
         Raises:
             PluginError: the class is not a valid component.
@@ -160,7 +160,7 @@ class Registry:
 
 
 def _resolve_unnamed_option(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
-    """Return the options with the unnamed value under its option's name, or replaced by the paper's settings."""
+    """Assign the unnamed value to the option `shorthand` of the class; if it is `paper`, add the paper's settings."""
     name, value, paper = getattr(cls, "shorthand", ""), options[""], getattr(cls, "paper", {})
     if value == "paper" and paper:
         return {**paper, **{key: given for key, given in options.items() if key}}
@@ -210,7 +210,7 @@ def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any
 
 
 class _PluginManager(pluggy.PluginManager):
-    """Passes over globals of a module that cannot be hooks: pluggy's search takes half of the time of `load`."""
+    """A plugin manager that skips module globals that cannot be hooks; inspecting them takes half of `load`'s time."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
         if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOK_TYPES):
@@ -317,5 +317,5 @@ def _check_class(cls: type[Any], kind: Kind, hook: str) -> None:
 
 
 def _read_name_and_version(distribution: Distribution | None) -> tuple[str, str]:
-    """Return a distribution's name and version; each attribute parses all of the distribution's metadata."""
+    """Return a distribution's name and version. Slow: each access parses all metadata of the distribution."""
     return (distribution.name, distribution.version) if distribution else ("unknown", "unknown")

@@ -27,7 +27,7 @@ MOVED_MODULES: Mapping[str, str] = {
     "dpbench.site.figure_page": "dpbench_lab.reproduce.page",
     "dpbench.studies": "dpbench_lab and dpbench.analysis",  # what draws is in the latter
 }
-"""Where modules of version 0.2 are in version 0.3."""
+"""Name of a module in version 0.2 -> its name in version 0.3."""
 
 
 def describe_move(error: BaseException) -> str | None:
@@ -43,7 +43,7 @@ def describe_move(error: BaseException) -> str | None:
 
 
 def _missing_module(error: BaseException) -> str:
-    """Return the module that an import error misses, also in `from package import module`; empty for other errors.
+    """Return the module that an import did not find, also in `from package import module`; empty for other errors.
 
     >>> _missing_module(ModuleNotFoundError("No module named 'dpbench.museum'", name="dpbench.museum"))
     'dpbench.museum'

@@ -23,7 +23,7 @@ from dpbench.registry.components import component_kind
 from dpbench.support.code import DPBENCH, code_digest, core_digest
 
 Sameness = Literal["digest", "fingerprint", "data", "differs", "unknown"]
-"""By what code is known to be the same: its digest, its fingerprint or, of a dataset, the digests of its data.
+"""The evidence that code is the same: its digest, its fingerprint or, for a dataset, the digests of its data.
 
 `differs` if fingerprints differ, `unknown` if there are none to compare.
 """
@@ -36,7 +36,7 @@ class Fingerprints:
 
     folder: Path = field(default_factory=locate_fingerprint_folder)
     take: Callable[[FingerprintKind, str, Mapping[str, Any]], Behaviour] | None = None
-    """Takes a fingerprint of the installed code if none is stored; None leaves it unknown."""
+    """Computes a fingerprint of the installed code if none is stored; if it is None, the comparison stays unknown."""
     take_choices: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
     _read: dict[tuple[FingerprintKind, str], ComponentFingerprints] = field(default_factory=dict)
 
@@ -81,13 +81,13 @@ def compare_code(
     """Compare the code of each role of a result, and of dpbench, with the installed code.
 
     The code of a dataset counts as the same if its data are the same. If the digest of dpbench's core differs, the core
-    counts as the same if the learner and every extractor behave the same on it, and if it answers fixed questions the
-    same to the last bit.
+    counts as the same if the learner and every extractor behave the same with both cores, and if both cores give the
+    same answers to fixed questions, to the last bit.
 
     Args:
         result: a result that states digests of code; a role without a stated digest is unknown.
         plugins: the installed components.
-        known: fingerprints.
+        known: the fingerprints to compare.
         same_data: whether the installed data have the digests that the result states; None if that was not checked.
         choices: whether both codes have to choose the same settings from the budget; False if the caller compares the
             chosen settings themselves, which an earlier version of the learner may have chosen.

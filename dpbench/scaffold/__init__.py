@@ -1,4 +1,4 @@
-"""Create plugin packages from templates; a new package can be installed, keeps every law and runs."""
+"""Create plugin packages from templates; a new package installs, passes every law and runs."""
 
 from __future__ import annotations
 

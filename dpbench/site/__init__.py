@@ -8,7 +8,7 @@ Layout::
     llms.txt                         an overview of the site, on one page, for language models
     entries/<board>/<id>.html        one entry: command, privacy, scores, settings, provenance
     results/<board>/<id>.json        the raw files
-    learners.html, learners/         one page a learner
+    learners.html, learners/         one page per learner
     data.html, datasets/, extractors/
     audits.html                      re-runs and audits
     ...                              pages of other packages: see `extras`
@@ -42,15 +42,15 @@ def build_site(
     docs: Callable[[Path], None] | None = None,
     extras: Extras = NO_EXTRAS,
 ) -> None:
-    """Write the site of `index` into the folder `out`, replacing all its content. The same index gives the same bytes.
+    """Write the site of `index` into `out` and replace all content of that folder. The same index gives the same bytes.
 
     Args:
         index: all boards with their entries.
-        root: the leaderboard's folder, where each `entry.file` lies.
+        root: the leaderboard's folder, which contains each `entry.file`.
         out: the folder of the site: missing, empty, or from an earlier build.
         plugins: the registry if it is already loaded; it describes learners, datasets and extractors.
         docs: builds the documentation into a given folder; without it, the site has no documentation.
-        extras: further pages, and parts of pages.
+        extras: additional pages and parts of pages.
 
     Raises:
         DataError: a name is not valid as a file name, or a result cannot be read.

@@ -1,4 +1,4 @@
-"""The page of evidence: what the project re-ran and audited in addition to the checks of every result, and studies."""
+"""The page of evidence: re-runs, audits and studies, in addition to the checks that every result passes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Site:
     def from_index(
         cls, index: Index, root: Path, plugins: Registry, *, docs: bool, studies: tuple[PageSection, ...] = ()
     ) -> Self:
-        """Build the site of an index; `studies` are further sections.
+        """Return the data of an index's site; `studies` are the sections that the page of evidence links to.
 
         Raises:
             SpecError: see `Settings.read`.
@@ -59,7 +59,7 @@ class Site:
 
 
 def make_slugs(names: Mapping[str, object] | set[str]) -> dict[str, str]:
-    """Return a file name for each name: the name itself if it is valid and free, otherwise a digest of it."""
+    """Return a file name for each name: the name itself if it is valid and not yet taken, otherwise a digest."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(names):

@@ -42,7 +42,7 @@ class CostCells:
 
 
 def cost_cells(entry: Entry) -> CostCells:
-    """Return an entry's cells for cost; if the cost is unknown, the cells are empty and give the reason."""
+    """Return the cost cells of an entry; if the cost is unknown, both are empty and `why` gives the reason."""
     if entry.unmeasured or entry.cpu_seconds is None or not entry.peak_bytes:
         return CostCells("", "", entry.unmeasured or UNRECORDED)
     return CostCells(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")

@@ -20,7 +20,7 @@ MAX_NAME_LENGTH = 120  # characters of a learner's name
 
 
 def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
-    """Return the page of all results, board by board, best first; boards of the home page's map come first."""
+    """Return the page of all results by board, best first; the boards of the home page's heat map come first."""
     order = {heat_map.epsilon: place for place, heat_map in enumerate(found)}
     boards = sorted(list_filled_boards(site), key=lambda board: order.get(board.board.epsilon, len(order)))
     rows = [row for standing in boards for row in site.rows[standing.board.name]]
@@ -34,6 +34,6 @@ def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> by
 
 
 def _list_filter_choices(column: Column, rows: Sequence[EntryRow]) -> list[str]:
-    """Return the distinct values of a column: numbers in order, then texts."""
+    """Return the distinct values of a column, at most `MAX_CHOICES`, sorted as numbers or alphabetically."""
     found = {column.show(row): column.numeric_value(row) for row in rows}
     return sorted(found, key=lambda shown: (found[shown] or 0.0, shown))[:MAX_CHOICES]

@@ -1,4 +1,4 @@
-"""The pages of entries, each with a copy of the raw file. There are thousands, so several processes share the work."""
+"""The pages of entries, and copies of their raw files. There are thousands, so several processes write them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DESCRIPTION = "Writing pages of entries"
 
 @dataclass(frozen=True)
 class EntryBatch:
-    """Entries of one board, whose pages one process writes."""
+    """Entries of one board; one process writes their pages."""
 
     standing: Standing
     rows: tuple[EntryRow, ...]  # of some of its entries
@@ -65,7 +65,9 @@ class EntryBatch:
 
 @contextmanager
 def write_entries(site: Site, folder: Path) -> Iterator[None]:
-    """Write the page and the raw file of every entry into `folder` while the with-block runs.
+    """Write the page and the raw file of every entry into `folder`.
+
+    Worker processes write them while the with-block runs. Few entries are written before the block, without workers.
 
     Raises:
         DataError: a result cannot be read.
@@ -126,7 +128,7 @@ def _write_pages(batch: EntryBatch, shared: Renderer) -> None:
 
 
 def _describe_rank(batch: EntryBatch, row: EntryRow) -> str:
-    """Describe an entry's rank in words. Without a rank, return the label of its reference or "not ranked"."""
+    """Describe an entry's rank in words. An unranked entry is "not ranked"; a reference has its own label."""
     entry = row.entry
     if entry.rank is None:
         return view.REFERENCE_LABELS.get(entry.role, "not ranked")
@@ -198,7 +200,7 @@ def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[Group
 
 
 def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
-    """Return each true class with the shares of its test images per guessed class; empty if there are many classes."""
+    """Return for each true class the share of its images in each guessed class; empty if there are many classes."""
     matrix = sum_confusion(result)
     if matrix is None or len(matrix) > MAX_PRINTED_CLASSES:
         return []
@@ -229,7 +231,7 @@ def _reliability_rows(result: Result) -> Iterator[tuple[str, float, float, float
 
 
 def _read_scored_result(root: Path, entry: Entry, result: Result) -> Result:
-    """Return the result with the seeds by which its entry is scored."""
+    """Return the result with the seeds that decide its entry's score: its own or the challenge seeds."""
     if entry.scored != "challenge seeds":
         return result
     file = root / CHALLENGES / entry.file.removeprefix("results/")
@@ -237,7 +239,7 @@ def _read_scored_result(root: Path, entry: Entry, result: Result) -> Result:
 
 
 def _describe_attack(root: Path, entry: Entry) -> list[Fact]:
-    """Return the facts of the attack on the entry's models; empty where none was run."""
+    """Return the facts of the attack on the entry's models; empty if there was no attack."""
     file = root / RELEASED / entry.file.removeprefix("results/")
     return list(describe_attack(ReleasedAttack.read(file))) if record_exists(file) else []
 

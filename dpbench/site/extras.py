@@ -16,7 +16,7 @@ from dpbench.site.render import Renderer
 
 @dataclass(frozen=True)
 class ExtraPages:
-    """A section of the site and its files."""
+    """An additional section of the site, with its files."""
 
     section: PageSection
     files: Callable[[Site, Renderer], Iterable[tuple[str, bytes]]]  # paths within the site, with their content
@@ -35,7 +35,7 @@ class Extras:
     manual: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path within the manual -> text
 
     def for_leaderboard(self, root: Path) -> Extras:
-        """Return these additions without the pages that have nothing to show for a leaderboard."""
+        """Return these additions without the pages whose folder the leaderboard lacks."""
         return replace(self, pages=tuple(page for page in self.pages if (root / page.folder).is_dir()))
 
     @property

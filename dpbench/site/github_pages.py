@@ -1,4 +1,4 @@
-"""Deprecated, removed in 0.4: replace a folder with the site, unless it holds files that dpbench did not publish.
+"""Deprecated, to be removed in 0.4: replace a folder with the site if dpbench published all files of the folder.
 
 The workflow `pages` builds the site with `dpbench leaderboard build --site` and leaves publishing to GitHub's actions.
 """
@@ -19,7 +19,7 @@ KEPT_FILES = (".git", "CNAME")
 
 
 def publish_to_folder(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
-    """Replace a folder's files by those of `site`, except `KEPT_FILES`; return a line per change.
+    """Replace a folder's files, except `KEPT_FILES`, with the files of `site`; return a line per change.
 
     Raises:
         OutputError: the folder holds files that dpbench did not publish, or cannot be written.
@@ -65,7 +65,7 @@ def read_published_digests(folder: Path) -> dict[str, str]:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by path. dpbench publishes no links, so links get no digest."""
+    """Return the SHA-256 of every file below a folder, by path. Links get no digest: dpbench publishes none."""
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()}
     return {
         path.as_posix(): sha256(file) if file.is_file() and not file.is_symlink() else "no plain file"

@@ -30,7 +30,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class GroupTable:
-    """The table of one column of groups, such as sex."""
+    """The table of one grouping of test images, such as by sex."""
 
     column: str
     enough: int  # test images that a group needs to be compared
@@ -46,8 +46,8 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
     """Return a table for each column of groups.
 
     Args:
-        results: the head and the result of each column of cells; results without groups are left out.
-        others: results among which to find the same learners without privacy.
+        results: the head and the result of each column; results whose groups differ from the first are left out.
+        others: results to search for non-private results of the same learners.
     """
     grouped = [(head, result) for head, result in results if result.task.groups]
     if not grouped:

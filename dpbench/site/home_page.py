@@ -1,4 +1,4 @@
-"""The home page, and a page for each further epsilon: scores by learner and board."""
+"""The home page, and a page for each other epsilon: heat maps of scores by learner and board."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_LEARNERS = 25  # rows of a map: the rest is on the boards and in the table o
 
 @dataclass(frozen=True)
 class BoardColumn:
-    """A column of the map: one board."""
+    """A column of a heat map: one board."""
 
     data: str
     features: str
@@ -41,7 +41,7 @@ class HeatMap:
     grid: ResultGrid[EntryRow]  # learners with an entry on one of the boards, and references
     left_out: int
     defaults: Mapping[tuple[str, str], EntryRow]
-    """By learner and board: the learner's best entry with default settings, where its best entry has others."""
+    """By learner and board: the best entry with default settings, if the map shows an entry with other settings."""
 
     @property
     def lines(self) -> list[GridLine[EntryRow]]:
@@ -55,7 +55,7 @@ class HeatMap:
 
 
 def make_heat_maps(site: Site) -> list[HeatMap]:
-    """Return a heat map for each of the most common epsilons, the home page's first, the others by epsilon."""
+    """Return a heat map for each of the most common epsilons: the home page's map, then the others by epsilon."""
     filled = list_filled_boards(site)
     often = Counter(standing.board.epsilon for standing in filled).most_common(MAX_EPSILONS)
     first = max(often, key=lambda found: (found[1], -abs(math.log(found[0]))), default=(None, 0))[0]
@@ -101,7 +101,7 @@ def _sort_by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
 
 
 def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:
-    """Return the home page; `evidence` holds more sentences on why you can trust its numbers."""
+    """Return the home page; `evidence` holds additional sentences on why readers can trust the numbers."""
     filled = list_filled_boards(site)
     lines = list_learner_lines(site, filled)
     everything = [entry for _, entry in site.entries]
@@ -133,9 +133,9 @@ def _make_column(standing: Standing) -> BoardColumn:
 
 
 def list_learner_lines(site: Site, boards: Sequence[Standing]) -> list[GridLine[EntryRow]]:
-    """Return the best ranked entry of each learner on each board.
+    """Return a line for each learner, with its best ranked entry on each board.
 
-    Learners are sorted by the number of boards where they tie with the best, then by mean distance behind the best.
+    Lines are sorted by the number of boards where the learner is best or tied, then by mean distance behind the best.
     """
     best: dict[str, dict[str, EntryRow]] = defaultdict(dict)
     for standing in boards:
@@ -161,7 +161,7 @@ def _make_reference_line(site: Site, boards: Sequence[Standing], role: str) -> G
 
 
 def _most_ties(lines: Sequence[GridLine[EntryRow]], boards: int) -> list[tuple[str, int]]:
-    """Return the learners with the highest and second-highest number of ties with the best, and that number."""
+    """Return the learners that are best or tied on the most and second-most boards, with the number of boards."""
     found = [(line.label, _count_ties(line)) for line in lines]
     numbers = sorted({count for _, count in found if count}, reverse=True)[:2]
     return [(label, count) for label, count in found if count in numbers] if boards else []

@@ -25,15 +25,15 @@ SECTIONS = (
     PageSection("home", "Leaderboard", "index.html"), PageSection("learners", "Learners", "learners.html"),
     PageSection("data", "Data", "data.html"), PageSection("evidence", "Evidence", "audits.html"),
 )  # fmt: skip
-"""The sections that the header links to. The documentation is the fifth; more would not fit on a phone."""
+"""The sections that the header links to. The documentation is the fifth link; more would not fit on a phone."""
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def check_names(index: Index) -> None:
-    """Check that file names are distinct and stay inside the site's folder.
+    """Check that the names of boards and entries are distinct and safe as file names, and match the entries' files.
 
     Raises:
-        DataError: a name is unsafe or used twice; the message names the board or the entry.
+        DataError: a name is unsafe or used twice, or an entry has another file; the message names the board or entry.
     """
     boards: set[str] = set()
     for standing in index.standings:
@@ -63,7 +63,7 @@ def result_path(root: Path, entry: Entry) -> Path:
     """Return the path of a result's file, after checking that it lies within the leaderboard's folder.
 
     Raises:
-        DataError: the file is a link out of the folder.
+        DataError: the file is a link to a place outside the folder.
     """
     file = (root / entry.file).resolve()
     if not file.is_relative_to(root.resolve()):

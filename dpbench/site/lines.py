@@ -34,7 +34,8 @@ def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str
     """Return a protocol's charts of accuracy against epsilon: with default settings, then with tuned settings if any.
 
     In the second chart, learners that nobody tuned keep their default settings. This chart is left out if it equals
-    the first. A chart needs entries at two values of epsilon. `family` has the rows of each board, by epsilon.
+    the first. A chart needs entries at two values of epsilon. `family` has the rows of each board, in the
+    order of epsilon.
     """
     found = [_make_epsilon_chart(family, rules, every) for rules in (("default",), ("default", "public-validation"))]
     charts = [chart for chart in found if chart is not None]
@@ -44,7 +45,7 @@ def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str
 def _make_epsilon_chart(
     family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, LearnerStyle]
 ) -> Chart | None:
-    """Return a chart over epsilon of entries with these selection rules; later rules replace earlier ones."""
+    """Return a chart over epsilon of entries with these selection rules; entries of later rules replace others."""
     grid = make_epsilon_grid(family, rules)
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
@@ -94,7 +95,7 @@ def make_k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) ->
 def make_line_chart(
     grid: ResultGrid[ResultRow], every: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
 ) -> Chart:
-    """Return the line chart of a grid, with its numbers as a table; `settings` is the end of its title."""
+    """Return the line chart of a grid, with a table of its numbers; `settings` is appended to the title."""
     metric = grid.metric
     assert metric is not None
     title = f"{METRIC_FACTS[metric].title} against {grid.axis}{settings}"

@@ -30,7 +30,7 @@ FILES = """\
 
 
 def render_overview(site: Site) -> bytes:
-    """Return the overview: what the site is, its files of data, its sections and its boards."""
+    """Return the overview: an introduction, then links to data files, sections and boards."""
     documentation = ["- [Documentation](docs/index.html)"] if site.settings.docs else []
     sections = [f"- [{section.title}]({section.path})" for section in (*SECTIONS, *site.studies)]
     boards = [_describe_family(family) for family in site.families if any(standing.entries for standing in family)]

@@ -16,17 +16,17 @@ FILE = "site.toml"
 
 
 class OwnText(UserRecord):
-    """The texts by which a leaderboard's pages introduce themselves; empty for the leaderboard of dpbench."""
+    """The texts with which a leaderboard replaces dpbench's own on its pages; empty for dpbench's leaderboard."""
 
     title: str = Field(default="", max_length=120)  # of the leaderboard, in place of dpbench's
     submission: str = Field(default="", max_length=MAX_LENGTH)  # how to submit a result, in place of a pull request
 
     @classmethod
     def read(cls, root: Path | None) -> Self:
-        """Read the texts of the leaderboard in `root`; they are empty without a file, and without a folder.
+        """Read the texts of the leaderboard in `root`; they are empty if there is no folder or no file.
 
         Raises:
-            SpecError: the file cannot be read, or a key does not fit.
+            SpecError: the file cannot be read, or a key or value is not valid.
         """
         if root is None or not (file := root / FILE).is_file():
             return cls()

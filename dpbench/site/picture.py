@@ -1,8 +1,8 @@
 """A matplotlib figure as SVG within a page: text stays text, and colours follow the page's theme.
 
-A page loads only its own stylesheet, so each style declaration of a figure becomes an attribute. Colours of the
-stylesheet become its variables; other colours stay. Names in a picture begin with the picture's key, because a page can
-hold several pictures.
+A page's policy allows only the site's stylesheet, so each style declaration of a figure becomes an attribute. Colours
+that the stylesheet defines become its variables; other colours stay. Ids in a picture begin with the picture's key,
+because a page can hold several pictures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Chart:
 
 
 def render_inline_svg(draw: Callable[[], Figure], key: str, described: str) -> Markup:
-    """Draw a figure and return it as SVG for a page; `described` is its text for screen readers."""
+    """Draw a figure and return it as SVG for a page; `described` is the text for screen readers."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(render_figure(draw, "svg", figure_facecolor="none", font_size=10))
     for parent in list(root.iter()):
@@ -57,7 +57,7 @@ def render_inline_svg(draw: Callable[[], Figure], key: str, described: str) -> M
 
 
 def _expand_style(element: ElementTree.Element, key: str) -> None:
-    """Turn an element's style into attributes, and prefix its ids with the picture's key."""
+    """Turn an element's style into attributes, theme colours into variables, and prefix ids with the picture's key."""
     for declaration in element.attrib.pop("style", "").split(";"):
         name, _, value = (part.strip() for part in declaration.partition(":"))
         if name == "font" and (found := _FONT.fullmatch(value)):

@@ -24,7 +24,7 @@ def render_paragraphs(documented: object) -> list[Markup]:
 
 
 def list_paper_links(*texts: str | None) -> list[str]:
-    """Return the distinct addresses of the papers that some texts cite."""
+    """Return the distinct arXiv addresses of the papers that these texts cite."""
     found = [number for text in texts for number in _ARXIV.findall(text or "")]
     return [ARXIV_ABSTRACTS + number for number in dict.fromkeys(found)]
 
@@ -35,7 +35,7 @@ def read_docstrings(cls: type) -> tuple[str, str]:
 
 
 def find_source_path(cls: type) -> str:
-    """Return the path of a class's file within dpbench's repository, or an empty text if it lies elsewhere."""
+    """Return the path of a class's file within dpbench's repository; empty if the file is elsewhere."""
     root = PACKAGE.parent
     try:
         file = Path(inspect.getfile(cls))

@@ -1,4 +1,4 @@
-"""Publishing: verify all results, rebuild everything from boards and results, then upload it."""
+"""Publish a leaderboard: verify all results, rebuild all files from boards and results, then upload the files."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def publish(
 ) -> list[str]:
     """Upload the data of the leaderboard `root` to `hf:OWNER/NAME`, or put its site into a folder (until 0.4).
 
-    Return one line for each file that is added, changed or deleted. The index is
-    always rebuilt from results that pass every check; no earlier build is trusted.
+    Return one line for each file that is added, changed or deleted. The index is always rebuilt from results that pass
+    every check; no earlier build is trusted.
 
     Raises:
         DataError: a result fails a check, or `leaderboard.json` does not match the results.
-        SpecError: the target, or an environment variable that the hub needs, does not fit.
+        SpecError: the target, or an environment variable that the hub needs, is not valid.
         OutputError: the target cannot be written, or holds files that dpbench did not publish.
     """
     hub = target.startswith(HUB_PREFIX)

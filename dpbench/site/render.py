@@ -1,4 +1,4 @@
-"""Templates with their shared functions and filters. Compiled once per process; every printed value is escaped."""
+"""Page templates with shared functions and filters, compiled once per process. Every printed value is escaped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PREVIEW = "assets/preview.png"
 
 @dataclass(frozen=True)
 class Renderer:
-    """Renders pages from templates, by the name of the template."""
+    """Renders pages from named templates."""
 
     environment: Environment
     settings: Settings
@@ -72,8 +72,8 @@ def make_renderer(settings: Settings, packages: tuple[str, ...] = (), root: Path
 
     Args:
         settings: the settings of the site.
-        packages: packages with further templates.
-        root: the leaderboard's folder, which may have texts of its own.
+        packages: packages with additional templates.
+        root: the leaderboard's folder, which may replace texts of the pages; see `own_text`.
     """
     return Renderer(_build_environment(packages), settings, OwnText.read(root))
 

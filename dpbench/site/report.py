@@ -1,4 +1,4 @@
-"""A self-contained report on a folder of results: no board, server or network is needed to read it."""
+"""A self-contained HTML report on results. Readers need no board, server or network."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ReportSection:
 
 
 def render_report(filed: Sequence[StoredResult], metric: Metric, named: ComponentNamer, title: str) -> bytes:
-    """Return the report on some results, with charts if matplotlib is installed.
+    """Return the report on these results, with charts if matplotlib is installed.
 
     Raises:
         SpecError: no result has the metric.
@@ -120,7 +120,7 @@ def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
 
 
 def _find_fullest_column(grid: ResultGrid[ResultRow]) -> tuple[int, float]:
-    """Return the index and epsilon of the column with most results; of equal columns, the one nearest to epsilon 1."""
+    """Return the index and epsilon of the column with most entries; of equal columns, the one nearest to epsilon 1."""
     found = {}
     for place in range(len(grid.columns)):
         own = [row for line, row in grid.column(place) if not line.reference]

@@ -6,9 +6,9 @@ site. The cache folder holds the digests of both. A change on either side (a byt
 of a file) means that everything is checked and built again, so that no output is ever stale or a mixture of two builds.
 Two builds of one leaderboard never run at the same time.
 
-Not covered: data and network weights that arrive on this machine between two builds (verification asks more learners
-for their plans if it has the network behind activations; `dpbench leaderboard verify` always asks), code that is edited
-while Python starts, and a record that somebody else wrote into your cache folder.
+Not covered: data and network weights that arrive on this machine between two builds (with the network that produced the
+activations, verification asks more learners for their plans; `dpbench leaderboard verify` always asks), code that is
+edited while Python starts, and a record that somebody else wrote into your cache folder.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from dpbench.support.folders import lock_folder
 from dpbench.support.paths import cache_folder
 
 OUTPUTS = (INDEX, SCHEMA)
-"""In the folder of the leaderboard, beside the site."""
+"""The output files in the leaderboard's folder. The site is an output too."""
 
 
 @contextmanager
 def lock_build(root: Path) -> Iterator[None]:
-    """Hold the lock of a leaderboard's builds, because a second build could replace a site that the first is recording.
+    """Hold the build lock of a leaderboard, so that no second build replaces the site while the first one records it.
 
     Raises:
-        OutputError: another build holds it.
+        OutputError: another process holds the lock.
     """
     try:
         with lock_folder(root):
@@ -66,7 +66,7 @@ class BuildTarget:
     docs: bool  # whether the documentation is wanted
 
     def digest_inputs(self) -> str | None:
-        """Return a digest of everything that a build reads, except outputs; None if some of it cannot be read."""
+        """Return a digest of everything that a build reads, except outputs; None if an input cannot be read."""
         versions = sorted((str(found.metadata["Name"]), found.version) for found in distributions())
         classes = [item.cls for found in self.plugins.components.values() for item in found.values()]
         environment = [os.environ.get(name, "") for name in (ADDRESS, REPOSITORY, EPOCH)]
@@ -106,7 +106,7 @@ class BuildTarget:
             return  # a build does not fail because it cannot be remembered
 
     def _is_left_out(self, path: Path) -> bool:
-        """Return whether a path below the leaderboard is an output, or hidden in its folder as unfinished sites are."""
+        """Return whether a path is an output or hidden in the leaderboard's folder, such as an unfinished site."""
         top = path.parent == self.root
         return path.resolve() == self.out.resolve() or (top and (path.name in OUTPUTS or path.name.startswith(".")))
 

@@ -21,7 +21,7 @@ class _QuietHandler(SimpleHTTPRequestHandler):
         """Log nothing, because the browser shows missing files."""
 
     def send_head(self) -> Any:
-        """Answer only requests for the site: refuse foreign host names and links that lead out of its folder."""
+        """Answer only requests for the site: refuse other host names, and paths outside the site's folder."""
         host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         place = Path(self.translate_path(self.path)).resolve()
         if host not in {ADDRESS, "localhost"} or not place.is_relative_to(Path(self.directory).resolve()):
@@ -31,7 +31,7 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 
 
 def serve(site: Path, port: int, ready: Callable[[str], object]) -> None:
-    """Serve a built site on the loopback interface until interrupted; call `ready` with its address once it answers.
+    """Serve a built site on the loopback interface until interrupted; `ready` is called with its address at the start.
 
     Raises:
         SpecError: the port is in use, or only an administrator may open it.

@@ -1,7 +1,7 @@
 """Settings that a build reads from its environment: the site's address, its repository and its date.
 
-All are optional. Without an address the site's own links are relative and no page has a canonical address. Without a
-repository, in the environment or in the package's metadata, no link leads to code and pages say "from a clone of this
+All are optional. Without an address the site's own links are relative and no page has a canonical address. If neither
+the environment nor the package's metadata names a repository, no link leads to code and pages say "from a clone of this
 repository". Without SOURCE_DATE_EPOCH the site has the date of its newest result.
 """
 
@@ -48,7 +48,7 @@ class Settings:
         )  # fmt: skip
 
     def code(self, file: str, commit: str | None) -> str:
-        """Return the web address of a file at a commit, or of the whole tree without a file; empty if it is unknown."""
+        """Return the web address of a file at a commit, or of the whole tree if `file` is empty; empty if unknown."""
         kind = "blob" if file else "tree"
         return f"{self.repository}/{kind}/{commit or 'HEAD'}/{file}".rstrip("/") if self.repository else ""
 

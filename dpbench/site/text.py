@@ -114,7 +114,7 @@ def format_seed_score(value: float | None, metric: str) -> str:
 
 
 def keep_epsilon_together(title: str) -> str:
-    """Return a title that never breaks between ε and its number."""
+    """Return a title with a no-break space between ε and its number."""
     return title.replace("ε ", "ε\u00a0")
 
 

@@ -1,6 +1,6 @@
 """The leaderboard as a dataset repository of the Hugging Face hub, uploaded by the hub's own client.
 
-The token comes from the environment alone, and goes into the Authorization header alone. No message
+The token is read only from the environment and sent only in the Authorization header. No message
 quotes the hub or its client, because either might repeat the token.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 MARKER = ".dpbench-published.json"
-"""A file with the digests of all published files. If it is missing, someone else's files are there."""
+"""The file with the digests of all published files. If it is missing, other files are someone else's."""
 TIMEOUT = 60.0  # seconds for an answer to a question
 PUBLISHED_FILES = re.compile(
     r"README\.md|entries\.parquet|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
@@ -50,7 +50,7 @@ def upload_folder(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     """Make a dataset repository contain exactly the files of `folder`, and create it if necessary.
 
     Return one line for each file that is added, changed or deleted. The hub's client may split many files into several
-    commits. After an interruption, uploading again completes them.
+    commits. If it is interrupted, call this function again to upload the rest.
 
     Raises:
         SpecError: see `make_client`.
@@ -126,7 +126,7 @@ def _read_repository_state(api: HfApi, repository: str) -> tuple[str | None, dic
 
 
 def _digest_as_hub(content: bytes, digest: str) -> str:
-    """Return the digest of `content` in the hub's format: SHA-256 for a large file, otherwise git's blob digest."""
+    """Return the digest of `content` in the format of the hub's `digest`: SHA-256 (large files) or git's blob hash."""
     if digest.startswith("sha256:"):
         return f"sha256:{hashlib.sha256(content).hexdigest()}"
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
@@ -163,7 +163,7 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def _describe_error(error: Exception, repository: str, hub: str) -> OutputError:
-    """Return an error in dpbench's own words, without a word of the hub."""
+    """Return an error in dpbench's own words; it quotes nothing from the hub."""
     status = _http_status(error)
     if status == 401:
         return OutputError(f"Expected a token in HF_TOKEN that {hub} knows, got one that it refuses. Make a new one.")

@@ -25,7 +25,7 @@ REFERENCE_LABELS = {"control": "public labels only", "ceiling": "no privacy"}
 
 @dataclass(frozen=True)
 class Axis:
-    """The common axis of a table's interval bars, in percent, as narrow as their values allow."""
+    """The common axis of a table's interval bars, in percent, as narrow as the values allow."""
 
     low: float
     high: float
@@ -128,14 +128,14 @@ def find_best_entry(standing: Standing) -> Entry | None:
 
 
 def list_first_rank_entries(standing: Standing, *, labels: bool = False) -> list[Entry]:
-    """Return an entry of rank 1 per learner, in the board's order; with `labels`, entries that read public labels."""
+    """Return one rank-1 entry per learner, in the board's order: readers of public labels if `labels`, else others."""
     tied = [entry for entry in standing.entries if entry.rank == 1 and entry.reads_labels is labels]
     found = {entry.learner: entry for entry in reversed(tied)}
     return sorted(found.values(), key=standing.entries.index)
 
 
 def top_entries(standing: Standing, limit: int) -> list[Entry]:
-    """Return the best ranked entries, at most `limit`, including the best that read public labels."""
+    """Return at most `limit` of the best ranked entries, always with the best two that read public labels."""
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     if len(ranked) <= limit:
         return ranked
@@ -165,7 +165,7 @@ def find_chance_score(standing: Standing, metric: str) -> float | None:
 
 
 def group_families(index: Index) -> list[list[Standing]]:
-    """Return all boards in families that differ only in epsilon; families with the most filled boards come first."""
+    """Group all boards into families, which differ only in epsilon; families with the most filled boards come first."""
     groups: dict[str, list[Standing]] = defaultdict(list)
     for standing in index.standings:
         groups[standing.board.family].append(standing)
@@ -177,9 +177,9 @@ def group_families(index: Index) -> list[list[Standing]]:
 
 
 def family_title(standing: Standing) -> str:
-    """Return a board's title without the number of its epsilon, which is the title of its whole family.
+    """Return the title that all boards of a family share: a board's title without its value of epsilon.
 
-    If the title names the unit of epsilon, as in "ε 1 for a patient", the unit stays, because boards differ in it.
+    If the title names the unit of epsilon, as in "ε 1 for a patient", the unit stays, because families differ in it.
     """
     shared, _, budget = standing.board.title.rpartition(", ε ")
     whose = budget.partition(" ")[2]
@@ -198,17 +198,17 @@ def describe_split(standing: Standing) -> str:
 
 
 def uncorrected_rank(entry: Entry) -> int | None:
-    """Return the entry's rank without the correction for multiple comparisons, if it differs."""
+    """Return the entry's rank without the correction for multiple comparisons; None if equal."""
     return entry.uncorrected_rank if entry.uncorrected_rank != entry.rank else None
 
 
 def has_earlier_mechanism(entry: Entry) -> bool:
-    """Return whether a private result comes from an earlier version, with other sums and other noise."""
+    """Return whether an entry is a private result from an earlier version, with other sums and other noise."""
     return entry.reads_private and entry.mechanism != MECHANISM
 
 
 def count_earlier_mechanisms(index: Index) -> tuple[int, int]:
-    """Count the private results that earlier code made, and all private results."""
+    """Count the private results from earlier versions, and all private results."""
     read = [entry for standing in index.standings for entry in standing.entries if entry.reads_private]
     return sum(map(has_earlier_mechanism, read)), len(read)
 
@@ -219,5 +219,5 @@ def metric_title(metric: Metric) -> str:
 
 
 def cell_shade(row: EntryRow) -> int:
-    """Return a cell's shade: 0 for a tie with the best entry, otherwise 1 plus the number of colour steps behind it."""
+    """Return a cell's shade: 0 if tied with the best entry, otherwise 1 plus the number of `COLOUR_STEPS` exceeded."""
     return 0 if row.standing.tied else 1 + sum((row.distance_behind or 0.0) > step for step in COLOUR_STEPS)

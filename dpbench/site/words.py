@@ -22,7 +22,7 @@ def describe_trust(entry: Entry) -> str:
 
 
 def describe_model(entry: Entry) -> str:
-    """Explain whether a saved model of an entry may be published, and how to make it."""
+    """Explain whether a saved model of an entry may be published, and how to make one."""
     if not entry.reads_private:
         return "You may publish a model from this run, which read no private image: add --models to the command below."
     if entry.rng == "secure":

@@ -1,4 +1,4 @@
-"""Compute digests of components' code, to detect results of other code than the installed code."""
+"""Compute digests of components' code, to detect results that other code than the installed code made."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 DPBENCH = "dpbench"
-"""Beside the roles of components, in what a result notes of code."""
+"""The key of dpbench's own digest in a result's digests of code; the other keys are roles of components."""
 ROOMS = ("data", "harness", "learning", "privacy")
-"""Where the numbers of a run come from."""
+"""The packages of dpbench whose code decides the numbers of a run."""
 HOOKS = ("dpbench_datasets", "dpbench_extractors", "dpbench_learners")
 INIT = "__init__.py"
 EMPTY_DIGEST = ""
@@ -28,7 +28,7 @@ def top_package(module: object) -> str:
 def plugin_module(module: str) -> str:
     """Return the plugin that contains an imported module: the nearest enclosing module or package with a hook.
 
-    If no enclosing module has a hook, as in a notebook or in a module that plugins share, return the module itself.
+    If no enclosing module has a hook (in a notebook, or in a module that plugins share), return the module itself.
     """
     parts = module.split(".")
     above = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
@@ -42,7 +42,7 @@ def code_digest(component: type) -> str | None:
     The code consists of the plugin (the module, or all modules of the package, that registers the component), the
     plugins of the component's base classes, and every module of the same distribution that these plugins import,
     directly or indirectly (`find_own_imports`). Comments count as code. Return None if there are no files, as in a
-    notebook, and for dpbench itself, whose version and commit are stated in results.
+    notebook, and for dpbench itself: results state its version and commit.
     """
     bases = [
         ancestor
@@ -62,10 +62,10 @@ def code_digest(component: type) -> str | None:
 def find_own_imports(name: str, file: Path) -> dict[str, Path]:
     """Return the modules of the same distribution that a module or package imports, directly or not, by name.
 
-    Imports are read from the source, wherever they stand in it; no module is imported for this. A module belongs to the
-    same distribution if it is in the same topmost package, if the distribution that contains the plugin lists it, or if
-    it lies beside that package in a folder that is not `site-packages`. Modules of dpbench are left out: `core_digest`
-    covers the modules that decide a run's numbers.
+    Imports are read from the whole source, functions included; no module is imported. A module belongs to the same
+    distribution if it is in the same topmost package, if the plugin's distribution lists it, or if it is next to the
+    topmost package in a folder other than `site-packages`. Modules of dpbench are left out: `core_digest` covers the
+    modules that decide a run's numbers.
     """
     parts = name.split(".")
     folder = file.parents[len(parts) - (file.name != INIT)]
@@ -97,7 +97,7 @@ def core_digest() -> str | None:
 
 @functools.cache
 def _module_digest(file: Path) -> str | None:
-    """Return the digest of a module or package, cached because imported code does not change during a process."""
+    """Return the digest of a module or package; it is cached, because imported code does not change in a process."""
     package = file.name == "__init__.py"
     found = hashlib.sha256()
     try:
@@ -110,7 +110,7 @@ def _module_digest(file: Path) -> str | None:
 
 @functools.cache
 def _shared_digest(plugins: tuple[tuple[str, Path], ...]) -> str | None:
-    """Return a digest of the modules that plugins import from their distribution; `EMPTY_DIGEST` if none."""
+    """Return a digest of the modules that plugins import from their distribution; `EMPTY_DIGEST` for no modules."""
     shared = {name: file for plugin in plugins for name, file in find_own_imports(*plugin).items()}
     for name, file in plugins:
         for own in _package_modules(name, file.parent) if file.name == INIT else (name,):
@@ -181,7 +181,7 @@ def _list_source_imports(module: str, file: Path) -> frozenset[str]:
 
 
 def _locate_module(name: str, folder: Path, tops: Set[str]) -> Iterator[tuple[str, Path]]:
-    """Yield a module below `folder` and its parent packages, if its topmost package is in `tops`.
+    """Yield a module below `folder` and the packages around it, with files, if `tops` has the topmost package.
 
     A package that holds only a docstring is left out, because importing it runs no code.
     """

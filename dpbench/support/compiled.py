@@ -1,8 +1,8 @@
 """Compile loops with numba once per processor, and cache them in a folder that only the user can write.
 
-numba caches compiled code as pickles, and whoever can write these can run code as the user. So they are read only from
-an intact folder of the user's own (`own_folders`). Otherwise loops are compiled again, which takes a few seconds, and
-dpbench prints the reason.
+numba caches compiled code as pickles, and anyone who can write such a pickle can run code as the user. So dpbench reads
+them only from an intact folder that nobody else can write to (`own_folders`). Otherwise it compiles the loops again,
+which takes a few seconds, and prints the reason.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Have numba compile a function as part of the kernels that call it; division by zero gives infinity."""
+    """Have numba compile a function for use inside kernels; division by zero gives infinity or nan."""
     loop: Any = numba.njit(error_model="numpy")(function)
     return cast(Function, loop)
 
 
 def kernel(function: Function) -> Function:
-    """Have numba compile a function that Python calls, without holding the interpreter's lock."""
+    """Have numba compile a function that Python calls; it runs without the global interpreter lock (GIL)."""
     loop: Any = numba.njit(nogil=True, error_model="numpy")(function)
     return cast(Function, loop)
 
 
 def instructions(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make numba replace calls of a function by the LLVM instructions that the function emits."""
+    """Make numba replace calls of a function with the LLVM instructions that the function emits."""
     written: Callable[..., Any] = intrinsic(function)
     return written
 
 
 def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], object]) -> None:
-    """Compile kernels for the argument types that `call` uses, or load what an earlier process compiled.
+    """Compile kernels for the argument types that `call` uses, or load them from the cache of an earlier process.
 
-    Afterwards they accept no arguments of other types, so that nothing is compiled at a later call.
+    Afterwards the kernels reject arguments of other types, so later calls never compile.
 
     Args:
-        kernels: made by `kernel`.
+        kernels: functions decorated with `kernel`.
         sources: the folder with the source code of all kernels.
         call: a function that calls each kernel once.
 
@@ -73,7 +73,7 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
 
 
 def _load_kernels(kernels: Sequence[Any], place: Path, call: Callable[[], object]) -> str:
-    """Load compiled kernels from a folder; return the reason if it fails, or an empty text."""
+    """Load compiled kernels from a folder; return the reason if this fails, otherwise an empty text."""
     try:
         if is_intact(place):
             _enable_cache(place, kernels)

@@ -1,4 +1,4 @@
-"""Describe the fields of a dataclass, such as a component's options: their types in words, and changed values."""
+"""Describe the fields of a dataclass, such as a component's settings: types in words, defaults and changed values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def has_type(value: Any, hint: Any) -> bool:
 
 @functools.lru_cache(1024)
 def field_types(cls: type) -> dict[str, Any]:
-    """Return the types of a class's fields, by name; a type that only type checkers import stays text."""
+    """Return the types of a class's fields, by name; a type imported only for type checkers stays text."""
     try:
         return get_type_hints(cls)
     except NameError:
@@ -43,7 +43,7 @@ def field_types(cls: type) -> dict[str, Any]:
 
 
 def _resolve_type(cls: type, hint: Any) -> Any:
-    """Return an annotation of a class as a type, or as its text if its names do not exist when dpbench runs."""
+    """Return a class's annotation as a type, or as text if it uses a name that does not exist at run time."""
     alone = type(cls.__name__, (), {"__annotations__": {"hint": hint}, "__module__": cls.__module__})
     try:
         return get_type_hints(alone, localns=dict(vars(cls)))["hint"]
@@ -73,7 +73,7 @@ def is_fully_described_type(hint: Any) -> bool:
 
 
 def free_text_fields(cls: type) -> frozenset[str]:
-    """Return the fields of a dataclass that take any text or path, such as the name of a file."""
+    """Return the names of a dataclass's fields that accept any text or path, such as the name of a file."""
     parts = {name: get_args(hint) if is_union_type(hint) else (hint,) for name, hint in field_types(cls).items()}
     return frozenset(name for name, hints in parts.items() if str in hints or Path in hints)
 
@@ -84,7 +84,7 @@ def is_union_type(hint: Any) -> bool:
 
 
 def write_value(value: object) -> str:
-    """Return a value as users write it after `name:setting=`.
+    """Return a setting's value as users write it in `name:setting=value`.
 
     >>> write_value(None), write_value(True), write_value(8192 / 50_000)
     ('auto', 'true', '0.16384')
@@ -95,12 +95,12 @@ def write_value(value: object) -> str:
 
 
 def is_required_field(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a field has no default and is not computed from others."""
+    """Return whether a field is an argument of `__init__` without a default."""
     return field.init and field.default is field.default_factory is dataclasses.MISSING
 
 
 def changed_fields(part: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that have no default or differ from it, by name.
+    """Return the values of a dataclass's fields that have no default or differ from their default, by name.
 
     >>> @dataclasses.dataclass
     ... class Some:
@@ -118,7 +118,7 @@ def read_defaults(part: Any) -> dict[str, Any]:
 
 
 def filled_fields(before: Any, after: Any) -> dict[str, Any]:
-    """Return the fields that were None in `before` and have a value in `after`, an instance of the same class.
+    """Return the values in `after` of the fields that were None in `before`, an instance of the same class.
 
     >>> @dataclasses.dataclass
     ... class Some:

@@ -13,15 +13,15 @@ from typing import IO, Any
 from dpbench.errors import OutputError
 
 MODEL_ENDINGS = {"onnx": ".onnx", "torch": ".safetensors"}
-"""Endings of the files of models, by format; version 0.2 wrote `torch`."""
+"""File endings of models, by format; version 0.2 wrote `torch`."""
 IMAGE_ENDINGS = frozenset(
     {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp", ".dcm"}
 )
-"""Endings of files that are images: those of the dataset `imagefolder`."""
+"""File endings of the images that the dataset `imagefolder` reads."""
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that readers see the old or the new content, and never a part of it.
+    """Write a file so that readers see either the old or the new content, never a part of the new content.
 
     Raises:
         OutputError: the file cannot be written.
@@ -43,7 +43,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def check_writable_folder(folder: Path) -> None:
-    """Check that a folder can be written, before a computation starts.
+    """Create a folder if it is missing, and check that files can be written to it.
 
     Raises:
         OutputError: the folder cannot be created or written.
@@ -65,7 +65,7 @@ def check_folder(folder: Path) -> None:
 
 
 def open_append_file(path: Path) -> IO[str]:
-    """Open a text file for appending; links are not followed, because they could lead out of the folder.
+    """Open a text file for appending; refuse a link, because it could point outside the folder.
 
     Raises:
         OSError: the file is a link, or cannot be written.
@@ -79,7 +79,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, which is read in blocks."""
+    """Return the SHA-256 of a file; the file is read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -18,7 +18,7 @@ _MARKER_TEXT = b"Made by `dpbench leaderboard build`, which replaces this folder
 
 @contextmanager
 def replace_site(out: Path) -> Iterator[Path]:
-    """Yield a new folder beside `out` that replaces `out` if the block succeeds; otherwise the new folder is deleted.
+    """Yield a new folder that replaces the site `out` if the block succeeds and is deleted otherwise.
 
     Raises:
         OutputError: `out` exists and is not a built site, or it cannot be written.
@@ -41,10 +41,10 @@ def replace_site(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, which leaves no file.
+    """Hold a lock on a folder while the block runs. The lock creates no file.
 
     Raises:
-        BlockingIOError: another process holds it.
+        BlockingIOError: another process holds the lock.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -56,7 +56,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def replace_folder(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield a new folder that replaces `folder` if the block succeeds; the entries in `kept` are moved to it.
+    """Yield a new folder that replaces `folder` if the block succeeds. Entries named in `kept` are moved over.
 
     After any interruption, either the old folder or the new folder exists.
     """

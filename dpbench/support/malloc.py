@@ -1,4 +1,4 @@
-"""Choose what memory a process keeps: steps of a fit reuse it, and workers of a pool leave it to each other."""
+"""Choose how much freed memory a process keeps: fits reuse it in the next step, and workers of a pool return it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MIN_RETURNED_BYTES = 2**22
 def keep_freed_memory() -> None:
     """Make glibc keep up to `MAX_KEPT_BYTES` of freed memory; do nothing for other C libraries.
 
-    By default glibc returns the end of its heap to the system after every step. A full batch then spends more than half
-    of its time in the kernel, which clears pages.
+    By default glibc returns the end of its heap to the system after every step. Full-batch steps then spend more than
+    half of their time in the kernel, because it clears the pages again.
     """
     _set_thresholds(MAX_BLOCK_BYTES, MAX_KEPT_BYTES)
 
@@ -23,8 +23,8 @@ def keep_freed_memory() -> None:
 def return_freed_memory() -> None:
     """Make glibc return each freed block of `MIN_RETURNED_BYTES` at once; do nothing for other C libraries.
 
-    By default glibc keeps blocks of up to 32 MiB once it has seen such a block: an accountant leaves hundreds of
-    megabytes to a process that needs them no more.
+    By default glibc keeps blocks of up to 32 MiB once it has freed one of that size. After an accountant has run, a
+    process would keep hundreds of megabytes that it no longer needs.
     """
     _set_thresholds(MIN_RETURNED_BYTES, MIN_RETURNED_BYTES)
 
@@ -32,7 +32,7 @@ def return_freed_memory() -> None:
 def forget_transforms() -> None:
     """Evict the plans of long Fourier transforms from scipy's caches, which keep the last 16 of each kind.
 
-    Those that an accountant leaves behind take up to 200 MB.
+    The plans that an accountant leaves behind take up to 200 MB.
     """
     import numpy as np
     from scipy import fft

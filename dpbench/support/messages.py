@@ -1,4 +1,4 @@
-"""Word the parts that many messages share: unknown names, sizes and durations."""
+"""Format parts that many messages share: unknown names, sizes and durations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") ->
 
 
 def _nearest_name(name: str, known: list[str]) -> str | None:
-    """Return the known name that the user probably meant: one spelt alike, or one that contains the given name."""
+    """Return the known name that the user probably meant, with similar spelling or with `name` as one of its parts."""
     lower = {name.lower(): name for name in known}
     wanted = name.strip().lower()
     if wanted in lower:
@@ -54,7 +54,7 @@ def seconds_in_words(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text: in two units, or with two digits below ten seconds.
+    """Return a duration as text in two units; below ten seconds, in seconds with two significant digits.
 
     >>> duration(3 * 3600 + 25 * 60 + 7), duration(75.2), duration(0.6219)
     ('3 h 25 min', '1 min 15 s', '0.62 s')

@@ -1,7 +1,7 @@
-"""Keep files that only the user can have written: compiled loops and exported networks, which a process trusts.
+"""Store files that a process trusts, compiled loops and exported networks, where only the user can write.
 
-Whoever can change such a file decides what is computed. So it is read only from a folder that belongs to the user, that
-nobody else can write to, and whose files have the digests that were noted when it was made.
+Anyone who can change such a file decides what is computed. So dpbench reads it only from a folder that belongs to the
+user, that nobody else can write to, and whose files have the digests recorded when the folder was made.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ DIGESTS = "digests.json"
 
 
 def open_own_folder(name: str, what: str) -> tuple[Path | None, str]:
-    """Return a folder of the cache that only the user can write to; otherwise None and a sentence with the reason.
+    """Return a folder in the cache that only the user can write to, or None and a sentence with the reason.
 
     Args:
         name: the folder's name in the cache.
-        what: what is kept there, in the plural.
+        what: the content of the folder, a plural noun for the sentence.
     """
     folder = cache_folder() / name
     try:
@@ -44,7 +44,7 @@ def open_own_folder(name: str, what: str) -> tuple[Path | None, str]:
 
 
 def is_intact(entry: Path) -> bool:
-    """Return whether an entry contains exactly the files that were recorded when it was created."""
+    """Return whether an entry holds exactly the files, by name and digest, that were recorded at its creation."""
     try:
         noted: object = json.loads((entry / DIGESTS).read_bytes())
         return noted == _digest_files(entry)
@@ -54,7 +54,7 @@ def is_intact(entry: Path) -> bool:
 
 @contextlib.contextmanager
 def create_entry(entry: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill, which then becomes the entry, unless another process created it first."""
+    """Yield an empty folder. After the block it becomes the entry, unless another process created the entry first."""
     with tempfile.TemporaryDirectory(dir=entry.parent, ignore_cleanup_errors=True) as made:
         new = Path(made) / "whole"
         new.mkdir(0o700)

@@ -17,14 +17,14 @@ _ONLY_FOLDER: ContextVar[Path | None] = ContextVar("only", default=None)
 
 
 def is_installed_package(name: str) -> bool:
-    """Return whether a package is installed; a data folder left by an old installation does not count."""
+    """Return whether a package is installed; a folder without code, left by an old installation, does not count."""
     found = find_spec(name)
     return found is not None and found.origin is not None
 
 
 @contextmanager
 def restrict_data(folder: Path) -> Iterator[None]:
-    """Search for data in one folder only while the block runs, to check data before importing it."""
+    """While the block runs, search for data in this folder only; used to check data before it is imported."""
     token = _ONLY_FOLDER.set(folder)
     try:
         yield
@@ -43,7 +43,10 @@ def user_data_folder() -> Path:
 
 
 def data_folders() -> tuple[Path, ...]:
-    """Return the folders to search for data: those in `DPBENCH_DATA`, then the user's data folder."""
+    """Return the folders to search for data: the folders in `DPBENCH_DATA`, then the user's data folder.
+
+    Inside `restrict_data`, return the one folder that it allows.
+    """
     only = _ONLY_FOLDER.get()
     if only is not None:
         return (only,)

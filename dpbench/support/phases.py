@@ -15,8 +15,8 @@ _STATUS = Path("/proc/self/status")
 class Phases:
     """Measures seconds and peak resident bytes of each phase; the seconds of repeated phases add up.
 
-    `cpu_seconds` counts the work of all threads of the process: unlike `seconds` it does not grow when other processes
-    compete for the cores. It does not include GPU time.
+    `cpu_seconds` counts the work of all threads of the process. Unlike `seconds`, it does not grow when other processes
+    compete for the cores, and it does not include GPU time.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Phases:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Time the block as phase `name`."""
+        """Measure the block as phase `name`: seconds, processor time and peak memory."""
         _reset_peak()
         begin, worked = time.perf_counter(), time.process_time()
         try:
@@ -38,7 +38,10 @@ class Phases:
 
 
 def peak_bytes() -> int:
-    """Return the peak resident size of the process, on Linux since the last phase began, elsewhere since its start."""
+    """Return the peak resident size of the process: on Linux since the last phase began, elsewhere since process start.
+
+    Returns 0 on Windows.
+    """
     if _STATUS.exists():
         for line in _STATUS.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):

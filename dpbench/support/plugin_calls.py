@@ -12,9 +12,9 @@ from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.support.code import top_package
 
 DEBUG = "DPBENCH_DEBUG"
-"""The environment variable with which refusals show their tracebacks: `--debug` sets it."""
+"""The environment variable that makes error messages include tracebacks; `--debug` sets it."""
 _NEUTRAL_PACKAGES = sys.stdlib_module_names | {"dpbench", "torch"}
-"""Packages that stand between dpbench and a plugin."""
+"""Packages that are never the plugin: in a traceback, their frames are between dpbench's and the plugin's."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -23,7 +23,7 @@ def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywo
     """Call a plugin's code; turn its exceptions and exits into `ComponentFailed`, but pass on dpbench's own errors.
 
     Raises:
-        ComponentFailed: the plugin raised; the message says what failed and how.
+        ComponentFailed: the plugin raised an exception; the message states `what`, the exception and its line.
     """
     try:
         return function(*arguments, **keywords)
@@ -37,7 +37,7 @@ def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywo
 
 
 def _failing_line(error: BaseException) -> str:
-    """Return the file and line of a failure: the last line in the called package, not in a library that it uses."""
+    """Return the file and line of a failure: the last line in the plugin's own package, not in a library."""
     lines = [(_frame_package(frame.f_globals), frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
     called = next((package for package, _, _ in lines if package not in _NEUTRAL_PACKAGES), "dpbench")
     code, line = [(code, line) for package, code, line in lines if package == called][-1]

@@ -15,10 +15,10 @@ from dpbench.support import malloc
 
 
 class _SigintBlockedProcess(SpawnProcess):
-    """A process that blocks Ctrl-C from its start; its parent process ends it."""
+    """A process that blocks Ctrl-C (SIGINT) from its start; its parent process ends it."""
 
     def start(self) -> None:
-        """Start the process with SIGINT blocked; the new program inherits the blocked signal."""
+        """Start the process with SIGINT blocked; the new process inherits the signal mask."""
         resource_tracker.ensure_running()  # or this process would start it below, and unblock SIGINT as it does
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -32,7 +32,7 @@ class _SigintBlockedContext(SpawnContext):
 
 
 def collect_garbage_rarely() -> None:
-    """Collect garbage only after 100,000 new objects: records leave none, and collecting took 10% of the time."""
+    """Collect garbage only after 100,000 new objects: records leave no cycles, and collecting took 10% of the time."""
     gc.set_threshold(100_000)
 
 
@@ -45,8 +45,8 @@ def _start_worker() -> None:
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a process pool; its workers finish their work, or are killed if the block is interrupted.
 
-    Workers are spawned, because forked children of a process with threads, such as torch's, may hang. They read and
-    write records, so they search for garbage rarely, and return the memory that they free.
+    Workers are spawned, because forked children of a process with threads, such as torch's, may hang. Workers
+    collect garbage rarely (`collect_garbage_rarely`) and return freed memory to the system.
     """
     with ProcessPoolExecutor(workers, _SigintBlockedContext(), _start_worker) as pool:
         try:

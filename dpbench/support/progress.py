@@ -24,7 +24,7 @@ _VERBOSE: ContextVar[bool] = ContextVar("everything", default=False)
 
 
 def set_verbosity(*, nothing: bool, everything: bool) -> None:
-    """Show no progress from now on, or print every stage on its own line, with or without a terminal."""
+    """Set how much progress is shown from now on: `nothing`, or `everything` (each stage on its own line)."""
     _QUIET.set(nothing)
     _VERBOSE.set(everything)
 
@@ -35,7 +35,7 @@ def is_verbose() -> bool:
 
 
 def progress_console() -> Console:
-    """Return the console for bars and spinners, which shows nothing if progress is switched off."""
+    """Return the console for bars and spinners; it shows nothing if progress is switched off."""
     return Console(stderr=True, quiet=_QUIET.get())
 
 
@@ -55,7 +55,7 @@ class _LineMeter:
             print_line(f"{description}: {total:,}.")
 
     def advance(self, units: int) -> None:
-        """Count `units` more as done, and print a line if the last line is `INTERVAL` seconds old."""
+        """Add `units` to the units done, and print a line if the last line is `INTERVAL` seconds old."""
         self._done += units
         now = monotonic()
         if now - self._last < INTERVAL:
@@ -67,7 +67,7 @@ class _LineMeter:
 
 @contextmanager
 def show_status(description: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner while the block runs; yield a function that changes its text after the description."""
+    """Show a spinner while the block runs; yield a function that sets the text after the description."""
     shown = progress_console()
     if is_verbose():
         print_line(f"{description}.")
@@ -79,7 +79,7 @@ def show_status(description: str) -> Iterator[Callable[[str], None]]:
 
 
 def _make_line_status(description: str) -> Callable[[str], None]:
-    """Return a function that prints what is being done as a line, at most every `INTERVAL` seconds."""
+    """Return a function that prints the current activity as a line, at most every `INTERVAL` seconds."""
     last = monotonic()
 
     def update(doing: str) -> None:
@@ -126,7 +126,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 
 
 def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
-    """Yield the items, and show a progress bar until the last one has been used."""
+    """Yield the items, and show a progress bar that advances by one after each item."""
     with progress_bar(description, total) as advance:
         for item in items:
             yield item
@@ -134,7 +134,7 @@ def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]
 
 
 class TimeEstimate:
-    """Prints once, early in a long task, how long it will take; on standard error, with or without a terminal."""
+    """Prints once, early in a long task, how long the task will take; on standard error, with or without a terminal."""
 
     def __init__(self, doing: str, advice: Callable[[], str] | None = None) -> None:
         self._doing, self._advice = doing, advice  # the second is said of what takes over five minutes
@@ -143,7 +143,7 @@ class TimeEstimate:
         self._said = False
 
     def update(self, units: int, left: int) -> None:
-        """Count `units` more as done, with `left` to go; the first call includes the warm-up and is not timed."""
+        """Add `units` to the units done, with `left` to go; the first call covers the warm-up and is not timed."""
         if self._begin is None:
             self._begin = monotonic()
             return

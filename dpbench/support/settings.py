@@ -1,4 +1,4 @@
-"""Declare the settings of a component with defaults, ranges and meanings, and check them when it is built."""
+"""Declare the settings of a component with defaults, ranges and meanings; check them when a component is built."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Limits:
 
     @property
     def condition(self) -> str:
-        """The range in words that follow a value in a sentence."""
+        """The range, worded to follow "Expected k=3" in a message."""
         return f"to be {self}" if self.choices else str(self)
 
     def __str__(self) -> str:
@@ -84,8 +84,9 @@ def setting(  # noqa: PLR0913 - one for each fact
 ) -> T:
     """Declare a setting of a learner, dataset or extractor: a dataclass field that states its range and its meaning.
 
-    dpbench refuses a value of another type or out of range when a component is built, and `dpbench list NAME` shows
-    both. None is always allowed if the type has it: `k: int | None = setting(None, ge=1, says="components kept")`.
+    When a component is built, dpbench refuses a value of another type or out of range. `dpbench list NAME` shows range
+    and meaning. None is always allowed if the type has it:
+    `k: int | None = setting(None, ge=1, says="components kept")`.
 
     Args:
         default: the default value; without it, users must set one.
@@ -108,8 +109,8 @@ def setting(  # noqa: PLR0913 - one for each fact
 class Configured:
     """The base class of learners, datasets and extractors; it checks the settings of every instance.
 
-    A subclass may define its own `__post_init__` for checks across settings. It runs after the checks of the single
-    settings, whether or not it calls the `__post_init__` of its base class.
+    A subclass may define its own `__post_init__` for checks across settings. This runs after the checks of the single
+    settings, even if it does not call the `__post_init__` of its base class.
     """
 
     def __post_init__(self) -> None:
@@ -122,7 +123,7 @@ class Configured:
 
 
 def _add_settings_check(own: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a `__post_init__` of a class or its mixin so that every setting is checked before it runs."""
+    """Wrap the `__post_init__` of a class or its mixin: check every setting, then call the original."""
 
     @functools.wraps(own)
     def checked(self: Any, *arguments: Any) -> None:
@@ -135,11 +136,11 @@ def _add_settings_check(own: Callable[..., None]) -> Callable[..., None]:
 def check_settings(part: T) -> T:
     """Check the type and range of every declared setting of a component, and return the component.
 
-    Base classes call it when Python builds a component. The registry, and `Learner.settle` before every plan, call it
-    once more, because a class may have an `__init__` or a `__post_init__` that checks nothing or changes a setting.
+    `Configured` calls this function when Python builds a component. The registry, and `Learner.settle` before every
+    plan, call it again, because a class may have an `__init__` or `__post_init__` that skips it or changes a setting.
 
     Raises:
-        SpecError: names the setting, its value, its range, its meaning and the component.
+        SpecError: a value does not fit; the message names the setting, value, range, meaning and component.
     """
     cls: type = type(part)
     for field, limits, hint in _list_limited_fields(cls):
@@ -164,13 +165,13 @@ def _list_limited_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Limits
 
 
 def _find_limits(cls: type, name: str) -> Limits | None:
-    """Return the limits of a field: its own, or else those of the nearest base class that declares them."""
+    """Return the limits of a field: its own limits, or else the limits in the nearest base class that declares some."""
     fields = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
     return next((field.metadata[LIMITS] for field in fields if field and LIMITS in field.metadata), None)
 
 
 def _component_kind(cls: type) -> str:
-    """Return the kind of a component in words, such as learner, from its base class right below `Configured`."""
+    """Return the kind of a component, such as "learner": the lower-case name of its base class below `Configured`."""
     return next(base.__name__.lower() for base in cls.__mro__ if Configured in base.__bases__)
 
 
@@ -194,7 +195,7 @@ def list_settings(cls: type) -> list[SettingRow]:
 
 
 def require_setting(setting: T | None) -> T:
-    """Return a setting that may have been `auto`, after it was filled in.
+    """Return the value of a setting that could be `auto`, after `Learner.settle` has chosen it.
 
     Raises:
         SpecError: the setting is still None.

@@ -38,7 +38,7 @@ def let_idle_threads_sleep() -> None:
 
 
 def choose_thread_count(numbers: int) -> int:
-    """Return the number of threads for a fit on this many numbers: 1, or all threads that torch may use."""
+    """Return the number of threads for a fit on this many feature values: 1, or all threads that torch may use."""
     import torch
 
     return torch.get_num_threads() if numbers >= MULTITHREADED_FROM else 1
@@ -46,7 +46,7 @@ def choose_thread_count(numbers: int) -> int:
 
 @contextmanager
 def limit_threads(threads: int) -> Iterator[None]:
-    """Limit torch, and any BLAS and OpenMP that other libraries loaded, to this many threads while the block runs."""
+    """While the block runs, limit torch and any BLAS or OpenMP that is loaded to this many threads."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -66,14 +66,18 @@ def worker_threads(count: int, process: int) -> ThreadPoolExecutor:
 
 
 def start_in_thread(work: Callable[[], Found], count: int) -> Callable[[], Found]:
-    """Start some work in another thread, if `count` allows one, and return a function that waits for its result."""
+    """Start `work` in another thread if `count` > 1, and return a function that waits for its result.
+
+    With one thread, the work runs when that function is called.
+    """
     return worker_threads(count - 1, os.getpid()).submit(work).result if count > 1 else work
 
 
 def run_in_threads(work: Callable[[], Found], count: int) -> list[Found]:
-    """Call a function in `count` threads at once, including the current thread, and return the results.
+    """Call `work` in up to `count` threads at once, including the current thread, and return the results.
 
-    The calls take work from a common supply, so a thread that has not started when the current one ends is cancelled.
+    All calls take tasks from one shared queue. When the call in the current thread ends, the queue is empty, so calls
+    that have not started are cancelled.
     """
     others = [worker_threads(count - 1, os.getpid()).submit(work) for _ in range(count - 1)]
     try:

@@ -20,18 +20,18 @@ MAX_BYTES = 10_000_000  # bytes of one file; the largest result here has 0.1 MB
 MAX_TOML_BYTES = 1_000_000  # bytes of a file that somebody writes by hand
 MAX_DOTS = 1_000  # in a line: the time for a key of many parts grows with their square
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters except tab and newline, what turns the direction of text, and halves of characters."""
+"""Control characters except tab and newline, characters that change the direction of text, and surrogates."""
 
 
 @contextmanager
 def open_regular_file(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
-    """Open a regular file, and refuse pipes and devices, which may block or never end.
+    """Open a regular file; refuse pipes and devices, which may block or never end.
 
-    `follow` says whether links are followed.
+    Links are followed only if `follow` is true.
 
     Raises:
         FileNotFoundError, OSError: there is no such file, it is a link that is not followed, or it cannot be read.
-        DataError: it is a folder, pipe or device.
+        DataError: the path is a folder, pipe or device.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -58,7 +58,7 @@ def parse_json(content: bytes, source: object) -> Any:
     """Parse JSON and check its values; `source` names the JSON in messages.
 
     Raises:
-        DataError: it is not JSON, is nested too deeply, or holds a value that `check_values` refuses.
+        DataError: the content is not JSON, is nested too deeply, or holds a value that `check_values` refuses.
     """
     try:
         found = json.loads(content.decode())
@@ -74,7 +74,8 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
     """Return the content of a TOML file; messages call the file `what`.
 
     Raises:
-        SpecError: the file cannot be read, is not TOML, or holds a value that `check_values` refuses.
+        SpecError: the file cannot be read, is not TOML, is nested too deeply, or holds a value that `check_values`
+            refuses.
     """
     try:
         text = read_regular_file(path, MAX_TOML_BYTES).decode("utf-8-sig")  # some editors begin a file with a mark
@@ -92,10 +93,10 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
 
 
 def check_values(value: Any, source: object) -> None:
-    """Check that all texts, including keys, are safe on a terminal and that all numbers can be printed.
+    """Check that all texts, including keys, are safe on a terminal and that all integers fit into 64 bits.
 
     Raises:
-        DataError: some text is not safe, or some number cannot be printed.
+        DataError: a text has control characters, or an integer is too large.
     """
     waiting = [value]
     while waiting:
@@ -113,7 +114,7 @@ def check_values(value: Any, source: object) -> None:
 
 
 def make_printable(text: str) -> str:
-    r"""Replace each character that is unsafe on a terminal by a question mark.
+    r"""Replace each character that is unsafe on a terminal with a question mark.
 
     >>> make_printable("fine, \x1b]0;title\x07")
     'fine, ?]0;title?'
@@ -122,4 +123,4 @@ def make_printable(text: str) -> str:
 
 
 PrintableText = Annotated[str, AfterValidator(make_printable)]
-"""Text of a plugin's or a folder's making, kept so that the record can be read back."""
+"""Text from a plugin or a folder. Unsafe characters are replaced, so that the record can be read back."""

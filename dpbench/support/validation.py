@@ -1,4 +1,4 @@
-"""Provide base classes for records in files, and describe an error of pydantic in one sentence."""
+"""Provide base classes for records in files, and describe pydantic's errors in one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpbench.support.messages import unknown_name
 
 
 class Record(BaseModel):
-    """The base class of records in files: frozen, without unknown keys, infinities written as text."""
+    """The base class of records in files: frozen, unknown keys are errors, infinities are written as text."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", ser_json_inf_nan="strings",
@@ -21,7 +21,7 @@ class Record(BaseModel):
     )  # fmt: skip
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy that computes its cached properties again."""
+        """Return a copy without the cached properties, which the copy computes anew when they are read."""
         copied = super().model_copy(update=update, deep=deep)
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
@@ -29,7 +29,7 @@ class Record(BaseModel):
 
 
 class UserRecord(Record):
-    """A record that users write; it refuses `true` and `false` as numbers, which pydantic would read as 1 and 0."""
+    """A record that users write. It refuses `true` and `false` for numbers; pydantic would read them as 1 and 0."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -39,7 +39,7 @@ class UserRecord(Record):
 
 
 def refuse_boolean(hint: Any, value: object) -> None:
-    """Refuse booleans, alone or in a list, for a type that takes numbers but no booleans.
+    """Refuse a boolean, alone or in a list, as the value of a type that has numbers but no booleans.
 
     >>> refuse_boolean(bool | int, True)
     >>> refuse_boolean(float | None, True)
@@ -47,7 +47,7 @@ def refuse_boolean(hint: Any, value: object) -> None:
     ValueError: expected a number, got true
 
     Raises:
-        ValueError: says what came.
+        ValueError: the value is or contains such a boolean.
     """
     values = value if isinstance(value, list | tuple) else (value,)
     found = [item for item in values if isinstance(item, bool)]
@@ -62,7 +62,7 @@ def _plain_types(hint: Any) -> set[type]:
 
 
 class FiniteRecord(Record):
-    """A record whose numbers are finite."""
+    """A record whose numbers must be finite."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -99,7 +99,7 @@ EXPECTED_WORDS: Mapping[str, str] = {
     "dict": "a table", "model": "a table", "dataclass": "a table", "list": "a list", "tuple": "a list",
     "path": "a path",
 }  # fmt: skip
-"""What a value should have been, by the first word of pydantic's name of the error, such as `int_parsing`."""
+"""The expected type in words, by the first word of the name of pydantic's error, such as `int_parsing`."""
 
 
 def _plain_words(error: str, said: str) -> str:
@@ -120,7 +120,7 @@ def _plain_words(error: str, said: str) -> str:
 
 
 Origin = str | Callable[..., str]
-"""Who gave keys, for messages: one name for all of them, or a function of some keys; without keys, of all."""
+"""The source of keys, for messages: one name, or a function that names the source of the given keys (none: of all)."""
 
 
 def name_origin(origin: Origin, *keys: str) -> str:
@@ -137,9 +137,9 @@ def misfit_sentence(
     """Describe in a sentence which key is unknown or missing, or which value is invalid.
 
     Args:
-        error: what pydantic raised.
+        error: the error that pydantic raised.
         origin: the source of the keys: a file, the flags of a command, or a function that returns the source of a key.
-        models: the classes of the tables that the keys may hold, by name; "" is the whole.
+        models: the classes of the tables that the keys may hold, by name; "" names the class of the whole.
         keys: the user's name for a field, by field, if it is not the field's own name.
     """
     found = first_misfit(error)

@@ -29,7 +29,7 @@ from dpbench.sweep.grid import Cell
 
 State = Literal["done", "other code", "other data", "failed", "to do"]
 """`other code`: done, but the files of a plugin, dpbench's core or its mechanism have changed since, and no fingerprint
-says that they compute the same.
+shows that they still compute the same.
 `other data`: done, but the data have changed since."""
 STATES: tuple[State, ...] = get_args(State)
 TO_RUN: tuple[State, ...] = ("to do", "other data")

@@ -65,7 +65,7 @@ def survey_sweep(
         definition: a sweep file, or a mapping with its keys; see `sweep.grid`.
         out: the results folder; by default `dpbench-results/` and the sweep's name.
         plugins: the registry, if it is already loaded.
-        data: whether to open the datasets, to find cells that were run on other data; figures of results need no data.
+        data: whether to open the datasets, to find cells that were run on other data; drawing figures needs no data.
 
     Raises:
         SpecError: the definition is invalid; see `read_grid`.
@@ -86,10 +86,10 @@ def sweep(
 ) -> SweepSummary:
     """Run every cell of a sweep that is not done; write each result to its own file as soon as it arrives.
 
-    Cells with a result in the folder are skipped, unless the data have changed since, or with `refresh` the code (of a
-    plugin, of dpbench's core or of the cell's mechanism). Failed cells are skipped unless `retry_failed` is set. A
-    sweep that was stopped, or even killed, continues when it is called again, and ends with the same numbers. For the
-    arguments, see `survey_sweep`.
+    Cells with a result in the folder are skipped, unless the data have changed since. With `refresh`, cells whose code
+    has changed (of a plugin, of dpbench's core or of the mechanism) are run again too. Failed cells are skipped unless
+    `retry_failed` is set. If a sweep was stopped, or even killed, another call continues it, with the same numbers in
+    the end. For the other arguments, see `survey_sweep`.
 
     Raises:
         SpecError: the definition or the resources are invalid; no cell is run.

@@ -1,7 +1,7 @@
 """Compute delta for cells that do not state it; a cell's name contains delta, so data is opened before cells run.
 
-Delta depends only on the number of private units, and has its usual value up to 50,000. Data from the hub is fetched
-for this before cells run, but not to list cells or draw their results. If data cannot be opened here, the run reports
+Delta depends only on the number of private units; up to 50,000 units it has its usual value. Data from the hub is
+fetched before cells run, but not to list cells or draw their results. If data cannot be opened here, the run reports
 the reason.
 """
 

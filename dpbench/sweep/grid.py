@@ -1,4 +1,4 @@
-"""Read a sweep file into cells: products of axes. Each cell has a `Spec` and the file name of its result.
+"""Read a sweep file and list its cells, the products of its axes. A cell has a `Spec` and the file name of its result.
 
 ::
 
@@ -77,7 +77,7 @@ class Cell:
 
     @property
     def request(self) -> str:
-        """The spec as JSON for a worker, without keys that the user did not set, because some follow from the data."""
+        """The spec as JSON for a worker, without keys that the user did not set: some defaults depend on the data."""
         return self.spec.model_dump_json(exclude_unset=True)
 
     @property
@@ -113,7 +113,7 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> SweepG
     """Return the cells that a sweep file, or a mapping with the same keys, describes.
 
     Raises:
-        SpecError: a key is unknown, an axis has no values, or a cell is invalid, named by its values.
+        SpecError: a key is unknown, an axis has no values, or a cell is invalid (the message names its values).
     """
     origin = str(definition) if isinstance(definition, Path) else "the sweep"
     content = read_toml(definition, "spec") if isinstance(definition, Path) else definition
@@ -245,7 +245,7 @@ def describe_values(values: Mapping[str, Any]) -> str:
 def sweep_definition(
     values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], plugins: Registry
 ) -> dict[str, Any]:
-    """Return the definition of a sweep over several axes; a ceiling learner runs once, without privacy."""
+    """Return the definition of a sweep over several axes; learners that are ceilings run only without privacy."""
     fixed = {name: value for name, value in values.items() if name not in several}
     learners = list(several.get("learner", ()))
     ceilings = [learner for learner in learners if plugins.find("learner", _learner_name(learner)).cls.reference]

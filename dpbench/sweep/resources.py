@@ -19,7 +19,7 @@ MEMORY_SIZE = re.compile(r"\d+(\.\d+)? ?[kKMGT](i?B)?")
 
 @dataclass(frozen=True)
 class Slurm:
-    """The resources of each Slurm job, named as in `dask_jobqueue.SLURMCluster`; its worker has a thread per core."""
+    """The resources of each Slurm job, named as in `dask_jobqueue.SLURMCluster`; a worker has one thread per core."""
 
     queue: str | None = None  # a partition; None: the cluster's default
     account: str | None = None
@@ -37,7 +37,7 @@ class Slurm:
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a sweep. Noisy answers do not depend on them, but threads may change how public maps round."""
+    """The resources of a sweep. They do not affect noisy answers, but threads may change how public maps round."""
 
     executor: ExecutorName = "local"
     scheduler: str | None = None  # address of a Dask scheduler; None: processes of this machine, as with "local"
@@ -47,7 +47,7 @@ class Resources:
     slurm: Slurm | None = None  # what each job requests; None: the defaults of `Slurm`
 
     def __post_init__(self) -> None:
-        """Check that the options fit together."""
+        """Check that the executor is known, options are compatible, and counts are in range."""
         if self.executor not in get_args(ExecutorName):
             raise SpecError(f"Expected --executor {self.executor} to be one of {', '.join(get_args(ExecutorName))}.")
         if self.scheduler is not None and (self.executor != "dask" or self.workers is not None):

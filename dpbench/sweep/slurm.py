@@ -3,8 +3,8 @@
 Jobs use this machine's paths for the Python interpreter, the sweep's folder and the cache folder: keep all three on a
 shared disk, with `DPBENCH_CACHE` set to a folder there. If a job's worker was up and is gone, because of its walltime
 or for another reason, the job is submitted again while cells are left. If two workers die during the same cell, the
-cell is taken to be the cause. Jobs are cancelled when the sweep ends, also by Ctrl-C; if the sweep is killed, they end
-within a minute of starting or of losing its scheduler.
+cell is taken to be the cause. Jobs are cancelled when the sweep ends, also by Ctrl-C. If the sweep is killed, a job
+ends within a minute of its start, or of losing the sweep's scheduler.
 
 Not covered: Dask's scheduler asks for no password. Anyone who reaches its port can run code as you, so set `interface`
 to a network that you trust.

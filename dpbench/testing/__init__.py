@@ -1,11 +1,11 @@
-"""The laws that the tests of every plugin inherit, shipped with dpbench so that third-party plugins inherit them too.
+"""Laws: tests that the test suite of every plugin inherits, including the suites of third-party plugins.
 
 >>> from dpbench.testing import LearnerLaws
 >>> class TestMine(LearnerLaws):
 ...     learner = None  # an instance of your learner
 
-pytest collects the laws from the subclass; `dpbench check NAME` runs the same laws without pytest. A law cannot be
-overridden or marked away: a subclass that tries is refused when it is defined.
+pytest collects the laws from the subclass; `dpbench check NAME` runs the same laws without pytest. A subclass that
+overrides or skips a law raises an error when it is defined.
 """
 
 from dpbench.testing.datasets import DatasetLaws

@@ -22,7 +22,7 @@ SUITES: dict[Kind, type[Laws]] = {"dataset": DatasetLaws, "extractor": Extractor
 
 
 def _make_small_network() -> nn.Module:
-    """Return a network from activations (4, 6, 6) to 16 features."""
+    """Return a network that maps activations (4, 6, 6) to 16 features."""
     import torch
     from torch import nn
 
@@ -37,7 +37,7 @@ EXAMPLES_BY_NAME: Mapping[str, Mapping[str, Any]] = {
     " on images": {"example_shape": (3, 8, 8)},
     " on activations": {"example_shape": (4, 6, 6), "tail": staticmethod(_make_small_network)},
 }
-"""What a learner may be made for. It is checked on the first that it plans for."""
+"""Kinds of examples to check a learner on; the first kind that the learner plans for is used."""
 
 
 class LawOutcome(NamedTuple):
@@ -49,12 +49,12 @@ class LawOutcome(NamedTuple):
 
 
 def check_laws(registry: Registry, text: str) -> Iterator[LawOutcome]:
-    """Yield the outcome of each law.
+    """Look up a component and yield the outcome of each law for it.
 
     Args:
         registry: where the component is looked up.
-        text: `name` or `name:key=value`. If several kinds share the name, each of them is checked, and so is each of
-            several extractors joined by `+`.
+        text: `name` or `name:key=value`. If components of several kinds have the name, each is checked. Of several
+            extractors joined by `+`, each is checked.
     """
     if not text.strip():
         raise UnknownName("Expected the name of a component, got nothing. `dpbench list` shows them.")

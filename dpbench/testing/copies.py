@@ -43,11 +43,11 @@ class Change:
 
 
 def list_changes(dataset: Dataset) -> Iterator[Change]:
-    """Yield changes to the files of a dataset: to its brightest images, its darkest images and an image in between.
+    """Yield changes that each remove one image: the two brightest images, the two darkest and one in between.
 
-    They reveal a loader that divides by the largest value of all images, because the image with that value is changed.
-    Supported are folders of image files, zips of them, and .npz and .npy files of numpy. In numpy files, images become
-    blank instead, because readers count rows.
+    Removing the brightest image reveals a loader that divides by the largest value of all images. Supported are folders
+    and zips of image files, and .npz and .npy files of numpy. In numpy files, an image becomes blank instead, because
+    readers count rows.
     """
     found = [file for root in _find_roots(dataset) for file in _find_files(root)]
     if len(found) > MAX_FILES:
@@ -63,7 +63,7 @@ def list_changes(dataset: Dataset) -> Iterator[Change]:
 
 @contextmanager
 def open_changed_copy(dataset: Dataset, change: Change) -> Iterator[Dataset]:
-    """Provide the dataset over a copy of its files with this change."""
+    """Provide a dataset that reads a copy of the files with this change."""
     with tempfile.TemporaryDirectory(prefix="dpbench-") as made:
         folder = Path(made)
         if dataset.shorthand:
@@ -132,7 +132,7 @@ def _list_zip_changes(file: Path) -> Iterator[Change]:
 
 
 def _read_zip(file: Path, choose: Callable[[list[str]], list[str]]) -> dict[str, bytes]:
-    """Return the chosen images of a zip by name; none if it is damaged or needs a password."""
+    """Return the chosen images of a zip by name; empty if the zip is damaged or needs a password."""
     try:
         with zipfile.ZipFile(file) as archive:
             names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGE_ENDINGS]
@@ -163,7 +163,7 @@ def _list_array_changes(file: Path) -> Iterator[Change]:
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by name, "" in a .npy; none if it is damaged or holds Python objects."""
+    """Return the arrays of a file by name ("" for a .npy); empty if it is damaged or holds Python objects."""
     try:
         read = np.load(file, allow_pickle=False)
         return dict(read) if file.suffix == ".npz" else {"": read}
@@ -252,7 +252,7 @@ def _make_change_pair(
 
 
 def _halve_folders(contents: Mapping[Path, tuple[float, str]]) -> Iterator[tuple[str, tuple[list[Path], list[Path]]]]:
-    """Yield the brighter and the darker half of images, and two halves by their digests; each folder is halved."""
+    """Yield halves by brightness, then by digest. Each folder is halved; folders of one image are pooled."""
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in contents:
         folders[path.parent].append(path)

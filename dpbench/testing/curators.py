@@ -1,6 +1,6 @@
-"""Curators for the laws: they inspect row functions, record questions, and replay answers or replace them by noise.
+"""Curators for the laws: they inspect row functions, record questions, and replay answers or replace them with noise.
 
-Each of them stands between the learner and a real curator, and maps questions to answers.
+Each proxy stands between the learner and a real curator: it passes questions on and may change the answers.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class RecordingProxy(CuratorProxy):
         self._earlier = earlier
 
     def answer(self, question: Question) -> Any:
-        """Record the question, then ask the real curator, so that state kept by the rows shows in the next question."""
+        """Record the question, then ask the real curator, so that state of row functions shows in the next record."""
         blocks: list[Tensor] = []
         if (rows := guard_row_function(question)) is not None:
             with own_arithmetic():
@@ -158,7 +158,7 @@ class RecordingProxy(CuratorProxy):
         return _copy_answer(answer)
 
     def wrap_mapped(self, mapped: LedgerCurator) -> RecordingProxy:
-        """Record the questions to the curator of the mapped rows; its mapping shows in the rows' contributions."""
+        """Record the questions to the curator of mapped rows in the same lists; the map shows in the contributions."""
         asking = RecordingProxy(mapped, self._earlier)
         asking.questions, asking.answers = self.questions, self.answers
         return asking
@@ -188,7 +188,7 @@ def replay_answers(answers: Sequence[Any]) -> Callable[[Any, int | None], Any]:
 
 
 def replace_by_noise(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
-    """Return a function that replaces each answer by normal noise of its shape, or by a random candidate."""
+    """Return a function that replaces each answer with normal noise of its shape, or with a random candidate."""
 
     def noise(answer: Any, among: int | None) -> Any:
         if isinstance(answer, tuple):
@@ -208,7 +208,7 @@ def _copy_answer(answer: Any) -> Any:
 
 
 def take_first_rows(curator: LedgerCurator) -> Chunk:
-    """Return the first private rows of a law's world, with their own seeds."""
+    """Return the first private rows of a law's world, with a fixed seed for each row."""
     rows, few, device = curator.rows, torch.arange(min(MAX_ROWS_SHOWN, len(curator.rows))), curator.task.device
     seeds = (few + 1) * 0x9E3779B97F4A7C1
     return Chunk(rows.held[rows.index[few]], rows.y[few].to(device), seeds.to(device))

@@ -31,7 +31,7 @@ NO_COPY = (
 
 @dataclass(frozen=True)
 class NeighbourDataset:
-    """A dataset over a copy of its data in which one record, or half of the records, is missing or blank."""
+    """A copy of a dataset in which one record, or half of the records, is missing or blank."""
 
     said: str  # such as "without 07.png"
     opened: AbstractContextManager[Dataset]
@@ -145,7 +145,7 @@ class DatasetLaws(Laws):
                 expect(same, f"{name}: image {index} shares the key of another image: use SHA-256 of its stored bytes.")
 
     def test_all_others_are_the_same_in_a_copy_without_one_record(self) -> None:
-        """In a copy of the data without a certain image, all other images and labels are the same, bit for bit.
+        """In a copy of the data without one image, all other images and labels are the same, bit for bit.
 
         The law skips copies that the loader refuses, for example because it checks a published checksum.
         """
@@ -169,7 +169,7 @@ class DatasetLaws(Laws):
     def test_each_half_of_the_records_gives_its_part_of_the_data(self) -> None:
         """A copy with only the brighter half of the records holds that half of the images, labels and units unchanged.
 
-        The same holds for the darker half, and for two halves by a hash of each record; together, halves give the
+        The same holds for the darker half, and for two halves by a hash of each record. Together, two halves give the
         whole. The law skips copies that the loader refuses.
         """
         whole = list_examples(self.subject().load().train)
@@ -189,7 +189,7 @@ class DatasetLaws(Laws):
             raise NotTested(f"{NO_COPY}, or override halves().")
 
     def neighbours(self) -> Iterator[NeighbourDataset]:
-        """Yield the dataset over copies of its data, each with a single record missing or blank.
+        """Yield copies of the dataset, each with a single record missing or blank.
 
         By default, the copies are of folders and zips of image files, and of numpy arrays. Override this method in a
         suite for data that is stored in another form: removing a record reveals faults that no other law does.
@@ -198,7 +198,7 @@ class DatasetLaws(Laws):
             yield NeighbourDataset(change.said, open_changed_copy(self.subject(), change), change.replaces)
 
     def halves(self) -> Iterator[tuple[NeighbourDataset, NeighbourDataset]]:
-        """Yield pairs of the dataset over copies of its data: each lacks one half of the records, or has it blank.
+        """Yield pairs of copies: the first lacks one half of the records (or has it blank), the second the other half.
 
         By default, the copies are those of folders and zips of at most 2,000 image files, and of numpy arrays. Override
         this method as you override `neighbours`, and choose halves by the content of records.
@@ -225,10 +225,10 @@ def _pick_indices(size: int, most: int = MAX_PICKED) -> list[int]:
 
 
 def expect_single_change(whole: Split, changed: Split, said: str, *, replaced: bool) -> None:
-    """Check that a copy lacks at most a single image, and that all other images are the same.
+    """Check that a copy lacks or replaces at most one image, and that all other images are the same.
 
     Raises:
-        LawBroken: names the change and the first image that depends on others.
+        LawBroken: an image depends on others; the message names the change and the image.
     """
     gone = len(whole.labels) - len(changed.labels)
     expect(gone in (0, 1), f"In a copy {said}, {gone} images are gone: which are kept follows from others.")
@@ -263,10 +263,10 @@ def list_examples(split: Split) -> list[Example]:
 
 
 def expect_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]], said: str) -> None:
-    """Check that two halves of the records give, together, the examples and units of the whole.
+    """Check that two halves of the records together give the examples and units of the whole.
 
     Raises:
-        LawBroken: names the copies, and the examples that depend on other records.
+        LawBroken: an example depends on other records; the message names the copies.
     """
     both = [example for half in halves for example in half]
     expect(
@@ -283,10 +283,10 @@ def expect_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]],
 
 
 def expect_blank_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]], said: str) -> None:
-    """Check that each example is unchanged in the copy that blanks the other half of the records.
+    """Check that blanking one half of the records leaves every example of the other half unchanged.
 
     Raises:
-        LawBroken: names the copies, and the examples that depend on other records.
+        LawBroken: an example depends on other records; the message names the copies.
     """
     expect(all(len(half) == len(whole) for half in halves), f"{said}, which images are kept follows from others.")
     for place, example in enumerate(whole):
@@ -298,7 +298,7 @@ def expect_blank_halves(whole: Sequence[Example], halves: Sequence[Sequence[Exam
 
 
 def _expect_same_units(pairs: Sequence[tuple[int | None, int | None]], said: str) -> None:
-    """Check that two examples share a unit in a copy exactly if they do in the whole, whatever the units' numbers."""
+    """Check that examples share a unit in a copy if and only if they do in the whole; unit numbers may differ."""
     ours, theirs = ({pair[place] for pair in pairs} for place in (0, 1))
     expect(len(set(pairs)) == len(ours) == len(theirs), f"{said}, images have other units: they follow from others.")
 

@@ -75,7 +75,7 @@ class Laws:
 
 
 def expect(kept: bool, complaint: str | Callable[[], str]) -> None:
-    """Raise `LawBroken` with the complaint if the law is broken."""
+    """Raise `LawBroken` with the complaint unless the law was `kept`."""
     if not kept:
         raise LawBroken(complaint if isinstance(complaint, str) else complaint())
 

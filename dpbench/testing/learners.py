@@ -56,7 +56,7 @@ class LearnerLaws(LearnerSuite):
         )
 
     def test_every_planned_step_is_asked(self) -> None:
-        """A fit uses every planned step, because an unused step still costs noise. Without noise, it costs nothing."""
+        """A fit uses every planned step, because an unused step costs noise. A fit without noise is not checked."""
         predict, watcher, _ = self._watched_fit()
         planned = {release.name: release.steps for release in self._rich_learner().plan(*self._task_and_budget())}
         spent = {} if predict is None or math.isinf(self.ample_epsilon) else watcher.curator.ledger.spent
@@ -76,7 +76,10 @@ class LearnerLaws(LearnerSuite):
             self._expect_bounded_moves(self._audited_fit())  # beside rows that these worlds lack: huge, or not finite
 
     def test_choices_follow_their_law(self) -> None:
-        """A row moves a loss by 0 to 1 and the choice's law by eps0; losses are pure, and choices follow their law."""
+        """A choice's losses are pure; a row changes them by 0 to 1, and the distribution of the choice by at most eps0.
+
+        Choices are drawn from the distribution that the mechanism states.
+        """
         planned = not all(use.gaussian for use in self._rich_learner().plan(*self._task_and_budget()))
         if planned and not math.isinf(self.ample_epsilon):
             evidence = self._audited_fit()
@@ -85,13 +88,13 @@ class LearnerLaws(LearnerSuite):
             expect(not wrong, lambda: f"A choice is not drawn by its law: {wrong[0].name} (p {wrong[0].p:.1g}).")
 
     def test_an_example_has_one_vote(self) -> None:
-        """Removing an example changes the votes of a single teacher, by at most one vote for each query."""
+        """Removing an example changes the votes of one teacher only, by at most one vote for each query."""
         _, watcher, _ = self._watched_fit()
         if watcher.log.votes and not math.isinf(self.ample_epsilon):
             self._expect_bounded_moves(self._audited_fit())
 
     def test_a_blind_curator_teaches_nothing(self) -> None:
-        """With noise as answers and as public data, predictions are at chance: the learner has no other source."""
+        """If answers and public data are pure noise, accuracy is at chance: the learner has no other source."""
         world = self._make_world(0)
         self._first_fit()  # whatever it might keep from there must not help it below
         mean = self._mean_accuracy(lambda seed: self._fit_on_noise(world, seed), world)
@@ -101,7 +104,7 @@ class LearnerLaws(LearnerSuite):
         )
 
     def test_a_tiny_budget_stays_at_chance(self) -> None:
-        """A learner cannot learn at epsilon 0.001 with meaningless public data; a reference refuses to plan."""
+        """A learner cannot learn at epsilon 0.001 with random public data; a reference refuses to plan."""
         if self.subject().reference:
             self._expect_no_finite_plan()
             return
@@ -113,7 +116,7 @@ class LearnerLaws(LearnerSuite):
         )
 
     def test_all_it_learns_comes_from_answers(self) -> None:
-        """Replaying the answers of a fit over other private data gives the same predictor, to the last bit."""
+        """A fit on other private data that gets the same answers gives the same predictor, to the last bit."""
         world, other = self._make_world(0), self._make_world(1)
         predict, watcher, error = self._watched_fit()
         if predict is None:
@@ -126,7 +129,7 @@ class LearnerLaws(LearnerSuite):
         expect(same, "Its predictor depends on private data beyond the curator's answers.")
 
     def test_questions_follow_answers_alone(self) -> None:
-        """A learner asks the same questions if it gets the same answers over data that shares half of the rows."""
+        """A learner that gets the same answers asks the same questions, even if half of the private rows differ."""
         world = self._make_world(0)
         first = self._record_questions(world)
         other = self._record_questions(replace_second_half(world), first)
@@ -149,7 +152,7 @@ class LearnerLaws(LearnerSuite):
                 expect(not held, "The predictor holds a private row, or the curator that holds them.")
 
     def test_keeps_nothing_from_one_fit_to_the_next(self) -> None:
-        """A fit and its predictor leave no noisy answers behind, which a later fit could use beyond its own budget."""
+        """A fit and its predictor leave no noisy answers behind; a later fit could use them beyond its own budget."""
         self._predict_scores(self._first_fit(), self._make_world(0))
         left = next((leftover for leftover in self._leftovers if leftover), None)
         expect(left is None, f"Fitting changed {left}, which the next fit finds. Keep what a fit learns in the fit.")
@@ -184,7 +187,7 @@ class LearnerLaws(LearnerSuite):
         return recorder
 
     def _audited_fit(self) -> FitEvidence:
-        """Return the evidence of an audited fit, made once; its questions are asked again over other rows."""
+        """Return the evidence of an audited fit, made once per suite. The audit repeats its questions on other rows."""
         return self._make_once("listened fit", self._run_audited_fit)
 
     def _run_audited_fit(self) -> FitEvidence:
@@ -207,7 +210,7 @@ class LearnerLaws(LearnerSuite):
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
 
     def _watched_fit(self) -> tuple[Predict | None, WatchingProxy, PrivacyError | None]:
-        """Return the predictor and the watcher of a watched fit, made once, and the error if the fit was refused."""
+        """Return the predictor, the watcher and any refusal of a watched fit, made once per suite."""
         return self._make_once("watched fit", self._run_watched_fit)
 
     def _run_watched_fit(self) -> tuple[Predict | None, WatchingProxy, PrivacyError | None]:

@@ -69,12 +69,12 @@ def _split_tensors(split: Split | None) -> tuple[Tensor, Tensor]:
 
 
 class LearnerSuite(Laws):
-    """Base of the suites for learners."""
+    """Base class of the suites for learners: makes worlds, fits the learner, and caches fits that laws share."""
 
     learner: ClassVar[Learner]
     example_shape: ClassVar[tuple[int, ...]] = (64,)
     tail: ClassVar[Callable[[], nn.Module] | None] = None
-    """Makes the network behind `example_shape`, for a learner that trains one: `Task.tail`."""
+    """Makes the network that follows activations of `example_shape`, for a learner that trains it; see `Task.tail`."""
     _made: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:

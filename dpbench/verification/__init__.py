@@ -1,4 +1,4 @@
 """Verification of files that state something: results, models, receipts, and records of audits, attacks and re-runs.
 
-`files` finds out what a file is and calls the check of its kind; `report` is what every check returns.
+`files` detects the kind of a file and calls the check for this kind; `report` defines the report of every check.
 """

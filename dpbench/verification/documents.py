@@ -23,7 +23,7 @@ KEYS: dict[Kind, frozenset[str]] = {
     "rerun": frozenset({"tolerance", "seeds"}),
     "challenge": frozenset({"commit", "seeds"}),
 }
-"""The keys by which JSON of each kind is recognised, in the order in which they are tried."""
+"""The keys that a JSON file of each kind must have; kinds are tried in this order."""
 KIND_WORDS: dict[Kind, str] = {
     "model": "a model", "receipt": "a receipt", "result": "a result", "attack": "an attack on released models",
     "audit": "an audit", "rerun": "a re-run", "challenge": "challenge seeds",
@@ -33,7 +33,7 @@ EXPECTED = "a result, a model, a receipt, the record of an audit, attack or re-r
 
 @dataclass(frozen=True)
 class Document:
-    """A file and its kind. The check of its kind reads it again, within the limits of that kind."""
+    """A file and its kind. The check for this kind reads the file again, within the limits of the kind."""
 
     file: Path
     kind: Kind
@@ -54,10 +54,10 @@ def read_document(file: Path) -> Document:
 
 
 def expand_folders(files: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files, and of each folder the models and the records of the kinds that can be verified.
+    """Yield each file and, for each folder, the models and records in it that can be verified.
 
     Raises:
-        DataError: a folder has none, or an archive in it is malformed.
+        DataError: a folder has no such file, or an archive in it is malformed.
     """
     for place in files:
         if not place.is_dir():
@@ -75,7 +75,7 @@ def _is_model(file: Path) -> bool:
 
 
 def _is_verifiable(file: Path) -> bool:
-    """Return whether a JSON file is of a kind that can be verified, or is damaged, which its check then reports."""
+    """Return whether a JSON file can be verified; True for a damaged file, because its check reports the damage."""
     try:
         return _find_kind(file) is not None
     except DataError:
@@ -86,7 +86,7 @@ def _find_kind(file: Path) -> Kind | None:
     """Return the kind of a JSON file; None if its keys belong to no kind.
 
     Raises:
-        DataError: it cannot be read, or is not JSON.
+        DataError: the file cannot be read, or is not JSON.
     """
     try:
         content = json.loads(_read_bytes(file))

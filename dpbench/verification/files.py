@@ -24,13 +24,13 @@ Record = TypeVar("Record", Result, Receipt)
 def verify_files(
     files: Sequence[Path], root: Path, plugins: Registry, *, submission: bool = False
 ) -> Iterator[tuple[Document, FileReport] | DpbenchError]:
-    """Yield each file with its report, or the error with which it cannot be read.
+    """Yield each file with its report, or the error that prevented reading or checking it.
 
     Args:
-        files: results, models, receipts and records; those of one call may be about each other.
+        files: results, models, receipts and records; models and records are compared with the results among them.
         root: the leaderboard whose boards results are compared with.
         plugins: the installed plugins.
-        submission: whether each result must be one that a board takes.
+        submission: whether a board must accept each result.
     """
     documents = [_try_reading(file) for file in files]
     read = [document for document in documents if isinstance(document, Document)]

@@ -1,4 +1,4 @@
-"""Verify a model file: its card's ε, its graph, and the result or receipt beside it; or fit it again."""
+"""Verify a model file: its card's ε, its graph, and its agreement with results and receipts; or fit it again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNCHECKED = (
 
 
 def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Receipt], plugins: Registry) -> FileReport:
-    """Check a model's digest and graph, plan and ε of its card, and that results and receipts of it state the same.
+    """Check a model's digest and graph, the plan and ε of its card, and that its results and receipts agree with them.
 
     Raises:
         DataError: the file is not a model, or was damaged or changed.
@@ -82,10 +82,10 @@ def _check_guarantee(card: Card) -> FieldComplaints:
 
 
 def find_stated_fit(card: Card, plugins: Registry) -> StatedFit | None:
-    """Return what a card states of its fit; None if its learner cannot be asked for its plan.
+    """Return the fit that a card states; None if its learner's plan cannot be computed again.
 
-    The learner must be installed, in the same version. A private search plans for all settings at once, a fit without
-    privacy costs nothing, and cards of version 0.2 lack the number of public images.
+    The learner must be installed, in the same version. The result is also None for a private search (which plans for
+    all settings at once), a fit without privacy, and cards of version 0.2 (which lack the number of public images).
     """
     item, brought = plugins.components["learner"].get(card.spec.learner.name), card.components.get("learner")
     if item is None or brought is None or (item.distribution, item.version) != (brought.distribution, brought.version):
@@ -121,7 +121,7 @@ def _compare_with_receipt(model: Model, receipt: Receipt) -> FieldComplaints:
 
 
 def rerun_model(file: Path, session: Session) -> Iterator[str]:
-    """Test a model on its test split here, fit it again unless its noise is secure, and yield the outcome.
+    """Evaluate a model on its test split, fit it again unless its noise is secure, and yield the outcome in sentences.
 
     Raises:
         NotReproducible: its data or code are not on this machine.

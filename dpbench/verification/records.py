@@ -40,11 +40,11 @@ MAX_PARENTS = 4  # folders above a record in which its result is looked for
 
 
 def verify_record(document: Document, results: Sequence[Result]) -> FileReport:
-    """Check the seal of a record and, if its result is found, everything that follows from both.
+    """Check the seal of a record, and its content against its result or, if no result is found, on its own.
 
     Args:
         document: the record.
-        results: the results that the user named beside it.
+        results: the results that the user named together with the record.
     """
     name, kind = str(document.file), document.kind
     try:
@@ -89,7 +89,7 @@ def _describe_record(record: Record) -> str:
 
 
 def _find_result(file: Path, record: Record) -> Result | None:
-    """Return the result of a record: under `results/` of its leaderboard, or in a folder above it."""
+    """Find the result of a record under `results/` of its leaderboard, or in a parent folder; None if not found."""
     for folder in file.absolute().parents[:MAX_PARENTS]:
         filed = folder / "results" / file.parent.name / file.name
         for candidate in (filed, *sorted(folder.glob(f"*-{escape(record.digest[:8])}*.json"))):

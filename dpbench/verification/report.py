@@ -12,7 +12,7 @@ from dpbench.records.stated_plan import Privacy
 
 
 def describe_accountants(privacy: Privacy) -> str:
-    """Name the inputs and the accountants from which ε was recomputed."""
+    """Name the inputs and the accountants with which ε was recomputed."""
     return f"ε from the plan and σ, by {privacy.accountant} and {privacy.independent.accountant}"
 
 
@@ -31,7 +31,7 @@ class FileReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing contradicts the file."""
+        """Whether the check found no contradiction."""
         return not self.complaints
 
     def lines(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Verify a result: all that `dpbench leaderboard verify` checks, and whether a board takes it."""
+"""Verify a result: everything that `dpbench leaderboard verify` checks, and whether a board accepts it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATED_FACTS = ("guarantee", "δ", "neighbours")
 
 
 class ResultVerifier:
-    """Verifies results in turn; with `submission`, each must also be one that a board takes."""
+    """Verifies results one by one; with `submission`, a board must also accept each result."""
 
     def __init__(self, root: Path, known: Expectations, *, submission: bool) -> None:
         self.root, self.known, self.submission = root, known, submission

@@ -1,1 +1,1 @@
-"""Studies of runs, which nothing in dpbench needs. Each folder holds a command, its records and its pages."""
+"""Studies of runs. Nothing in dpbench depends on them. Each folder holds a command, its records and its pages."""

@@ -23,7 +23,7 @@ SHARE = 0.2  # of the private units
 
 @dataclass(frozen=True)
 class HeldOutRun:
-    """A run that trains on some of its private examples and is scored on the others. Its scores are not private."""
+    """A run that trains on some of its private examples and is scored on the rest. Its scores are not private."""
 
     prepared: PreparedRun
     x: Tensor  # (m, *example_shape), the held-out examples
@@ -37,7 +37,7 @@ class HeldOutRun:
 
 
 def hold_out(loaded: LoadedRun, seed: int = 0) -> HeldOutRun:
-    """Return the run on four fifths of its private units, drawn by a seed, with the settings and sigma for so many.
+    """Return the run on four fifths of its private units, drawn with `seed`, with settings and sigma for this size.
 
     Raises:
         DpbenchError: the learner refuses the smaller task.

@@ -20,7 +20,7 @@ def check_outputs(out: Path, plot: Path | None) -> None:
     """Check that the folder and the plot can be written, before anything is computed.
 
     Raises:
-        SpecError: the plot's name is that of no picture.
+        SpecError: the plot is not PNG, SVG or PDF, or matplotlib is missing.
         OutputError: a folder cannot be created or written.
     """
     check_writable_folder(out)
@@ -35,7 +35,7 @@ def write_study(record: Plotted, out: Path, plot: Path | None, draw: Callable[[P
     """Write a record into `out`, and its plot if requested; return the files.
 
     Raises:
-        OutputError: one cannot be written; the record is printed.
+        OutputError: a file cannot be written; the record is then printed.
     """
     with print_if_unwritable(record):
         files = [record.write(out)]

@@ -1,6 +1,6 @@
 """Check audits: each must match the current version of its result, and its figures must follow from its statistics.
 
-The statistics in an audit are the word of whoever ran it; anybody can repeat it (`dpbench audit BOARD/ENTRY`).
+The statistics are the word of whoever ran the audit; anybody can repeat an audit (`dpbench audit BOARD/ENTRY`).
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ def _check_guess_counts(attack: Attack, name: str) -> FieldComplaints:
 def _figures_agree(found: Figures, stated: Figures) -> bool:
     """Return whether computed figures equal the stated figures, up to rounding.
 
-    Figures without evidence are of an audit before e-values, which failed at smaller evidence; none may hide an alarm.
+    Figures without `evidence` are from before e-values, when audits failed more easily: they may state a failure that
+    is not computed here, but may not hide one that is.
     """
     names = [[line.partition(" (e ")[0] for line in figures.failed] for figures in (found, stated)]
     same = names[0] == names[1] if stated.evidence is not None else bool(names[1]) or not names[0]

@@ -5,8 +5,9 @@ submits a result fixes its evidence before that commit exists, and the project c
 its published history. The record keeps the evidence of each fit as a result does, so `verify` counts its scores again.
 
 The submitter's own seeds are tested against the challenge seeds. If both are draws of one learner, the difference of
-their means is within a prediction interval (two-sample t, one test example of slack) for all records of the leaderboard
-together with a chance of 99%, by Bonferroni's correction. A result outside it is named.
+their means lies within a prediction interval (two-sample t, one test example of slack). With Bonferroni's correction,
+this holds for all records of a leaderboard together with a chance of 99%. A result outside the interval gets a
+complaint.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def check_challenge(record: Challenge, filed: FiledResult, history: History | No
 
 
 def _check_own_seeds(record: Challenge, filed: FiledResult, records: int) -> FieldComplaints:
-    """Yield a complaint if the submitter's seeds score better or worse than fresh seeds would."""
+    """Yield a complaint if the submitter's and the challenge seeds differ in mean score by more than chance allows."""
     result, metric = filed.result, filed.metric
     if result.status in {"disputed", "withdrawn"} or metric not in result.metrics:
         return
@@ -137,7 +138,7 @@ def _check_own_seeds(record: Challenge, filed: FiledResult, records: int) -> Fie
 
 
 def prediction_half_width(own: Sequence[float], fresh: Sequence[float], records: int) -> float:
-    """Return half the prediction interval for the difference of the means, at `MISS_RATE` over all records."""
+    """Return half the width of the prediction interval of the means' difference, at `MISS_RATE` over all records."""
     from scipy.special import stdtrit
 
     freedom = len(own) + len(fresh) - 2
@@ -147,10 +148,10 @@ def prediction_half_width(own: Sequence[float], fresh: Sequence[float], records:
 
 
 def run_challenge(filed: FiledResult, root: Path, session: Session, by: str | None = None) -> Challenge:
-    """Fit a filed result with its challenge seeds and return the sealed record's content.
+    """Fit a filed result with its challenge seeds and return the record.
 
     Raises:
-        NotReproducible: its noise is secure, its filing commit is not in this clone, or it cannot be run here.
+        NotReproducible: the result's noise is secure, its filing commit is not in this clone, or it cannot be run here.
         DpbenchError: the run fails here.
     """
     from dpbench.board.verify.claims import collect_rerun_provenance
@@ -171,7 +172,11 @@ def run_challenge(filed: FiledResult, root: Path, session: Session, by: str | No
 
 
 def _find_published_commit(filed: FiledResult, root: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the commit that filed a result on the published main line, and the evidence that it replaced there."""
+    """Return the commit that filed a result on the published main line, and the digests of evidence that it replaced.
+
+    Raises:
+        NotReproducible: the noise is secure, or there is no such commit in this clone.
+    """
     if filed.result.privacy.rng == "secure":
         raise NotReproducible("Its noise is secure, so no seed decides it. Boards do not rank it.")
     history = History.open(root)

@@ -5,8 +5,8 @@ what        how it is checked
 =========== ========================================================================================
 the file    kind, size, depth, strings, numbers, schema, name, evidence digest (`board.folder`, `records.result`)
 the spec    its board's protocol, key by key
-privacy     epsilon and its interval by a second accountant, from plan and sigma (`derive_epsilon`); the plan, by its
-            learner (`plan_check`), where that is installed
+privacy     epsilon and its interval by a second accountant, from plan and sigma (`derive_epsilon`); the plan, by asking
+            the learner again (`plan_check`), if it is installed
 scores      `correct`, confusion matrices, bins and groups count the same test split and the same answers (`scores`)
 selection   the rule, the record of the search and the learner's defaults agree
 provenance  a clean commit, versions of plugins, overlap of the splits
@@ -72,7 +72,7 @@ class CheckedFile:
 
 
 def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
-    """Check a result file, except that epsilon is not derived yet."""
+    """Check a result file, but do not derive epsilon or ask the learner for its plan yet."""
     start = CheckedFile(stored, ())
     try:
         result = validate_content(Result, read_content(stored.path))
@@ -157,8 +157,8 @@ def find_departures(board: Board, spec: Spec, result: Result | None = None) -> l
     """Return key, expected value and actual value for each difference between a spec and a board's protocol.
 
     A result without privacy (epsilon = inf) matches boards of any epsilon: it is a reference, not an entry. The default
-    metric, accuracy, is not a difference either: a learner without another metric has aimed for accuracy. A board that
-    states digests of its data compares them with those of `result`, and not where the files lie.
+    metric, accuracy, is not a difference either: a learner without another metric has aimed for accuracy. If the board
+    states digests of its data, these are compared with the digests in `result`, and file paths are not compared.
     """
     wrong = []
     if board.data is not None and result is not None and result.task.digests != board.data:

@@ -1,6 +1,6 @@
 """Compare the claims of a result other than its scores (task, plan, code, settings) with a re-run.
 
-Each claim is found to be the same, or to differ, or cannot be checked on this machine and stays the author's word.
+The verdict on a claim is `same` or `differs`, or `not checked` if this machine cannot check the claim.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ TASK_FACTS = (
     "altered", "groups", "left_out", "editions", "test_units", "trained_on",
     "made_elsewhere",
 )  # fmt: skip
-"""Of a task; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
+"""Fields of a task to compare; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
 MAX_CHOICE_LOSS = 0.01
-"""How much a stated choice may score below the best setting here: validation scores are rounded by processors."""
+"""How far the stated choice may score below the best setting here: processors round validation scores differently."""
 MAX_TRIAL_DIFFERENCE = 0.05
-"""How far the score of a trial may be from what it is here."""
+"""How far the stated score of a trial may be from its score here."""
 
 
 @dataclass(frozen=True)
 class PreparedRerun:
-    """A result, and the run that was prepared from it."""
+    """A result, the run that was prepared from it, and the session that prepared the run."""
 
     result: Result
     prepared: PreparedRun
@@ -44,7 +44,7 @@ class PreparedRerun:
 
 
 def compare_claims(found: PreparedRerun) -> tuple[ClaimCheck, ...]:
-    """Return a verdict on each claim of a result. The plan is not among them: preparing the run has confirmed it.
+    """Return a verdict on each claim of a result. The plan is always `same`: preparing the run has confirmed it.
 
     Raises:
         DpbenchError: the search for settings fails on this machine.

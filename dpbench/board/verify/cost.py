@@ -32,7 +32,7 @@ class PlannedFits:
 
 
 def describe_cost(planned: Sequence[PlannedFits]) -> str:
-    """Describe the cost of these fits, of one result or more, in a sentence."""
+    """Describe how much time and memory the fits take, in two sentences."""
     timed = [fits for fits in planned if "fit" in fits.result.seconds]
     peak = max((max(fits.result.peak_bytes.values(), default=0) for fits in planned), default=0)
     own, challenge = sum(fits.own for fits in planned), sum(fits.challenge for fits in planned)

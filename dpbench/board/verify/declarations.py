@@ -106,7 +106,7 @@ def _check_units(result: Result) -> FieldComplaints:
 
 
 def _is_bound(stated: float | None, found: float | None) -> bool:
-    """Return whether a stated epsilon of several rows is at least the computed one; earlier versions stated more."""
+    """Return whether a stated epsilon of several rows is at least the computed one; earlier versions overstated it."""
     if stated is None or found is None:
         return stated is found
     return stated >= found or is_close(stated, found)
@@ -121,7 +121,7 @@ def _try_accountant(answer: Callable[[], float | None]) -> float | None:
 
 
 def check_copies(result: Result) -> FieldComplaints:
-    """Yield each split with too many shared or repeated images for a board, and each split not searched for copies."""
+    """Yield each split with too many shared or repeated images for a board, or without a statement of processing."""
     if result.spec.allow_overlap:
         yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
     for pair, said in find_excess_overlap(result.task.overlap, result.task.images):
@@ -250,7 +250,7 @@ def _check_transfer(result: Result, record: Selection) -> FieldComplaints:
 
 
 def check_settings_source(result: Result, source: Result) -> FieldComplaints:
-    """Yield contradictions between a result and the run from which it says its settings were taken."""
+    """Yield contradictions between a result and `source`, the run that it names as the origin of its settings."""
     record = result.search
     if record is None or record.source is None:
         return
@@ -328,7 +328,7 @@ def _check_component(
 
 
 def _check_hand_settings(result: Result, here: InstalledComponent) -> FieldComplaints:
-    """Yield a selection rule that does not say whether the user set options beside a search."""
+    """Yield a complaint if the selection rule does not reflect the options that the user set by hand."""
     asked, hand = result.spec.search, list_hand_options(result, here)
     if asked is None and result.search is not None and result.selection != "default":
         return  # the file from which settings were taken decides
@@ -340,6 +340,6 @@ def _check_hand_settings(result: Result, here: InstalledComponent) -> FieldCompl
 
 
 def list_hand_options(result: Result, here: InstalledComponent) -> list[str]:
-    """List the settings of a result that its user chose, and no search."""
+    """List the settings of a result that the user set by hand; settings that a search chose are left out."""
     space = result.search.space if result.search and result.spec.search else {}
     return list_hand_settings(result.spec.learner.options, here.defaults, space, here.texts)

@@ -37,7 +37,7 @@ class EpsilonQuestion:
 
 
 class StatedGuarantee(Protocol):
-    """What states a guarantee: a result, or the card of a model."""
+    """A result or the card of a model; each states a guarantee."""
 
     @property
     def spec(self) -> Spec:
@@ -49,7 +49,7 @@ class StatedGuarantee(Protocol):
 
 
 EpsilonAnswer = tuple[float, Account] | str
-"""epsilon by the stated accountant, and a second one's account; or why there is none."""
+"""Epsilon by the stated accountant and a second accountant's account; or the reason why epsilon cannot be derived."""
 
 
 def make_epsilon_question(stated: StatedGuarantee) -> EpsilonQuestion:

@@ -15,7 +15,7 @@ from dpbench.registry.components import write_component
 from dpbench.support.fields import free_text_fields
 
 FieldComplaints = Iterator[tuple[str, str]]
-"""What checks yield: a field, and what is wrong with it."""
+"""Complaints of a check: pairs of a field and what is wrong with it."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _TailLoader:
-    """Loads the network behind activations, and records whether a learner needed it while it was missing."""
+    """Loads the network that follows the extractor's layer; records if a learner asked for it while it was missing."""
 
     _loaded: ClassVar[dict[Hashable, nn.Module]] = {}  # many results of a figure have one network
 
@@ -49,7 +49,7 @@ class _TailLoader:
 
 @dataclass(frozen=True)
 class StatedFit:
-    """What a result or a model states of a fit: the learner's settings, public numbers of its task, and the plan."""
+    """A fit as stated by a result or a model: the learner's settings, public numbers of its task, and the plan."""
 
     spec: Spec
     options: Mapping[str, Any]  # of the learner, those that a search chose among them
@@ -62,7 +62,7 @@ class StatedFit:
 
     @classmethod
     def from_result(cls, result: Result) -> StatedFit:
-        """Return what a result states of each of its fits."""
+        """Return the fit that a result states; it is the same for all seeds."""
         task, options = result.task, result.spec.learner.options
         chosen = (result.search.chosen if result.search else None) or {}
         return cls(
@@ -76,7 +76,7 @@ class StatedFit:
         return set_options(build(plugins, "learner", learner), dict.fromkeys(self.settled))
 
     def restore_task(self, tail: _TailLoader | None = None) -> Task:
-        """Return the task of the fit, on the processor."""
+        """Return the task of the fit, on the CPU."""
         return _RestoredTask(
             self.example_shape, self.classes, self.private, cast("torch.device", None), self.public,
             same_source=self.spec.public_dataset is None, metric=self.spec.metric, tail=tail,
@@ -84,12 +84,12 @@ class StatedFit:
 
 
 def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
-    """Yield differences between the stated settings and plan and those that the learner makes for the stated task.
+    """Ask the installed learner for settings and plan for the stated task; yield differences from the stated ones.
 
     The learner is not asked in four cases: it is not installed, or only in another version that is not known to compute
-    the same (`registry.same_code`; nothing is fitted to find out); the run has no privacy, so that its plan costs
-    nothing; a private search chose its settings, so that it plans for all of them at once; or it needs the network
-    behind activations and this network is missing here.
+    the same (`registry.same_code`; nothing is fitted to find out); the run has no privacy, so its plan costs nothing; a
+    private search chose its settings, so its plan covers all of them at once; or the learner needs the network that
+    follows the extractor's layer, and this network is missing here.
     """
     item, brought = plugins.components["learner"].get(result.spec.learner.name), result.components.get("learner")
     if item is None or brought is None or math.isinf(result.spec.epsilon) or result.privacy.repeats is not None:
@@ -102,9 +102,9 @@ def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
 
 
 def check_stated_plan(fit: StatedFit, plugins: Registry) -> list[tuple[str, str]] | None:
-    """Compare a stated fit with what its installed learner settles and plans for its task; see `check_learner_plan`.
+    """Compare a fit's stated settings and plan with those of its installed learner; see `check_learner_plan`.
 
-    Returns differences by field; None if the network behind activations is needed and missing here.
+    Returns differences by field; None if the learner needs the network after the extractor's layer and it is missing.
     """
     spec, name = fit.spec, fit.spec.learner.name
     tail = None
@@ -133,7 +133,7 @@ def _compare_plans(fit: StatedFit, settled: Mapping[str, Any], plan: Sequence[Pl
 def find_defaults_version(result: Result, plugins: Registry) -> str:
     """Return the earlier version of a learner whose rule chose a result's settings; "" for today's rule.
 
-    Settings that follow from no rule known here are those of the result's own version.
+    Settings that no rule known here gives are attributed to the version that the result states.
     """
     item, brought = plugins.components["learner"].get(result.spec.learner.name), result.components.get("learner")
     if not result.settled or item is None or brought is None or item.distribution != brought.distribution:
@@ -155,7 +155,7 @@ def _is_known_equivalent(result: Result, plugins: Registry) -> bool:
 
 
 class _RestoredTask(Task):
-    """The task of a result, on the processor; torch is imported only if a learner asks for the device."""
+    """The task of a result, on the CPU; torch is imported only if a learner asks for the device."""
 
     def __getattribute__(self, name: str) -> Any:
         if name != "device":
@@ -166,7 +166,7 @@ class _RestoredTask(Task):
 
 
 def _make_tail_loader(extractor: Component, plugins: Registry) -> _TailLoader | None:
-    """Return a loader of the network behind activations, which may be missing; None if examples are not activations."""
+    """Return a loader of the network after the extractor's layer; None if examples are not activations of a layer."""
     if not extractor.options.get("layer"):
         return None
     if extractor.name not in plugins.components["extractor"]:

@@ -1,4 +1,4 @@
-"""Check the attacks on released models of a leaderboard: each must match its result, and its rates its counts.
+"""Check the attacks on released models of a leaderboard: each must match its result, and rates must match counts.
 
 The counts are the word of whoever ran the attack; anybody can repeat it (`dpbench audit --released BOARD/ENTRY`).
 """

@@ -1,9 +1,10 @@
 """Re-run the seeds of a result, all of them unless the user names some, and compare the outcome with the result.
 
 Plan and sigma are taken from the result, so that another accountant version makes no difference. Settings that followed
-from the budget or from a search are taken from its record, and the search is repeated beside it. Research randomness
-repeats to the last bit with the same libraries and processor. On other machines features, public statistics and scores
-are rounded differently, which may change single predictions (`verdict`). Secure randomness cannot be repeated.
+from the budget or from a search are taken from the result's record; the search is also repeated, for comparison.
+Research randomness repeats to the last bit with the same libraries and processor. Other machines round features, public
+statistics and scores differently, which may change single predictions (`verdict`). Secure randomness cannot be
+repeated.
 
 A record keeps its evidence: the digest of the result's evidence, and each seed's predictions and correct answers.
 `verify` computes the outcome from these again, so a record does not apply to a result that was changed later.
@@ -89,7 +90,7 @@ def _check_code_claims(record: Rerun, result: Result) -> FieldComplaints:
 
 
 def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
-    """Re-run the given seeds, or all seeds and the result's other claims (None), and return the comparison.
+    """Re-run seeds of a result and return the comparison; None re-runs all seeds and checks all other claims too.
 
     The last seed runs first, so that state kept from earlier fits in the same process shows as a difference.
 

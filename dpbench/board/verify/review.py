@@ -33,7 +33,7 @@ SHARED_FACTS = (
     "classes", "private", "test", "licence", "digests", "example_shape", "overlap", "largest", "sketch", "looks",
     "copies", "altered", "processing", "groups", "editions", "left_out", "test_units",
 )  # fmt: skip
-"""What results of one board have in common: they are compared test example by test example."""
+"""Task fields that all results of a board must share, because they are compared test example by test example."""
 LARGEST_CLASS_FIELD = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`
 UNIT_FACTS = ("word", "count", "images", "largest", "median")  # the same of units, less what the plan costs them
 

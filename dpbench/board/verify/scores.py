@@ -20,7 +20,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def check_scores(result: Result) -> FieldComplaints:
-    """Yield each field of `seeds` that contradicts another field."""
+    """Yield each field of seeds, test units or groups that contradicts another field or the spec."""
     stated = tuple(seed.seed for seed in result.seeds)
     if stated != result.spec.seeds:
         yield "seeds", f"expected seeds {result.spec.seeds}, as the spec asks, got {stated}"
@@ -52,7 +52,10 @@ def _check_largest_class(result: Result) -> FieldComplaints:
 
 
 def check_shared_test_split(result: Result) -> FieldComplaints:
-    """Yield seeds with equal predictions but different scores, given that all seeds share the test split."""
+    """Yield seeds whose class sizes differ, or whose predictions are equal but not their scores.
+
+    All seeds must share the test split.
+    """
     by_guess: dict[str, SeedResult] = {}
     yield from _check_same_classes(result)
     for number, seed in enumerate(result.seeds):

@@ -1,6 +1,6 @@
 """Check that the source code of a result is on record, so that anybody can find it again and run it.
 
-A result without it contradicts nothing, and everything else in it can be recomputed; no leaderboard takes it.
+A result without recorded source code can be consistent and its numbers can be recomputed, but no leaderboard takes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}
 
 
 def check_source_code(result: Result) -> FieldComplaints:
-    """Yield what is missing on record to find the code of a result again: a commit, a clean tree, a repository."""
+    """Yield a complaint for each missing record of a result's code: a commit, a clean tree, a repository."""
     commit, dirty = (result.provenance.get(key) for key in ("commit", "dirty"))
     learner = result.components.get("learner")
     if commit is None and learner is not None and learner.distribution == HARNESS:
@@ -29,7 +29,7 @@ def check_source_code(result: Result) -> FieldComplaints:
 
 
 def list_sources(result: Result) -> dict[str, dict[str, Any]] | None:
-    """Return the recorded sources of third-party plugins, by distribution; None if a stranger wrote something else."""
+    """Return the recorded sources of third-party plugins, by distribution; None if the record is malformed."""
     sources = result.provenance.get("sources", {})
     whole = isinstance(sources, dict) and all(isinstance(source, dict) for source in sources.values())
     return sources if whole else None

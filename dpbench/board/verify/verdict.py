@@ -59,9 +59,9 @@ def compute_agreement(stated: SeedResult, correct: str | None, result: Result) -
 def find_least_agreement(result: Result, provenance: Mapping[str, Any]) -> float:
     """Return the share of test examples that must be right in both runs or wrong in both.
 
-    If processor and torch are the same and another engine computed the features, these differ by less than 1e-4
-    deviations. That changed none of 44,304 predictions (71 fits on five boards of chest X-rays), so the tolerance is
-    smaller than for another processor: three of 624 test images.
+    If processor and torch are the same and another engine computed the features, the features differ by less than 1e-4
+    deviations. This difference changed none of 44,304 predictions (71 fits on five boards of chest X-rays), so the
+    tolerance is smaller than for another processor: three of 624 test images.
     """
     machines = [
         (made.get("processor"), _read_table(made, "packages").get("torch")) for made in (result.provenance, provenance)
@@ -71,7 +71,7 @@ def find_least_agreement(result: Result, provenance: Mapping[str, Any]) -> float
 
 
 def find_engines(provenance: Mapping[str, Any]) -> str:
-    """Return the libraries that computed features; torch if it names none, as before version 0.3.
+    """Return the libraries that computed features; torch if the provenance names none, as before version 0.3.
 
     >>> find_engines({"engines": {"train": "onnxruntime 1.32.0", "test": "torch 2.15.0"}})
     'onnxruntime and torch'
@@ -81,7 +81,7 @@ def find_engines(provenance: Mapping[str, Any]) -> str:
 
 
 def _read_table(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table of a provenance; an empty one if it is missing or a stranger wrote something else."""
+    """Return a table of a provenance; an empty table if it is missing or malformed."""
     found = provenance.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -152,7 +152,10 @@ def list_compared_scores(stated: SeedResult) -> list[str]:
 
 
 def _scores_agree(found: SeedRerun, stated: SeedResult, most: float) -> bool:
-    """Return whether the other scores differ by at most `most`, or by that share of a log loss above 1."""
+    """Return whether all scores but accuracy differ by at most `most`, or `MAX_SCORE_DIFFERENCE` if from probabilities.
+
+    For a score above 1, such as log loss, the limit is relative.
+    """
     for name in list_compared_scores(stated):
         here, there = found.scores.get(name), stated.metrics[name]
         bound = MAX_SCORE_DIFFERENCE if name in PROBABILITY_METRICS else most

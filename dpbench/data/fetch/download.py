@@ -46,7 +46,7 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
     """Download files into `folder` under their own names and return their paths; a partial file is continued.
 
     Raises:
-        DataError: a server does not answer, or a file is not the published one or much larger (it is deleted then).
+        DataError: a server does not answer, or a file is not the published one or is much larger (then deleted).
         OutputError: the folder has no space.
     """
     files = [folder / file_name(download) for download in wanted]
@@ -78,7 +78,7 @@ def file_name(wanted: Download) -> str:
 
 
 def unpack(file: Path, wanted: Download, root: Path) -> None:
-    """Put a downloaded file where it belongs below `root`; unpack it if it is an archive.
+    """Copy a downloaded file to its path below `root`, or unpack it there if `wanted.unpack` is set.
 
     Raises:
         DataError: the archive is damaged, or holds a path outside its folder.

@@ -31,7 +31,7 @@ def fetch_files(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) 
 
 
 def _download_matching_files(repository: str, pattern: str, downloads: Path) -> list[tuple[str, Path]]:
-    """Download the files of a repository that match a pattern; return each file's path there and its local path."""
+    """Download the files of a repository that match a pattern; return each file's repository path and local path."""
     import huggingface_hub
 
     came = []

@@ -1,4 +1,4 @@
-"""Arrange downloaded data in the layout of a data folder, by linking or unpacking, and move it there."""
+"""Arrange downloaded data in a data folder's layout, by linking or unpacking, and move the data into the folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stage_dataset(dataset: Dataset, source: Source, path: Path, staging: Path) -
     """Fill the empty folder `staging` with the dataset at `path`: link to it, or unpack its published archives.
 
     Raises:
-        DataError: `path` is not the dataset's file or folder, and holds neither it nor its published archives.
+        DataError: `path` is not the dataset, and contains neither the dataset nor its published archives.
     """
     if path.is_file() and any(download.unpack for download in source.downloads) and _published_archives(path, source):
         _unpack_published_archives(path, staging, dataset, source)  # in a folder they may lie beside what was in them
@@ -99,7 +99,7 @@ def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> N
     """Check that an import does not overwrite files that its own links point to.
 
     Raises:
-        DataError: the origin of a link is its target, lies in it or holds it, or was put there by an earlier import.
+        DataError: the origin of a link equals, contains or lies in its target or a file of an earlier import.
     """
     root = folder.resolve()
     for place in _list_files(staging, ""):
@@ -115,7 +115,7 @@ def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> N
 
 
 def copy_links(folder: Path) -> None:
-    """Replace links by copies with default permissions, so that copies of read-only files can be moved and removed."""
+    """Replace links with copies. Copies have default permissions, so they can be moved and removed like other files."""
     for child in sorted(folder.iterdir()):
         if child.is_symlink():
             origin = child.readlink()

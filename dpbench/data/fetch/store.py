@@ -2,8 +2,8 @@
 
 Layout below the folder, beside the data themselves::
 
-    .dpbench/NAME.json        which files were put there for dataset NAME, and where they came from
-    .dpbench/NAME.downloads/  files under way; kept until the dataset is whole
+    .dpbench/NAME.json        the files that dpbench put there for dataset NAME, and their origin
+    .dpbench/NAME.downloads/  partial downloads; kept until the dataset is complete
     .dpbench/NAME.staging/    a dataset that is being checked
     .dpbench/NAME.lock        held by the one process that changes the dataset
     .dpbench/lock             held by the one process that moves or deletes anything
@@ -186,7 +186,7 @@ def _lock_dataset(dataset: Dataset, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _staging_folder(dataset: Dataset, folder: Path) -> Iterator[Path]:
-    """Yield an empty folder below `folder`, and delete it after the block."""
+    """Lock the dataset and yield an empty folder below `folder`; delete this folder after the block."""
     check_writable_folder(folder / ".dpbench")
     staging = _dataset_path(dataset, folder, "staging")
     with _lock_dataset(dataset, folder):
@@ -199,7 +199,7 @@ def _staging_folder(dataset: Dataset, folder: Path) -> Iterator[Path]:
 
 
 def _check_and_move(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False) -> StoreRecord:
-    """Open the staged data with the dataset's own loader, and move it into place."""
+    """Check staged data with the dataset's loader, copy linked files unless `link`, move and record the files."""
     with restrict_data(staging), progress.show_status(f"Checking {dataset.name}"):
         try:
             digest = call_plugin(f"load of {dataset.name!r}", dataset.load).digest

@@ -1,4 +1,4 @@
-"""Tables of the committed boards: the best entries, a user's options, the evidence, and the heat map."""
+"""Tables of the committed boards: best entries, checked entries, a user's options, distances, and the heat map."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", *SIGNS)
 
 
 def render_head_table(index: Index) -> str:
-    """Return a Markdown table with a line for each board at epsilon 1: its winners and the non-private score."""
+    """Return a Markdown table with a row for each board at epsilon 1: winners, best scores and non-private score."""
     heads = ["board", "rank 1", "best private score", "rank 1 with public labels", "`non-private`"]
     rows = []
     for standing in _list_filled_standings(index):
@@ -46,7 +46,7 @@ def render_head_table(index: Index) -> str:
 
 
 def render_verified_table(index: Index) -> str:
-    """Return how many entries of each data set were audited and run again, and how."""
+    """Return a table of the numbers of entries, audited entries and fully re-run entries of each dataset."""
     counts: dict[str, list[int]] = {}
     for standing in _list_filled_standings(index):
         found = counts.setdefault(standing.board.dataset.name, [0] * 3)
@@ -59,7 +59,7 @@ def render_verified_table(index: Index) -> str:
 
 
 def render_distances_table(index: Index) -> str:
-    """Return a table of the distance of each learner, with default settings, from the best entry over all boards."""
+    """Return a table of each learner's distance from the best entry over all boards, with default settings."""
     found, whole = list_overall_results(index), count_data_sets(index)
     lines = [
         "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
@@ -90,14 +90,14 @@ def _entries_with_role(standing: Standing, role: str) -> list[Entry]:
 
 
 def _format_learners(entries: list[Entry]) -> str:
-    """Return the learners by rank; the uncorrected rank of a first entry follows in brackets if it differs."""
+    """Return the learners in order; the uncorrected rank of a learner's first entry is in brackets if it differs."""
     found = {entry.learner: uncorrected_rank(entry) for entry in reversed(entries)}
     order = dict.fromkeys(entry.learner for entry in entries)
     return ", ".join(f"`{name}`" + (f" ({found[name]})" if found[name] else "") for name in order)
 
 
 def render_choice_table(index: Index) -> str:
-    """Return the scores at epsilon 1 of a user's three options: public labels, `thrift`, and the best other."""
+    """Return a table of a user's options at epsilon 1: public labels, `dp-sgd`, `thrift`, the best other learner."""
     heads = [
         "data", "`public-only`", "`public-prior`", "`dp-sgd`", "`thrift`", "best other learner without public labels",
         "`non-private`",
@@ -137,7 +137,7 @@ def _format_best(standing: Standing, entries: list[Entry]) -> str:
 
 
 def render_families_heat_map(index: Index) -> str:
-    """Return the heat map of all families of boards with a ladder of epsilon, as SVG."""
+    """Return the heat map, as SVG, of the families of boards in `LADDERS`, whose boards differ only in epsilon."""
     groups = []
     for family, title in LADDERS.items():
         data, _, part = title.removesuffix(" private images").partition(", ")

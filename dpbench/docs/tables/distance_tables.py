@@ -26,7 +26,7 @@ Gaps = dict[str, dict[str, list[float]]]
 
 
 def render_distance_table(standings: Iterable[Standing]) -> str:
-    """Return a table of each learner's distance from the best entry by dataset, beside the distance due to chance."""
+    """Return a table by dataset: the distance of each learner from the best entry, and the distance due to chance."""
     shown = [standing for standing in standings if standing.entries and standing.board.epsilon <= MAX_EPSILON]
     heads = [head for name in LEARNERS for head in (f"`{name}`: points behind", "by chance", "boards")]
     lines = [f"| dataset | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
@@ -54,8 +54,9 @@ def render_distance_table(standings: Iterable[Standing]) -> str:
 def expected_chance_distance(standing: Standing, row: EntryRow) -> float:
     """Return the expected distance of an entry from the best of its group if all were equally good, in points.
 
-    Higher means are lowered to the entry's own mean; then means are drawn at random with each entry's error over seeds.
-    The best of many equal entries is ahead of any single entry, so the distance is above 0.
+    Means above the entry's own mean are lowered to it. Each mean is then drawn from a normal distribution with the
+    entry's standard error over seeds. The best of many equally good entries beats any single one, so the distance is
+    above 0.
     """
     metric, entry = standing.board.metric, row.entry
     own = entry.metrics[metric].mean

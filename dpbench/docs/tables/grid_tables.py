@@ -13,7 +13,7 @@ from dpbench.records.result import Interval, Result
 
 
 def format_score(value: Interval) -> str:
-    """Format a mean in percent with half its interval, left out if it is 0."""
+    """Format a mean in percent, with the half-width of its interval unless that rounds to 0."""
     half = 0.0 if value.high is None else 100 * (value.high - value.mean)
     return f"{100 * value.mean:.2f}" + (f" ± {half:.2f}" if half >= 0.005 else "")
 
@@ -25,7 +25,7 @@ def render_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -
 
 
 def render_grid(grid: ResultGrid[ResultRow], heads: Sequence[str], said: Callable[[ResultRow], str]) -> str:
-    """Return a grid as a Markdown table. Labels are split at bars into columns, which `heads` names."""
+    """Return a grid as a Markdown table. Labels are split at vertical bars into columns with the heads `heads`."""
     rows = [[*line.label.split(" | "), *(said(row) if row else "" for row in line.rows)] for line in grid.lines]
     return render_markdown_table([*heads, *grid.columns], rows)
 
@@ -36,7 +36,7 @@ def epsilon_table(
     heads: Sequence[str],
     name: Callable[[Result], tuple[str, ...]],
 ) -> str:
-    """Return a table of a metric by epsilon, with a line per name in the order of results; missing values are empty."""
+    """Return a table of a metric by epsilon, with a row per name in the order of `results`; missing cells are empty."""
     lines: dict[str, dict[float, ResultRow]] = {}
     for result in results:
         lines.setdefault(" | ".join(name(result)), {})[result.spec.epsilon] = make_row(StoredResult(Path(), result))

@@ -1,4 +1,4 @@
-"""The README's heat map: each learner's distance from the best entry of each board, as SVG from the index."""
+"""The README's heat map, as SVG: each learner's distance from the best entry of each board in the index."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HeatMapGroup:
 
 
 def render_heat_map(groups: Iterable[HeatMapGroup]) -> str:
-    """Return the heat map as SVG: a row per learner, a column per board, and each family's name above its boards."""
+    """Return the heat map as SVG: a row per learner, a column per board, and each group's heading above its boards."""
     kept = tuple(groups)
     return render_figure(lambda: _make_figure(kept), "svg").decode()
 

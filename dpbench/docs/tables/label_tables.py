@@ -16,7 +16,7 @@ RowKey = tuple[str, str]  # data, learner
 
 
 def render_calibration_table(results: Sequence[Result]) -> str:
-    """Return the calibration error at epsilon 1, a line per learner and a column per dataset, for `public-labels`."""
+    """Return a table of the calibration error at epsilon 1, with a row per learner and a column per dataset."""
     found: dict[str, dict[str, str]] = {}
     for (data, learner), by in _group_rows(results):
         result = by.get(1.0) or (next(iter(by.values())) if learner == PUBLIC_ONLY else None)  # the same at every ε
@@ -51,7 +51,7 @@ def _mean_accuracy(result: Result) -> float:
 
 
 def _group_rows(results: Sequence[Result]) -> Iterator[tuple[RowKey, Mapping[float, Result]]]:
-    """Yield the results of each row by epsilon, in the order of `TITLES`."""
+    """Yield the key and the results by epsilon of each row; rows are in the order of `TITLES`, then by learner."""
     found: dict[RowKey, dict[float, Result]] = {}
     for result in results:
         key = TITLES[result.spec.dataset.name], result.spec.learner.name

@@ -1,4 +1,4 @@
-"""One table of all learners: idea, public data, cost and leads on the boards, and the origin of their constants."""
+"""The table of all learners: idea, public data read, cost, boards at rank 1, and origin of the constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADS = (
 
 
 def render_overview(index: Index, registry: Registry) -> str:
-    """Return a Markdown table with a row for each built-in learner; those without results have no cost and no rank."""
+    """Return a Markdown table with a row for each learner; learners without results have no cost and no rank."""
     rows = []
     for name, item in sorted(registry.components["learner"].items()):
         entries = [
@@ -31,7 +31,7 @@ def render_overview(index: Index, registry: Registry) -> str:
 
 
 def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, str, str]:
-    """Return the cost of a fit, the number of boards at rank 1, and their datasets."""
+    """Return the cost of a fit, the number of boards with an entry at rank 1, and these boards' datasets."""
     boards = {standing.board.name: standing.board.dataset.name for standing, _ in entries}
     first = {standing.board.name for standing, entry in entries if entry.rank == 1}
     on = Counter(boards[name] for name in sorted(first))

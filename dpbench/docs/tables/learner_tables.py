@@ -14,7 +14,7 @@ TAIL_ORDER = (
 
 
 def render_without_photographs(results: Sequence[Result]) -> str:
-    """Return a table of accuracy by epsilon, a line per extractor and learner, for the sweep `without-photographs`."""
+    """Return the table of the sweep `without-photographs`: accuracy by epsilon, a row per extractor and learner."""
     ordered = sorted(results, key=lambda result: (_list_extractor_names(result), result.spec.learner.name))
     return epsilon_table(
         ordered,
@@ -25,7 +25,7 @@ def render_without_photographs(results: Sequence[Result]) -> str:
 
 
 def render_tails(results: Sequence[Result]) -> str:
-    """Return a table of the metric of each run of the sweeps of tails, a line per dataset, size and learner."""
+    """Return the table of the sweeps of trained tails: scores by epsilon, a row per dataset, size and learner."""
     epsilons = sorted({_spent_epsilon(result) for result in results})
     found: dict[tuple[str, ...], dict[float, str]] = {}
     for result in sorted(results, key=_tail_sort_key):

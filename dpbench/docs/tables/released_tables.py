@@ -1,6 +1,6 @@
-"""The figure of attacks on released models, from `released.csv` beside this file.
+"""The figure of attacks on released models, made from `released.csv` in this folder.
 
-`python -m tests.helpers.released_attacks` runs the attacks and writes that file.
+`python -m tests.helpers.released_attacks` runs the attacks and writes `released.csv`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BOUND = "bound by ε and δ"
 
 @dataclass(frozen=True)
 class AttackRow:
-    """One membership test at one rate of false positives."""
+    """One membership test at one false-positive rate."""
 
     dataset: str
     private: int
@@ -56,7 +56,7 @@ class AttackRow:
 
 
 def list_rows(attack: ReleasedAttack) -> list[AttackRow]:
-    """Return the rows of an attack's record."""
+    """Return a row for each membership test and false-positive rate of an attack."""
     private = next(test.records for test in attack.tests if test.targets == "average")
     spec = attack.spec
     return [
@@ -79,7 +79,7 @@ def write_rows(rows: Iterable[AttackRow], file: Path = FILE) -> None:
 
 
 def read_rows(file: Path = FILE) -> list[AttackRow]:
-    """Read the rows of the committed attacks."""
+    """Read the rows that `write_rows` wrote."""
     kinds: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
     columns = {field.name: str(field.type) for field in fields(AttackRow)}
     with file.open(encoding="utf-8", newline="") as lines:
@@ -88,7 +88,7 @@ def read_rows(file: Path = FILE) -> list[AttackRow]:
 
 
 def render_attack_figure(rows: Sequence[AttackRow]) -> str:
-    """Return the figure as SVG: members found against ε, for average records and outliers on each dataset."""
+    """Return the figure as SVG: share of members found against ε, for average and planted records of each dataset."""
     return render_figure(lambda: _make_figure(rows), "svg").decode()
 
 

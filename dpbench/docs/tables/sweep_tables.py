@@ -1,4 +1,4 @@
-"""Tables of committed results: extractors, and the energy of the tail."""
+"""Tables of the sweeps `extractors` and `theory-pillar-tail`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.records.result import Result
 
 
 def render_extractors_table(results: Iterable[Result]) -> str:
-    """Return a table of how networks, pixels and precision change accuracy, from the results of `extractors`."""
+    """Return the table of the sweep `extractors`: accuracy by network, pixels and precision."""
     found: dict[str, dict[tuple[str, float], str]] = {}
     for result in results:
         name = re.sub(r",?(precision=float32|size=None|views=one)", "", str(result.spec.extractor))
@@ -30,7 +30,7 @@ def render_extractors_table(results: Iterable[Result]) -> str:
 
 
 def render_tail_table(results: Iterable[Result]) -> str:
-    """Return a table of the examples needed for an error of 10%, by tail energy, from `theory-pillar-tail`."""
+    """Return the table of the sweep `theory-pillar-tail`: examples needed for an error of 10%, by tail energy τ."""
     errors: dict[tuple[float, int], list[tuple[int, float]]] = {}
     for result in results:
         data, k = result.spec.dataset.options, int(result.spec.learner.options["k"])

@@ -1,4 +1,4 @@
-"""Tables for the page on the price of the unit, from the results of its sweep."""
+"""Tables for the page on the cost of protecting units instead of images, from the results of its sweep."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dpbench.records.result import Result
 METRICS = ("accuracy", "balanced_accuracy")
 TITLES = {"ham10000": "HAM10000", "gtsrb": "GTSRB"}
 ResultsByEpsilon = Mapping[float, Mapping[str, Result]]
-"""By epsilon, then by learner."""
+"""Results by epsilon, then by learner."""
 
 
 @dataclass(frozen=True)
 class UnitComparison:
-    """Runs on one dataset: some state epsilon per image, the others per unit."""
+    """Runs on one dataset: runs in `images` state epsilon per image, runs in `units` per unit, such as a lesion."""
 
     title: str
     word: str
@@ -26,7 +26,7 @@ class UnitComparison:
     units: ResultsByEpsilon
 
     def largest(self, epsilon: float) -> float:
-        """Return the largest unit's epsilon, the maximum over learners, for runs at this epsilon of an image."""
+        """Return the epsilon of the largest unit in runs with this epsilon per image, maximised over learners."""
         return max(_get_unit_fact(image, "largest_epsilon") for image in self.images[epsilon].values())
 
 
@@ -42,7 +42,7 @@ def collect_comparisons(results: Sequence[Result]) -> list[UnitComparison]:
 
 
 def render_unit_epsilons(results: Sequence[Result]) -> str:
-    """Return a table that converts epsilon for an image into epsilon for a median and a largest unit, over learners."""
+    """Return a table of epsilon per image and epsilon of the median and largest unit, as ranges over learners."""
     found, rows = collect_comparisons(results), []
     steps = _list_image_epsilons(found)
     for data in found:
@@ -71,7 +71,7 @@ def render_price_table(results: Sequence[Result]) -> str:
 
 
 def render_promise_table(results: Sequence[Result]) -> str:
-    """Return a table of mean scores of runs per image, beside runs per unit with at least the same protection."""
+    """Return a table that compares runs per image with runs per unit that protect units at least as well."""
     rows = []
     for data in collect_comparisons(results):
         for step in sorted(data.images):

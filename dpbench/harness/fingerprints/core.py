@@ -29,9 +29,9 @@ def fingerprint_core() -> str:
     """Return a digest of the core's exact answers to fixed questions, its guarantees and its public splits.
 
     It covers sums, choices and votes over rows and over units, with their noise; epsilon of fixed plans by every
-    accountant, to four digits; and which of some rows are public. Rows are small multiples of 1/8, so that no machine
-    rounds a number before it is clipped. Not covered: code that only other plans and sizes reach, and code that only
-    refuses.
+    accountant, to four digits; and the split of fixed rows into public and private. Rows are small multiples of 1/8,
+    so that no machine rounds a number before it is clipped. Not covered: code that only other plans and sizes reach,
+    and code that only raises errors.
     """
     found = hashlib.sha256()
     for units in (None, Units(np.arange(64) // 3)):

@@ -1,7 +1,7 @@
 """Fingerprint a learner: fit it on a fixed task with a result's settings, and record its choices for open settings.
 
-Each setting is fitted at epsilon 2, where the noise is about as large as the signal, and at infinity, where there is
-none. Sigma is calibrated to four digits, so that an accountant's last digits change nothing.
+The learner is fitted at epsilon 2, where the noise is about as large as the signal, and at infinity, without noise.
+Sigma is calibrated to four digits, so that an accountant's last digits change nothing.
 
 Covered: the computations of a fit and its predictor at these sizes, and the choices for open settings.
 Not covered: code that only another shape of data reaches, such as a learner's branch for two classes.
@@ -39,13 +39,14 @@ OPEN_SETTING_TASKS: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
     "1280 features": ((1280,), 2, 40_000, 4_444),
     "64 features": ((64,), 43, 300, 33),
 }
-"""Tasks for which open settings are chosen: shape, classes, private and public examples. Nothing is fitted there."""
+"""Tasks for which open settings are chosen: shape, classes, private and public examples. Nothing is fitted on them."""
 
 
 def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
     """Fit a learner without open settings at each epsilon, on the first fixed task that it can plan for.
 
-    If the learner refuses an epsilon, the message is kept. A learner that refuses every epsilon is not covered.
+    If the learner refuses an epsilon, the message is kept. A learner that refuses both on every task is marked as not
+    covered.
     """
     refusals: dict[str, dict[str, str]] = {}
     for fixed in list_tasks(learner, plugins):
@@ -92,7 +93,7 @@ def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFin
     """Fit a learner on a fixed task through a curator, like any other fit, and return its scores on the test examples.
 
     Raises:
-        DpbenchError: the learner cannot plan for the task, fails, or asks for what it did not plan.
+        DpbenchError: the learner cannot plan for the task, fails, or asks an unplanned question.
     """
     budget = Budget(epsilon, DELTA)
     who = partial(_describe_call, learner)

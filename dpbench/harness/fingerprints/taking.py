@@ -1,8 +1,8 @@
 """Take the fingerprint of any installed component.
 
 The fingerprint of an extractor is its features of eight images, its version and the digest of its weights. Four images
-are in colour and four in grey, of 64 x 64 pixels, and equal on every machine. Of each image's features, 24 sums with
-random signs are kept: a change of any feature changes all sums.
+are in colour and four in grey; all have 64 x 64 pixels and are equal on every machine. For each image, the fingerprint
+keeps 24 sums of the features with random signs, so a change of any feature changes all sums.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MODES = {"colour": (SIDE, SIDE, 3), "grey": (SIDE, SIDE)}
 def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, Any], plugins: Registry) -> Behaviour:
     """Return the fingerprint of a component with these settings. A learner is fitted on a small task at two epsilons.
 
-    Settings that the installed component does not have are not covered.
+    If the component cannot be built with these settings, the fingerprint is marked as not covered.
     """
     if kind == "core":
         return Behaviour(task=fingerprint_core(), fits={})

@@ -1,8 +1,8 @@
-"""Make the tasks on which learners are fitted for their fingerprints; they are equal on every machine.
+"""Make the tasks that learners are fitted on for their fingerprints. The tasks are equal on every machine.
 
 They are synthetic, drawn by numpy and rounded to a grid: clusters of ten classes in 160 features (600 or 1,280 if the
-setting `k` needs as many), with 400 private rows and twice as many public rows as features, but at most 1,300; 200
-images; 200 activations before a small network; and for learners of theorems, the dataset that they are made for.
+setting `k` needs as many), with 400 private rows and two public rows per feature, at most 1,300; 200 images; and 200
+activations with the small network that follows them. A learner that is made for one dataset is fitted on that dataset.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def list_tasks(learner: Learner, plugins: Registry) -> Iterator[FixedTask]:
 
 @functools.cache
 def make_vector_task(features: int) -> FixedTask:
-    """Return a task of ten clusters in many features with a falling spectrum."""
+    """Return a task of ten Gaussian clusters in this many features, with a decaying spectrum."""
     draw = np.random.default_rng([features, 1])
     spectrum = (1 + np.arange(features) / 10) ** -0.6
     mix = draw.standard_normal((features, features)) / features**0.5
@@ -113,7 +113,7 @@ def _make_task(
 
 
 def make_small_tail() -> nn.Module:
-    """Return a network from activations (c, 8, 4, 4) to 320 pooled features, with every kind of layer."""
+    """Return a network of pointwise and depthwise convolutions that maps activations (c, 8, 4, 4) to 320 features."""
     with torch.device("meta"):  # weights are drawn by numpy, and torch's generator is left alone
         layers = OrderedDict(
             first=nn.Conv2d(8, 16, 1), act=nn.Hardswish(), depthwise=nn.Conv2d(16, 16, 3, 2, 1, groups=16),
@@ -129,7 +129,7 @@ def make_small_tail() -> nn.Module:
 
 
 def load_own_task(named: str, plugins: Registry) -> FixedTask:
-    """Return the task of the dataset that a learner names as made for it, with the examples of seed 0."""
+    """Return the task of the dataset that a learner is made for, with the examples of seed 0."""
     component = Component.parse(named)
     dataset = plugins.build("dataset", component.name, component.options)
     splits = dataset.drawn(0).load()

@@ -1,1 +1,1 @@
-"""Choose settings by public labels, on private data outside epsilon, or by private selection."""
+"""Choose settings with public labels, on private data (not covered by epsilon), or by private selection."""

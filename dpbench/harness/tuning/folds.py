@@ -31,9 +31,10 @@ def make_folds(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
     """Return the folds of a search; no fold divides a unit.
 
     public-validation: the public split is cut into `folds` parts, and each part in turn is the validation data. The
-    other parts stand in for the private split, weighted to its size, and are also the public data. Other searches:
-    one fold trains on the private rows and validates on the public split; if the learner reads public labels, it sees
-    all parts but the first, which is the validation data.
+    other parts are the public data and also stand in for the private split, weighted to the size of the private split.
+
+    Other searches: one fold trains on the private rows and validates on the public split. If the learner reads public
+    labels, it sees all parts but the first, and the first is the validation data.
 
     Raises:
         SpecError: too few labelled public examples to hold some out.

@@ -48,7 +48,7 @@ def record_private_selection(learner: Learner, roles: Roles, search: ResolvedSea
 
 
 def list_candidates(learner: Learner, accountant: AccountantName, search: ResolvedSearch) -> list[Learner]:
-    """Return the learner once with each setting that the search may draw.
+    """Return a learner for each setting that the search may draw.
 
     Raises:
         SpecError: the accountant or the space does not fit private selection.
@@ -70,9 +70,9 @@ def run_private_search(
 ) -> Winner:  # fmt: skip
     """Fit a random number of times with random settings, and return the fit with the best score on public labels.
 
-    Covered: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search. A run that
-    fails counts, with the worst score; if all fail, the outcome is a predictor that knows nothing. The number of runs
-    is not kept.
+    Covered: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search. A failed
+    run counts with the worst score. If all runs fail, the predictor gives every class score 0. The number of runs is
+    not kept.
     """
     wanted, _ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     fold = make_folds(roles, learner, search)[0]

@@ -19,8 +19,8 @@ Space = Mapping[str, Sequence[Any]]
 def list_settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Literal["grid", "random"]]:
     """Return the whole grid, or `tries` different settings drawn from it at random, in the order of the grid.
 
-    Names vary in alphabetical order, the last name fastest: the noise of a setting follows from its position, and a
-    result that was written and read again has its names in that order.
+    The values of the alphabetically last name vary fastest. The order is fixed because noise is derived from the
+    position of a setting, and because stored results sort their names.
 
     >>> list_settings({"k": (10, 40), "steps": (30, 60)}, 10, 0)[0][1]
     {'k': 10, 'steps': 60}

@@ -1,10 +1,10 @@
 """Fit several settings of a learner together on the same rows: each step draws and reads a single sample for all.
 
-It serves searches only: `public-validation`, where public rows stand in for the private rows and nothing private is
+Only searches use it: `public-validation`, where public rows stand in for the private rows and nothing private is
 read, and `private-unaccounted`, which is never ranked. No fit for which a result states an epsilon goes through it.
 
-Searches of `dp-sgd` and `pillar` on digits take 3.0 and 2.6 times less processor time than fits one after another, and
-a search of `dp-sgd` on 1,280 features 2.0 times less, with equal accuracies. On digits, sharing mapped rows alone saves
+With equal accuracies, searches on digits take 3.0 (`dp-sgd`) and 2.6 (`pillar`) times less processor time than with
+separate fits; a search of `dp-sgd` on 1,280 features takes 2.0 times less. On digits, sharing mapped rows alone saves
 little.
 """
 
@@ -40,7 +40,7 @@ class StackedOuterProducts:
     right: Tensor | QuantisedRows  # (c, d)
 
     def integers(self, clips: tuple[float, ...], shares: Tensor | None = None) -> IntegerSum:
-        """Return the clipped sums (s, m, d + 1) under clips (s,); each equals that of the setting's own `RankOne`."""
+        """Return the clipped sums (s, m, d + 1) under clips (s,); each equals the sum of that setting's `RankOne`."""
         right = self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
         return outer_sum(self.left, right, True, clips, shares)
 
@@ -59,15 +59,15 @@ class StackedNoise:
 
 @dataclass(frozen=True)
 class Stack:
-    """Curators of several fits over the same rows, made by `binding.bind` and asked together.
+    """Curators of several fits over the same rows, made by `binding.bind`; they answer together.
 
     All fits see the Poisson samples that the first curator draws; each has its own sigma, clip, noise stream and
     ledger.
 
-    Covered: each answer is what that fit's own curator would give for this sample, up to the noise, from the same
-    integers. A row that is not finite under a setting counts as zero under that setting. Not covered: what row
-    functions remember or read of other rows, which nothing compares here; and the fits together. They are several
-    mechanisms on the same data: publishing more than one, or choosing by their answers, composes.
+    Covered: each fit's answer is computed from the same integers as the answer of its own curator for this sample; only
+    the noise differs. A row that is not finite under a setting counts as zero under that setting. Not covered: row
+    functions that keep state or read other rows, because a stack does not check them; and the fits jointly. The fits
+    are several mechanisms on the same data: publishing more than one, or choosing by their answers, composes.
     """
 
     curators: tuple[LedgerCurator, ...]
@@ -103,7 +103,7 @@ class Stack:
         return add_noise(total, np.array(stds).reshape(-1, 1, 1), StackedNoise(draws)).mul_(self.weight)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
-        """Return the stack over transformed rows, which all fits share; see `Curator.map`."""
+        """Return the stack over transformed rows; all fits share these rows. See `Curator.map`."""
         return self.with_rows(dataclasses.replace(self, curators=(self.curators[0].answer(Map(transform)),)))
 
     def with_rows(self, other: Stack) -> Stack:

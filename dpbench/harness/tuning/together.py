@@ -19,7 +19,7 @@ from dpbench.privacy.core.head import scores
 
 
 def is_stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
-    """Return whether `fit_together` gives the learner's own fit: it is a probe with the standard fit."""
+    """Return whether `fit_together` may replace the learner's fit: it is a probe that overrides no fitting method."""
     own = ("fit", "fit_on", "plan", "probe")
     return isinstance(learner, ProbeLearner) and all(
         getattr(type(learner), name) is getattr(ProbeLearner, name) for name in own
@@ -29,7 +29,7 @@ def is_stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
 class MappedRows:
     """A fold's rows, mapped by the features of the latest group of settings that share a map.
 
-    All stacks given to it must have the same rows.
+    An instance serves only stacks with the same rows.
     """
 
     def __init__(self) -> None:
@@ -45,14 +45,14 @@ class MappedRows:
 
 
 class PublicMap:
-    """A public map that maps the public rows once for all settings that refine or calibrate on them."""
+    """A public map that caches the mapped public rows for all settings that refine or calibrate on these rows."""
 
     def __init__(self, features: Transform, x: Tensor) -> None:
         self._features, self._x = features, x
         self._mapped: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the mapped rows; for the first public rows, return a copy of the stored result."""
+        """Return the mapped rows; if `x` is a prefix of the public rows, return a copy of the cached ones."""
         if type(x) is not Tensor or not self._is_public_prefix(x):
             return self._features(x)
         if self._mapped is None:
@@ -74,7 +74,7 @@ def fit_together(
     generator: torch.Generator,
     mapped: MappedRows | None = None,
 ) -> list[Predict]:
-    """Fit settings with equal `shared` together; each predictor equals that of its own fit with the same randomness.
+    """Fit settings with equal `shared` together; each predictor equals that of a separate fit with the same randomness.
 
     If `mapped` is given, it must belong to this public split and to the rows of this stack.
     """

@@ -37,7 +37,7 @@ def read_settings(file: Path, learner: Learner) -> tuple[Learner, SettingsRecord
 
     Raises:
         DataError: the file is neither a result nor a tuning.
-        SpecError: it is about another learner, or a private search, which chooses a setting for each seed.
+        SpecError: the file is for another learner, or of a private search, which chooses a setting for each seed.
         ComponentFailed: the learner raises when it checks its own settings.
     """
     earlier = _read_record(file)
@@ -74,27 +74,28 @@ def record_transfer(
     """Return the selection record of settings taken from a file, never cleaner than the search that found them.
 
     ============================================ ================================= ============================
-    the file is about                            rule on record, at the cleanest   private records touched
+    data of the file                             cleanest possible rule            private records touched
     ============================================ ================================= ============================
-    data other than here                         `transfer`                        as there
-    this very protocol, seeds apart              its own                           as there
-    this split, another budget or extractor      `by-hand`                         as there
-    this data, split otherwise, or as public     `private-unaccounted`             yes: labels public there
+    other data                                   `transfer`                        as in the file
+    same protocol, any seeds                     the rule in the file              as in the file
+    same split, another budget or extractor      `by-hand`                         as in the file
+    same data, split differently, or as public   `private-unaccounted`             yes: labels public there
                                                                                    are private here
-    data whose public labels are of test images  `oracle`                          as there
+    public images that are test images here      `oracle`                          as in the file
     ============================================ ================================= ============================
 
-    If the rule on record there, or in a file before it, is less clean, that rule applies: settings found by a search on
-    private data are never ranked, however often they are passed on. Data count as the same if their files have the same
-    digest, or if more than `MAX_COPIES` of the public images in the file's sketch are found here. Private images have
-    no sketch, because it would reveal them; none is needed, because a rule that used them stays with the settings.
+    If the file, or a file that its settings came from, records a less clean rule, that rule applies: settings found by
+    a search on private data are never ranked, however often they are passed on. Data count as the same if their files
+    have the same digest, or if more than `MAX_COPIES` of the public images in the file's sketch are found here. Private
+    images have no sketch, because a sketch would reveal them. None is needed, because the rule of a search that used
+    them stays with the settings.
 
     A learner's defaults, which nobody chose, stay `default` while they are its defaults. Defaults of an earlier version
     were found by somebody, on unknown data, and count as `transfer`.
 
     Args:
         earlier: what `read_settings` read.
-        here: the rule of these settings by themselves: whether they are the learner's defaults.
+        here: the rule of the settings regardless of the file: `default` if they are the learner's defaults.
         spec: the spec of the new run.
         digests: the digests of the new run's data.
         images: returns the hashes of a split of the new run by its name; called only if they are needed.
@@ -117,7 +118,7 @@ def record_transfer(
 
 
 def find_least_clean_rule(earlier: SettingsRecord) -> SelectionRule:
-    """Return the least clean selection rule behind the settings of a file, including the files before it."""
+    """Return the least clean selection rule of a file's settings and of the files that they came from."""
     search = _find_search(earlier)
     stated = earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
     return least_clean_rule(stated, search.source.selection) if search and search.source else stated
@@ -126,7 +127,7 @@ def find_least_clean_rule(earlier: SettingsRecord) -> SelectionRule:
 def _find_transfer_rule(
     earlier: SettingsRecord, spec: Spec, digests: Mapping[str, str], images: HashLookup
 ) -> SelectionRule:
-    """Return the selection rule of using an earlier file's settings on this data, however that file found them."""
+    """Return the rule that follows from reusing a file's settings on this data, however the file chose them."""
     public, there = (earlier, earlier.digests) if isinstance(earlier, Tuning) else (earlier.task, earlier.task.digests)
     if digests["private"] in there.values():
         if _have_equal_fields(earlier.spec, spec, set(Spec.model_fields) - _IRRELEVANT_FIELDS):

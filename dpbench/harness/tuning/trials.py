@@ -48,7 +48,7 @@ class TrialPlan:
 
 @dataclass(frozen=True)
 class Bench:
-    """Tries settings: with the task and budget of the real run, but with separate random streams.
+    """Tries settings with the task and budget of the real run, and with separate random streams.
 
     Args:
         learner: the learner with the settings that are not searched.
@@ -97,7 +97,7 @@ class Bench:
         )  # fmt: skip
 
     def score_defaults(self) -> Trial:
-        """Score the learner's current settings on the search's validation data, to compare with the chosen ones."""
+        """Score the learner's current settings on the search's validation data, to compare with the chosen settings."""
         setting = {name: getattr(self.learner, name) for name in self.search.space}
         return self.run_trials([setting])[0]
 
@@ -163,7 +163,7 @@ class Bench:
     def _make_fit_input(self, plan: TrialPlan, fold: Fold, number: int) -> FitInput:
         """Return the inputs of a trial's fit, scaled by the fold's weight so that the noise is that of the real run.
 
-        The setting has a plan: a refused setting is never fitted.
+        `plan` must not be that of a refused setting.
         """
         assert plan.learner is not None
         randomness = Randomness.tuning(self.search.seed, self.identity, number, plan.index)
@@ -206,14 +206,14 @@ def _group_trials(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
 def simulate_rows(curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> Curator:
     """Wrap a curator so that each row counts `weight` times and sums have the size and noise of the real run.
 
-    The learner sees its real task, sigma and plan. Nothing private is behind it. A choice uses the stand-ins' own
-    losses: dividing sigma by `weight` makes eps0 larger by the factor by which their totals are smaller.
+    The learner sees its real task, sigma and plan; no private row is read. A choice uses the unscaled losses of the
+    stand-ins: their totals are `weight` times smaller, and dividing sigma by `weight` makes eps0 as much larger.
 
     Args:
-        curator: over the stand-ins, bound with the real sigma divided by `weight`: multiplied by it, its answers have
-            the noise of the real run.
+        curator: the curator of the stand-ins, bound with the real sigma divided by `weight`. Its answers times
+            `weight` have the noise of the real run.
         sigma: the real noise multipliers.
-        weight: private examples that one row stands for.
+        weight: number of private examples that each row represents.
     """
 
     def answer(question: Question) -> Any:

@@ -29,7 +29,7 @@ class Chunk:
 
     @property
     def x(self) -> Tensor:
-        """The rows as a float32 tensor: a copy if they are mapped (`RankOne` and `exact_linear` can take `rows`)."""
+        """The rows as float32. Mapped rows are copied; `RankOne` and `exact_linear` accept `rows` without a copy."""
         return self.rows.float()
 
     def take(self, rows: Tensor) -> Chunk:
@@ -38,9 +38,9 @@ class Chunk:
 
 
 RowFn = Callable[[Chunk], "Tensor | Contribution | Blocks"]
-"""One contribution per row of the chunk."""
+"""A row function: maps a chunk to one contribution per row."""
 Teacher = Callable[[Chunk, "Tensor"], "Tensor"]
-"""A shard and public queries (m, ...) -> a label for each query, (m,) int64."""
+"""A teacher: maps a shard and public queries (m, ...) to a label for each query, (m,) int64."""
 
 
 class Answerer(ABC):
@@ -50,4 +50,4 @@ class Answerer(ABC):
 
     @abstractmethod
     def answer(self, question: Any) -> Any:
-        """Return the answer to a question, or refuse the question."""
+        """Return the answer to a question, or raise an error to refuse it."""

@@ -1,7 +1,7 @@
-"""The closed set: plans, questions and forms count only if `dpbench.privacy` defines them.
+"""The closed set: plans, questions and forms are accepted only if `dpbench.privacy` defines them.
 
-Each class in the set states its cost or its norm, and the harness believes it. A plugin's own class, even a subclass
-of a closed class, could state anything.
+Each class in the set states its own cost or norm, and the harness relies on it. A plugin's class, even a subclass of a
+closed class, could state anything.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ CLOSED_PREFIX = "dpbench.privacy."
 
 @lru_cache(256)
 def is_closed(cls: type) -> bool:
-    """Return whether a module of `dpbench.privacy` holds this very class under the class's own name."""
+    """Return whether `dpbench.privacy` defines a class: a module of it holds the class under the class's own name."""
     module = sys.modules.get(cls.__module__)
     return cls.__module__.startswith(CLOSED_PREFIX) and getattr(module, cls.__name__, None) is cls

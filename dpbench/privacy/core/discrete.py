@@ -1,29 +1,30 @@
 """Noise with an exact distribution: OpenDP's discrete Gaussians, for `--secure-rng`.
 
-Floating point has no normal distribution: what a generator of doubles gives has gaps, from which a sum can be read
-(Mironov 2012). Here noise is integers. OpenDP draws them with exact rational arithmetic from a cryptographic generator
-that the operating system seeds (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, 2020).
+Floating-point numbers cannot be normally distributed: noise from a generator of doubles has gaps, from which a sum can
+be read (Mironov 2012). Here, noise is integers. OpenDP draws them with exact rational arithmetic from a cryptographic
+generator that the operating system seeds (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy,
+2020).
 
-`rounded_gaussian` is what answers get: a discrete Gaussian on a lattice 2^k times as fine as the grid, of standard
-deviation `s` >= 2^44 lattice steps, rounded to the grid.
+Answers get the noise of `rounded_gaussian`: a discrete Gaussian on a lattice 2^k times as fine as the grid, with a
+standard deviation of `s` >= 2^44 lattice steps, rounded to the grid.
 
 Covered, for integer sums of sensitivity D in grid steps (L2, add or remove one) and noise of `std` grid steps (with a
-std for each coordinate, D / std stands for sqrt(sum_j (d_j / std_j)^2)): (epsilon, delta) as every accountant states it
+std for each coordinate, D / std means sqrt(sum_j (d_j / std_j)^2)): the (epsilon, delta) that any accountant states
 for continuous noise, Poisson sampling included, with epsilon larger by less than 1e-12 and delta by a factor below
-1 + 1e-12, for every epsilon below 600 and up to 10^12 numbers in all (`check_cost` refuses a release of more than
+1 + 1e-12, for every epsilon below 600 and up to 10^12 numbers in total (`check_cost` refuses a release of more than
 10^10).
 
-- Rounding commutes with adding a whole number, so the sum plus continuous noise rounded to the lattice is a rounding of
-  the continuous mechanism: post-processing.
-- The chance of lattice step k under that noise is within a factor 1 + (k^2 / s^2 - 1) / (24 s^2) of the discrete
-  Gaussian's. For |k| <= 40 s and s >= 2^44 the factor is within 1 +- 2.2e-25, so over 10^12 numbers, whatever was
-  asked after which answer, the likelihood ratio of the two is within 1 +- 2.2e-13, and some |k| is larger with a chance
-  below 1e-300. Two such ratios separate the epsilon of one mechanism from that of the other.
-- As a cross-check, the discrete Gaussian has (D / std)^2 / 2 zero-concentrated DP, as the continuous one has (their
-  section 2).
+- Rounding commutes with adding a whole number, so adding continuous noise that is rounded to the lattice equals
+  rounding the answer of the continuous mechanism: post-processing.
+- The chance of lattice step k under this rounded continuous noise is within a factor 1 + (k^2 / s^2 - 1) / (24 s^2) of
+  the discrete Gaussian's. For |k| <= 40 s and s >= 2^44 the factor is within 1 +- 2.2e-25, so over 10^12 numbers, even
+  if questions follow from earlier answers, the likelihood ratio of the two kinds of noise is within 1 +- 2.2e-13; the
+  chance of any larger |k| is below 1e-300. The epsilons of the two mechanisms differ by at most two such ratios.
+- As a cross-check, the discrete Gaussian satisfies (D / std)^2 / 2 zero-concentrated DP, like the continuous one
+  (section 2 of that paper).
 
-Not covered: how long sampling takes, which depends on the noise drawn; errors in OpenDP's sampler, which is proven on
-paper and whose code is marked as contributed, not yet audited.
+Not covered: the duration of sampling, which depends on the noise drawn; errors in OpenDP's sampler, whose algorithm is
+proven, but whose code OpenDP marks as contributed (not yet audited).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def check_installed() -> None:
     """Check that OpenDP is installed.
 
     Raises:
-        SpecError: says how to install it.
+        SpecError: OpenDP is not installed; the message says how to install it.
     """
     if importlib.util.find_spec("opendp") is None:
         raise SpecError(
@@ -62,7 +63,7 @@ def rounded_gaussian(shape: Sequence[int], std: float | np.ndarray) -> np.ndarra
     """Return Gaussian noise in whole grid steps, int64 of this shape; see the module for its guarantee.
 
     Args:
-        shape: of the answer.
+        shape: the shape of the answer.
         std: standard deviation in grid steps, one for all or an array that broadcasts to `shape`; 0 adds nothing.
 
     Raises:
@@ -91,7 +92,7 @@ def discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
 
 
 def check_cost(numbers: int, steps: int, release: str, *, quiet: bool = False) -> None:
-    """Warn if drawing a release's exact noise will take more than ten minutes.
+    """Estimate how long drawing a release's exact noise takes, and warn if it is over ten minutes, unless `quiet`.
 
     Raises:
         SpecError: it would take longer than a day.

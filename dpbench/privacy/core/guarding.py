@@ -1,4 +1,4 @@
-"""The interface of the guard that checks the functions which a question calls; `purity.guard` implements it."""
+"""The interface of the guard, which checks the functions that questions call; `purity.guard` implements it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class RowGuard(Protocol):
-    """Calls the row functions of a fit and returns their contributions."""
+    """Calls the row functions, teachers and transforms of a fit, checks them, and yields their results."""
 
     def remember_refusals(self) -> AbstractContextManager[None]:
-        """Remember every refusal in this block; a refusal is final."""
+        """Return a context that remembers every refusal in it; a refusal is final."""
 
     def conclude(self) -> None:
         """Raise the refusal of an earlier question, if any question was refused."""

@@ -1,9 +1,9 @@
-"""dpbench's own row function: the gradient of a linear head, which most learners ask for at every step.
+"""dpbench's own row function: the gradient of a linear head, which most learners use at every step.
 
-A plugin's row function may remember the rows that it saw. So the guard reads everything that the function reaches
-around every call, and first calls it on an empty chunk, because its form may change from step to step. The functions
-defined here keep nothing but public tensors, and the shape and grid of their sums follow from these tensors, the clip
-and the width of a row: they need neither check.
+A plugin's row function may remember the rows that it saw, so the guard compares everything that the function can reach
+before and after every call. Its form may change from step to step, so it is first called on an empty chunk. The
+functions defined here need neither check: they hold only public tensors, and the shape and grid of their sums follow
+from these tensors, the clip and the width of a row.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ class BuiltinRowFunction(ABC):
         """Refuse public tensors that do not fit the task.
 
         Raises:
-            SpecError: says which.
+            SpecError: a tensor does not fit; the message names the expected shape.
         """
 
     @abstractmethod
     def sum_of_empty_chunk(self, features: int, clip: float) -> IntegerSum:
-        """Return the sum of an empty chunk of rows with this many features; every sum has its shape and grid."""
+        """Return the sum of an empty chunk with this many features; the sum of any sample has its shape and grid."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadGradient(BuiltinRowFunction):
-    """Row i contributes the gradient of the cross-entropy by the head, divided entry by entry by `divisor` if given.
+    """Row i contributes the gradient of its cross-entropy with respect to a linear head.
 
-    The gradient is the outer product of softmax(logits_i) - onehot(y_i) and the features, with a constant 1 appended
-    where the head has a bias.
+    The gradient is the outer product of softmax(logits_i) - onehot(y_i) and the features, to which a constant 1 is
+    appended if the head has a bias. With `divisor`, the gradient is divided by it, entry by entry.
 
     Raises:
-        SpecError: a head or divisor that is no plain tensor, whose operations could be redefined.
+        SpecError: the head or the divisor is not a plain tensor; a subclass could redefine operations.
     """
 
     head: Tensor  # (k, d + 1) with the bias as its last column, or (k, d); it may be updated between questions
@@ -76,7 +76,7 @@ class HeadGradient(BuiltinRowFunction):
     divisor: Tensor | None = None  # like the head, public
 
     def __post_init__(self) -> None:
-        """Refuse anything but plain tensors: a subclass could see what is computed with it."""
+        """Refuse anything but plain tensors: a subclass could observe the computation."""
         for given in (self.head, self.divisor):
             if given is not None and type(given) is not Tensor:
                 raise SpecError(f"Expected the head and its divisor to be tensors, got a {type(given).__name__}.")
@@ -88,7 +88,7 @@ class HeadGradient(BuiltinRowFunction):
         return gradient if self.divisor is None else Scaled(gradient, self.divisor)
 
     def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the clipped sum of a chunk's gradients, equal to the sum of the form that `__call__` returns."""
+        """Return the clipped sum of a chunk's gradients, the same as that of `self(chunk)`."""
         if self.divisor is not None:
             return super().integers(chunk, clip, shares)
         rows = _quantise_chunk(chunk)
@@ -101,7 +101,7 @@ class HeadGradient(BuiltinRowFunction):
     def prepare_sum_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
     ) -> Callable[[], IntegerSum] | None:
-        """Return a function that sums mapped rows without copying them; None unless rows are on a CPU."""
+        """Return a function that sums mapped rows without copying them; None if compiled loops cannot do it (GPU)."""
         if not (isinstance(rows.held, QuantisedRows) and self._is_compiled(rows.held)):
             return None
         return self._prepare_sum(rows.held, rows.y, sample, rows.places(sample), clip, shares)
@@ -112,7 +112,7 @@ class HeadGradient(BuiltinRowFunction):
     def _prepare_sum(
         self, rows: QuantisedRows, y: Tensor, sample: np.ndarray, places: np.ndarray, clip: float, shares: Tensor | None
     ) -> Callable[[], IntegerSum]:
-        """Prepare to sum residuals of rows[places] with labels y[sample], as `outer_sum` does, in one compiled loop."""
+        """Return a function that sums the gradients of rows[places] with labels y[sample], in one compiled loop."""
         from dpbench.privacy.core.exact import kernels
 
         rows.check_unchanged()
@@ -134,7 +134,7 @@ class HeadGradient(BuiltinRowFunction):
         return sum_rows
 
     def check(self, task: Task) -> None:
-        """Refuse a head whose shape does not fit the task's classes and features, or that is not float32."""
+        """Refuse a head or divisor that is not float32, or whose shape does not fit the task's classes and features."""
         expected = (task.classes, task.example_shape[0] + self.bias)
         for given in (self.head, self.divisor):
             if given is not None and (tuple(given.shape) != expected or given.dtype != torch.float32):
@@ -156,7 +156,7 @@ class HeadGradient(BuiltinRowFunction):
 
 
 def find_own_function(rows: object) -> BuiltinRowFunction | None:
-    """Return the row function if dpbench defines its class, otherwise None; plugins' subclasses do not count."""
+    """Return `rows` if dpbench defines its class as a row function; else None, also for plugins' subclasses."""
     return rows if isinstance(rows, BuiltinRowFunction) and is_closed(type(rows)) else None
 
 
@@ -167,6 +167,6 @@ def _quantise_chunk(chunk: Chunk) -> QuantisedRows:
 def scores(heads: Tensor, rows: QuantisedRows, bias: bool) -> Tensor:
     """Return the exact logits (s, k, c) of rows (c, d) under each of s heads (s, k, d + 1), or (s, k, d) without bias.
 
-    A row's logits are a function of that row and the heads alone, to the last bit.
+    The bits of a row's logits depend on this row and the heads alone.
     """
     return exact_scores(rows, heads[..., :-1]).add_(heads[..., -1:]) if bias else exact_scores(rows, heads)

@@ -1,8 +1,8 @@
 """The curator: it holds the private rows, spends the plan and answers questions.
 
 `LedgerCurator` is the harness's side, made by `binding.bind` alone. A learner receives `privacy.curator.Curator`,
-whose attributes lead to no private row. Python cannot stop malice (a closure can be pried open); it can stop accidents.
-No torch here: a mechanism's module holds its plan's type, which every command imports.
+whose attributes lead to no private row. Python code can prevent accidents but not malice (a closure can be opened).
+This module imports no torch, because every command imports the plan types, and these need it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 class LedgerCurator:
     """The private rows of a fit with its ledger, sigma and draws; `binding.bind` makes it and states the guarantee.
 
-    Covered: no release answers more questions than planned, and each of them is answered as its mechanism's module
-    argues. So all answers together have the (epsilon, delta) that the accountant states for the plan and sigma, under
-    add-or-remove-one neighbours.
-    Not covered: a learner that pries this object out of closures, or asks from several threads; timing; the size n,
-    which is public by declaration; the fact that a run ends with a refusal, which may follow from a row and has no
+    Covered: no release answers more questions than planned, and each answer has the privacy that its mechanism's module
+    argues for. So all answers together have the (epsilon, delta) that the accountant states for the plan and sigma,
+    under add-or-remove-one neighbours.
+    Not covered: a learner that extracts this object from closures, or asks from several threads; timing; the size n,
+    which is public by declaration; the fact that a run ends with a refusal, which may depend on a row and has no
     noise.
     """
 
@@ -53,7 +53,7 @@ class LedgerCurator:
         Steps are spent first, so that a crash can only overcount.
 
         Raises:
-            PrivacyError: it is not a question of `dpbench.privacy`, or an earlier question was refused.
+            PrivacyError: `dpbench.privacy` does not define the question, or an earlier question was refused.
             NotPlanned: a release is not in the plan, has no steps left, or is planned for other questions.
             SpecError, NotPerExample, NotPure, ComponentFailed: see the methods of `Curator`.
         """
@@ -89,39 +89,39 @@ class LedgerCurator:
 class Question(ABC):
     """A question about private rows, one class per mechanism; its module argues the sensitivity.
 
-    The constructor refuses what makes no sense for any curator; it reads nothing. `LedgerCurator.answer` spends and
-    checks.
+    The constructor refuses arguments that no curator could accept; it reads no rows. `LedgerCurator.answer` checks the
+    question and spends its steps.
     """
 
     kind: ClassVar[type[Planned]]
-    """How the releases are planned that it spends."""
+    """The type as which its releases must be planned."""
     chunk_size: int | None = None
-    """How many rows are held at once, if whoever asks says so."""
+    """The number of rows held at once; None lets the mechanism choose."""
 
     @property
     @abstractmethod
     def releases(self) -> tuple[str, ...]:
-        """The releases that the question spends one step of, in order; messages name the last one."""
+        """The names of the releases that pay for the question, one step each, in order; messages name the last one."""
 
     def check(self, curator: LedgerCurator) -> None:  # noqa: B027  # most have nothing to refuse
-        """Refuse a question that this curator cannot answer, before anything is spent.
+        """Refuse a question that this curator cannot answer, before any step is spent.
 
         Raises:
-            SpecError: says what is wrong.
+            SpecError: the question does not fit the curator; the message states why.
         """
 
     @abstractmethod
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Any:
-        """Return the answer; `spent` holds the releases as planned, each with a step spent."""
+        """Return the answer; `spent` holds the planned releases, one step of each of which has been spent."""
 
     @property
     def row_function(self) -> RowFn | None:
-        """The row function, returning contributions or tensors; None if the question reads more than single rows."""
+        """The row function, which returns contributions or tensors; None if the question does not use one."""
         return None
 
     @property
     def clip_bounds(self) -> tuple[float, ...]:
-        """The bounds on a row's contribution, one per block; empty if the mechanism itself bounds contributions."""
+        """The clip of each block; empty if the mechanism itself bounds contributions."""
         return ()
 
     @property
@@ -134,16 +134,16 @@ class Question(ABC):
         return None
 
     def adapt_to_stand_ins(self, weight: float) -> Question:
-        """Return the question to ask over public stand-ins, each of which replaces `weight` private rows."""
+        """Return the question to ask public stand-ins, each of which represents `weight` private rows."""
         return self
 
     def weigh(self, answer: Any, weight: float) -> Any:
-        """Scale an answer over stand-ins up to all private rows; each stand-in replaces `weight` of them."""
+        """Scale an answer from public stand-ins, each representing `weight` private rows, to all private rows."""
         return answer
 
 
 def check_chunk_size(chunk_size: int | None) -> None:
-    """Check that a chunk size is a whole number from 1 on, or None.
+    """Check that a chunk size is None or a whole number of at least 1.
 
     Raises:
         SpecError: it is neither.
@@ -159,9 +159,9 @@ def sum_chunks(
     integers: Callable[[Iterable[Chunk]], Iterator[Sequence[IntegerSum]]],
     totals: Sequence[IntegerSum] = (),
 ) -> list[IntegerSum]:
-    """Return `totals` plus the sums of `integers` over all chunks of a sample, one per block.
+    """Add the sums that `integers` yields for each chunk of a sample to `totals`, and return them, one per block.
 
-    Chunks are wiped at once, whatever a traceback holds.
+    If it fails, chunks are wiped at once, even if a traceback still refers to them.
     """
     found = list(totals)
     with closing(chunks):

@@ -1,8 +1,8 @@
-"""Transform every row once: it costs no privacy if each new row is a function of the old row, to the last bit.
+"""Transform every row once, at no privacy cost if the bits of each new row depend only on the old row.
 
-Then neighbouring datasets stay neighbouring. `exact_linear` is such a function. A library's float product may round a
-row differently elsewhere in a chunk, and 8 bits can turn this into a step of 1/127 of the row's largest number: with
-such a map, removing a row may move a few other rows by a step, which epsilon does not cover.
+Then neighbouring datasets stay neighbouring. `exact_linear` is such a transform. A library's float product may round a
+row differently at another position in a chunk, and rounding to 8 bits can turn this into a step of 1/127 of the row's
+largest number. With such a product, removing a row may change a few other rows by a step, which epsilon does not cover.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on
 
 @dataclass(frozen=True)
 class Map(Question):
-    """Asks for a curator over transformed rows, on the same ledger and in 8 bits; see `Curator.map`. Spends nothing."""
+    """Asks for a curator over transformed rows in 8 bits, with the same ledger; spends nothing. See `Curator.map`."""
 
     kind: ClassVar[type[Planned]] = Release
 

@@ -14,15 +14,16 @@ MOST_STEPS = 2.0**56  # standard deviation of noise in grid steps: sums and nois
 
 
 def add_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> Tensor:
-    """Return the sum in float32, with normal noise of standard deviation `std` in whole steps of the sum's own grid.
+    """Return the sum plus normal noise of standard deviation `std`, rounded to the sum's own grid, in float32.
 
-    An array of standard deviations broadcasts with the sum. At epsilon = inf all are 0, and nothing is drawn.
+    `std` may be an array that broadcasts with the sum. At epsilon = inf it is 0, and no noise is drawn.
 
-    The grid is public: the clip times a power of two that the row's shape decides (see `exact.sums`). Noise of some
-    million steps is added in integers, so that the low bits of an answer tell nothing of the rows (Mironov 2012).
+    The grid is public: its step is the clip times a power of two that depends on the row's shape (see `exact.sums`).
+    Noise of about a million steps is added in integers, so the low bits of an answer reveal nothing about the rows
+    (Mironov 2012).
 
-    Covered: a sum of sensitivity s is (epsilon, delta)-DP as the accountant says for sigma = std / s.
-    Not covered: research draws are normals rounded to the grid, by a generator that is not cryptographic.
+    Covered: a sum of sensitivity s has the (epsilon, delta) that the accountant states for sigma = std / s.
+    Not covered: research noise comes from a generator that is not cryptographic, as normals rounded to the grid.
 
     Raises:
         SpecError: see `draw_noise`.
@@ -31,10 +32,10 @@ def add_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> Tensor:
 
 
 def draw_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> np.ndarray | None:
-    """Draw the noise of a sum in whole grid steps, int64, reading only its grid; None if every std is 0.
+    """Draw the noise of a sum in whole grid steps, int64, from its shape and grid alone; None if every std is 0.
 
     Raises:
-        SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.
+        SpecError: the std of a coordinate is above 2^56 grid steps, so 64 bits may not hold its noise.
     """
     if not (std.any() if isinstance(std, np.ndarray) else std):
         return None
@@ -48,7 +49,7 @@ def draw_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> np.ndarray |
 
 
 def add_drawn_noise(summed: IntegerSum, noise: np.ndarray | None) -> Tensor:
-    """Return the sum in float32 plus the noise that `draw_noise` drew for it, whose array is overwritten."""
+    """Add the noise that `draw_noise` drew for a sum, overwriting its array, and return the result in float32."""
     if noise is None:
         return summed.value().float()
     noisy = torch.from_numpy(noise).to(summed.total.device).add_(summed.total)

@@ -1,4 +1,4 @@
-"""Plans, their checks, and the ledger that holds a fit to its plan. Imports no torch."""
+"""Plans, their checks, and the ledger that limits a fit to its plan. Imports no torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Task:
     same_source: bool = True  # whether they are of the private data's own dataset, not of another (`--public-dataset`)
     metric: str = "accuracy"  # what results are compared by, such as balanced_accuracy: a learner may aim for it
     tail: Callable[[], nn.Module] | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Loads the published network behind the activations that examples are, where an extractor's `layer` is set."""
+    """Loads the stages of the published network after an extractor's `layer`; examples are this layer's activations."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Budget:
 
 
 class PureCost(ABC):
-    """The cost of a plan with a single use that is epsilon-DP with delta 0; it is the same by every accountant."""
+    """The cost of a plan whose single use is epsilon-DP with delta 0; every accountant states the same epsilon."""
 
     @abstractmethod
     def epsilon(self, noise: float) -> float:
@@ -59,18 +59,18 @@ class PureCost(ABC):
 
     @abstractmethod
     def epsilon_lower_bound(self, noise: float) -> float:
-        """Return a lower bound on epsilon, found without the formula of `epsilon`."""
+        """Return a lower bound on epsilon at this noise multiplier, computed without the formula of `epsilon`."""
 
     @abstractmethod
     def base_sigma(self, epsilon: float) -> float:
-        """Return the base sigma at which the plan costs this epsilon."""
+        """Return the base sigma at which the plan has this epsilon."""
 
 
 class Planned(ABC):
     """One planned use of the private data by one mechanism: a frozen dataclass that states its cost.
 
-    It holds everything that accountants, ledger, records and audit need to know about a mechanism, so none of them has
-    to name one. Its noise multipliers (`noise`) are the plan's base sigma times its `relative_noise`.
+    It holds all that accountants, ledger, records and audit need to know about a mechanism, so none of these names a
+    particular mechanism. The argument `noise` is a noise multiplier: the plan's base sigma times `relative_noise`.
     """
 
     name: str
@@ -80,9 +80,9 @@ class Planned(ABC):
     numbers: ClassVar[tuple[str, ...]]
     """The fields that are numbers, in the order in which they are checked."""
     word: ClassVar[str]
-    """What a learner calls to ask for it."""
+    """The curator's method that spends it."""
     gaussian: ClassVar[bool] = False
-    """Whether it is Gaussian noise on sums over Poisson samples, which accountants know closed forms of."""
+    """Whether it adds Gaussian noise to sums over Poisson samples, for which accountants have closed forms."""
 
     @property
     @abstractmethod
@@ -91,36 +91,36 @@ class Planned(ABC):
 
     @property
     def step(self) -> Planned:
-        """One step with only the fields that its cost depends on, so that `merge_steps` can join equal steps."""
+        """One step, reduced to the fields that determine its cost, so that `merge_steps` can merge equal steps."""
         return replace(self, name="", steps=1)  # type: ignore[type-var]  # each kind is a dataclass
 
     @property
     def pure(self) -> PureCost | None:
-        """The cost of a plan of this use alone, if it needs no delta; else None."""
+        """The cost of a plan with only this use, if it is epsilon-DP with delta 0; otherwise None."""
         return None
 
     def record(self) -> dict[str, Any]:
-        """Return the fields that a result states about this use, in addition to its noise multiplier.
+        """Return the fields of this use that a result records, in addition to the noise multiplier.
 
-        The metadata of a field are bounds (`gt`, `ge`, `le`) on what a result may state of it.
+        A field's metadata (`gt`, `ge`, `le`) bound the values that a result may record.
         """
         return asdict(self)  # type: ignore[call-overload, no-any-return]  # each kind is a dataclass
 
     @abstractmethod
     def describe(self, noise: float) -> str:
-        """Describe one step to readers, without the step's number."""
+        """Describe one step as text, without the number of steps."""
 
     @abstractmethod
     def check(self, where: str) -> None:
-        """Refuse values of this kind's own fields that make no sense.
+        """Refuse impossible values of the fields that only this type of use has.
 
         Raises:
-            PlanError: says which field, and `where`.
+            PlanError: a value is impossible; the message names the field, and `where` in the plan.
         """
 
     @abstractmethod
     def event(self, noise: float) -> Any:
-        """Return dp-accounting's `DpEvent` of one step, sampling included: for Renyi accountants."""
+        """Return dp-accounting's `DpEvent` of one step, sampling included, for Renyi accountants."""
 
     @abstractmethod
     def loss_distribution(self, noise: float, interval: float) -> Any:
@@ -128,11 +128,11 @@ class Planned(ABC):
 
     @abstractmethod
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return a privacy loss variable for Microsoft's prv-accountant, and how many copies of it compose."""
+        """Return a privacy loss variable for Microsoft's prv-accountant, and the number of copies that compose."""
 
     @abstractmethod
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
-        """Return the Renyi divergence of all steps at these orders, by code that is independent of `event`."""
+        """Return the Renyi divergence of all steps at these orders, computed by code that is independent of `event`."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Release(Planned):
     """One planned use of the private data: `steps` noisy sums, each over a fresh Poisson sample.
 
     `relative_noise` is this release's noise multiplier divided by the base sigma, which the harness calibrates for the
-    whole plan: at 2.0 this release spends less of the budget than one at 1.0.
+    whole plan. A release at 2.0 spends less of the budget than one at 1.0.
     """
 
     numbers: ClassVar[tuple[str, ...]] = ("steps", "sample_rate", "relative_noise")
@@ -179,7 +179,7 @@ class Release(Planned):
         return step.self_compose(self.steps)
 
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return a subsampled Gaussian for each step; all steps at rate 1 are one Gaussian of smaller noise."""
+        """Return a subsampled Gaussian and the number of steps; at rate 1, a single Gaussian of smaller noise."""
         import prv_accountant as prv
 
         if self.sample_rate == 1:
@@ -197,7 +197,7 @@ class Release(Planned):
 
 
 LARGEST_DELTA = 1e-3
-"""The largest delta from 1/n on that a run may ask for by hand."""
+"""The largest delta that a run may ask for, unless 1/n is larger: a delta below 1/n is always accepted."""
 P = TypeVar("P", bound=Planned)
 
 
@@ -205,8 +205,9 @@ def check_budget(budget: Budget, task: Task) -> None:
     """Refuse a budget that guarantees nothing.
 
     Raises:
-        SpecError: epsilon not positive, or delta outside (0, 1/n) and above `LARGEST_DELTA`: at 1/n, publishing a
-            random row would be allowed. Papers have used such a delta, so callers warn instead of refusing it here.
+        SpecError: epsilon is not positive, delta is not positive, or delta is at least 1/n and above `LARGEST_DELTA`.
+            Already a delta of 1/n allows publishing a random row. Papers have used such deltas, so up to
+            `LARGEST_DELTA` callers only warn.
     """
     if not budget.epsilon > 0:
         raise SpecError(f"Expected epsilon={budget.epsilon} > 0. Use epsilon=inf for a run without privacy.")
@@ -219,7 +220,7 @@ def check_budget(budget: Budget, task: Task) -> None:
 
 
 def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
-    """Check a plan and return it as a tuple of Python's own numbers. An empty plan reads no private data: epsilon 0.
+    """Check a plan and return it as a tuple, with numbers of Python's own types. An empty plan has epsilon 0.
 
     Args:
         plan: the return value of a learner's `plan`.
@@ -234,7 +235,7 @@ def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
 
 
 def _convert_numbers(release: P, who: str) -> P:
-    """Convert a release's numbers to Python's own types, because numpy's are written differently."""
+    """Check a release's types and convert its numbers to Python's own, because numpy's are serialised differently."""
     if not isinstance(release, Planned) or not is_closed(type(release)):
         raise PlanError(f"Expected Release or Choice in the plan of {who}, got a {type(release).__name__}.")
     if not isinstance(release.name, str):
@@ -276,7 +277,7 @@ def _check_releases(plan: Sequence[P], who: str) -> tuple[P, ...]:
 
 
 def merge_steps(plan: Sequence[Planned]) -> list[Planned]:
-    """Return a plan of equal cost in which all uses but Gaussian ones are merged if their steps cost the same."""
+    """Return a plan of equal cost: uses that are not Gaussian are merged if their steps cost the same."""
     counts: Counter[Planned] = Counter()
     for use in plan:
         counts[use if use.gaussian else use.step] += 1 if use.gaussian else use.steps
@@ -289,7 +290,7 @@ def release_sigmas(plan: Sequence[Planned], sigma: float) -> dict[str, float]:
 
 
 class Ledger:
-    """Counts the steps spent of each planned release; spending past the plan is refused."""
+    """Counts the spent steps of each planned release, and refuses to spend more than the plan."""
 
     def __init__(self, plan: Sequence[Planned]) -> None:
         self._plan = {release.name: release for release in plan}
@@ -301,10 +302,10 @@ class Ledger:
         return dict(self._spent)
 
     def spend(self, name: str, kind: type[P]) -> P:
-        """Spend one step of a release that is planned as this kind of use, and return it.
+        """Spend one step of a release that is planned as this type of use, and return the release.
 
         Raises:
-            NotPlanned: no such release, none of its steps is left, or it is planned as another kind.
+            NotPlanned: the release is not in the plan, has no steps left, or is planned as another type.
         """
         release = self.find_release(name)
         if not isinstance(release, kind):
@@ -321,10 +322,10 @@ class Ledger:
         return release
 
     def find_release(self, name: str) -> Planned:
-        """Return a release of the plan.
+        """Return the release of this name.
 
         Raises:
-            NotPlanned: there is none of this name.
+            NotPlanned: the plan has no such release.
         """
         release = self._plan.get(name)
         if release is None:

@@ -1,15 +1,15 @@
-"""The randomness of fits: every question of every fit has its own draws, and none is used twice.
+"""The randomness of fits: every question of every fit has its own draws, and no draw is used twice.
 
-`research` derives every draw from what the fit is (its `identity`: the spec as settled, plan and sigma, the digests of
-the data, versions), a seed that results publish, the release, the step and the purpose. So a run repeats to the last
-bit, while two learners, two budgets, two datasets or two seeds share nothing: subtracting their answers takes no noise
-away. But whoever knows the seed knows the noise, so a model released together with its seed has no guarantee.
+`research` derives every draw from the fit's `identity` (its settings, plan, sigma, versions and the digests of its
+data), a published seed, the release, the step and the purpose. So a run is reproducible to the last bit, while two
+learners, two budgets, two datasets or two seeds share no draws: subtracting their answers removes no noise. But anyone
+who knows the seed knows the noise, so a model released together with its seed has no guarantee.
 
-`secure` takes everything that the guarantee rests on from the operating system's cryptographic generator: samples
-directly, noise through `dpbench.privacy.core.discrete`, row seeds as hashes of a number that it draws for each
-question. Nothing of it is kept, and no run repeats.
+`secure` draws everything that the guarantee depends on from the operating system's cryptographic generator: samples
+directly, noise through `dpbench.privacy.core.discrete`, and for each question one number, whose hashes are the row
+seeds. No draw is stored, and no run is reproducible.
 
-Initialisation follows the seed alone in both: no guarantee rests on it, and learners are compared from the same start.
+In both, initialisation depends on the seed alone: it does not affect the guarantee, and all learners share it.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Draws(ABC):
 
     @abstractmethod
     def row_base(self) -> int:
-        """Return the number in [0, 2^63) from which `row_seeds` derives the seeds of this question."""
+        """Return the number in [0, 2^63) from which `row_seeds` derives this question's row seeds."""
 
     @abstractmethod
     def check_cost(self, numbers: int, steps: int) -> None:
-        """Before the first step, warn that drawing so many numbers a step is slow; refuse if it is far too slow."""
+        """Warn if drawing `numbers` numbers in each of `steps` steps is slow, and refuse if it is far too slow."""
 
     @abstractmethod
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
@@ -67,11 +67,11 @@ class Draws(ABC):
     def draw(
         self, research: Callable[[np.random.Generator], np.ndarray], secure: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """Return draws from a mechanism's own distribution, which is not normal noise.
+        """Return draws from a mechanism's own distribution, for mechanisms without normal noise.
 
         Args:
-            research: draws from this question's stream.
-            secure: draws by the same law, exactly, from the operating system's generator alone.
+            research: makes the draws from this question's generator.
+            secure: makes draws with exactly the same distribution from the operating system's generator alone.
         """
 
 
@@ -79,11 +79,12 @@ class Draws(ABC):
 class Randomness:
     """The draws of one fit.
 
-    Covered: `draws` are independent of each other over all identities, seeds, releases and steps, as far as SHA-256
-    and SFC64 (`research`) or the operating system (`secure`) tell them apart from independent ones; and no question is
-    given the draws of another one: asking twice is refused. Fits that share samples (`tuning`) run over public rows.
-    Not covered: two fits of one identity and seed, which repeat each other. Code that changed under one version has
-    its old identity: raise a plugin's version when its questions change.
+    Covered: the draws of all identities, seeds, releases and steps are independent, as far as the outputs of SHA-256
+    and SFC64 (`research`) or the operating system (`secure`) are indistinguishable from independent draws. No question
+    gets the draws of another: asking for them twice is refused. Fits that share samples (`tuning`) run over public
+    rows.
+    Not covered: two fits of the same identity and seed, which have the same draws. The identity does not change if code
+    changes without a new version: raise a plugin's version when its questions change.
     """
 
     key: tuple[str, ...] | None  # None: from the operating system
@@ -95,7 +96,7 @@ class Randomness:
 
     @classmethod
     def for_fit(cls, kind: Kind, seed: int, identity: str, run: int | None = None) -> Randomness:
-        """Return the randomness of the fit of a seed, or of run number `run` if the seed makes several runs."""
+        """Return the randomness of a seed's fit, or of its run number `run` in a private selection of several runs."""
         if kind == "secure":
             return cls.secure(seed, quiet=run is not None)
         if run is None:
@@ -109,14 +110,14 @@ class Randomness:
 
     @classmethod
     def tuning(cls, seed: int, identity: str, fold: int, setting: int) -> Randomness:
-        """Return the randomness of one setting in one fold: its own noise, the fold's samples and initialisation."""
+        """Return the randomness of one setting in one fold. All settings of a fold share samples and initialisation."""
         shared = ("fold", identity, str(seed), str(fold))
         own = (*shared, str(setting))
         return cls(own, _stream((*own, "checks")), _make_initial_generator(seed, 7, fold), shared)
 
     @classmethod
     def secure(cls, seed: int, quiet: bool = False) -> Randomness:
-        """Return randomness from the operating system; only initialisation follows the seed.
+        """Return randomness from the operating system; only initialisation depends on the seed.
 
         Raises:
             SpecError: OpenDP is not installed.
@@ -147,7 +148,7 @@ class Randomness:
 
 
 def selection_generator(kind: Kind, seed: int, identity: str) -> random.Random:
-    """Return the generator that draws the number of runs of a private selection, and their settings."""
+    """Return the generator that draws the number of runs of a private selection and the settings of each run."""
     if kind == "secure":
         return random.SystemRandom()
     return random.Random(int.from_bytes(_hash_key(("selection", identity, str(seed)))))
@@ -200,9 +201,9 @@ class _SecureDraws(Draws):
 
 
 def poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np.ndarray:
-    """Return the indices of a Poisson sample, ascending int64: each of `size` examples with chance `rate`, on its own.
+    """Return the indices of a Poisson sample, ascending int64; `size` examples, each with chance `rate`.
 
-    Draws the gaps between chosen indices, which are geometric, so the cost is O(size * rate) and not O(size).
+    It draws the gaps between chosen indices, which are geometric, so it costs O(size * rate), not O(size).
     """
     if rate == 1:
         return np.arange(size)
@@ -220,15 +221,15 @@ def poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np
 def secure_sample(size: int, rate: float) -> np.ndarray:
     """Return a Poisson sample from the operating system: a row is chosen if its 64 random bits are below rate * 2^64.
 
-    Exact for rates from 2^-11 on, whose doubles are multiples of 2^-64; a smaller rate is rounded down, by less than
-    2^-64, and a lower rate never costs more epsilon.
+    Exact for rates of at least 2^-11, because these doubles are multiples of 2^-64. A smaller rate is rounded down by
+    less than 2^-64; a lower rate never costs more epsilon.
     """
     below = np.uint64(math.floor(Fraction(rate) * 2**64))
     return np.flatnonzero(np.frombuffer(os.urandom(8 * size), np.uint64) < below)
 
 
 class _DigestSeed(np.random.bit_generator.ISeedSequence):
-    """Seeds a generator directly with a digest, at a fifth of the cost of a `SeedSequence` per step."""
+    """Seeds a generator directly with a digest, which costs a fifth of a `SeedSequence`."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest
@@ -258,9 +259,10 @@ def _make_initial_generator(seed: int, *place: int) -> torch.Generator:
 def row_seeds(base: int, rows: np.ndarray) -> np.ndarray:
     """Return one int64 seed per row, a hash (SplitMix64) of this question's `base` and the row's index in the data.
 
-    Removing a row shifts the indices after it, so privacy does not rest on equal seeds. It rests on seeds that are
-    independent of the data and as good as uniform, each on its own: the rows that two datasets share can then be given
-    the same ones (coupling). SplitMix64 is no cryptographic generator; that its seeds pass for uniform is assumed.
+    Removing a row shifts the indices after it, so the privacy argument does not need equal seeds in neighbouring
+    datasets. It needs seeds that are independent of the data and each uniform: then the rows that two datasets share
+    can be coupled to equal seeds. SplitMix64 is not cryptographic; that its seeds are as good as uniform is an
+    assumption.
     """
     z = rows.astype(np.uint64)
     z += np.uint64(1)

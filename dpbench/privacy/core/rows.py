@@ -1,4 +1,4 @@
-"""Private rows in the harness: never copied as a whole, and read one sample at a time."""
+"""Private rows in the harness: they are read one sample at a time and never copied as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK_BYTES = 12 * 2**20
 
 
 class RowGatherer:
-    """Gathers rows that arrive in parts into arrays of their final size, without a second copy."""
+    """Collects rows that arrive in parts in arrays of the final size, without a second copy."""
 
     def __init__(self, count: int) -> None:
         self._count, self.filled = count, 0
@@ -41,14 +41,14 @@ class RowGatherer:
 
 
 def wipe(*held: Tensor | QuantisedRows) -> None:
-    """Overwrite rows, labels or seeds, so that these tensors keep nothing of them."""
+    """Overwrite tensors of rows, labels or seeds, so that they hold no private value any more."""
     for tensor in held:
         for part in tensor.parts if isinstance(tensor, QuantisedRows) else (tensor,):
             part.fill_(torch.nan if part.is_floating_point() else 0)
 
 
 class ChunkBuffers:
-    """Buffers for chunks, reused between steps: new memory at every step would cost more than copying the rows."""
+    """Buffers for chunks, reused between steps: allocating memory at every step would cost more than copying rows."""
 
     def __init__(self) -> None:
         self._buffers: tuple[Tensor, ...] = ()
@@ -60,7 +60,7 @@ class ChunkBuffers:
         """Lend buffers of `count` rows like these tensors for one question, and wipe them afterwards.
 
         Raises:
-            NotPerExample: they are already lent: a row function asked the curator, so rows would read other rows.
+            NotPerExample: the buffers are already lent, because a row function asked the curator a question.
         """
         if self._lent:
             raise NotPerExample("A row function asked the curator a question. Ask questions outside row functions.")
@@ -85,12 +85,12 @@ class ChunkBuffers:
 
 
 class Units:
-    """The unit of each row: a patient, a lesion, a track. Epsilon is stated for a unit, so units are sampled whole.
+    """The unit of each row, such as its patient or lesion. Epsilon is stated per unit, so whole units are sampled.
 
-    The number of units is public by declaration; the number of rows of each is not.
+    The number of units is public by declaration; the number of rows in a unit is not.
 
     Raises:
-        SpecError: the units are not one whole number per row, from 0 on without a gap.
+        SpecError: `of` is not one whole number per row, counted from 0 without gaps.
     """
 
     def __init__(self, of: np.ndarray) -> None:
@@ -116,7 +116,7 @@ class Units:
 
 @dataclass(frozen=True)
 class PrivateRows:
-    """Rows of a (memory-mapped) array, chosen by index; once mapped, in 8 bits."""
+    """The private rows: a (memory-mapped) array, and the indices of the rows in use. Mapped rows are in 8 bits."""
 
     held: Tensor | QuantisedRows  # (N, *example_shape), float32, float16 as cached, or in 8 bits
     y: Tensor  # (n,) int64: y[i] belongs to held[index[i]]
@@ -133,7 +133,7 @@ class PrivateRows:
         return self.units.count if self.units else len(self)
 
     def expand_units(self, sample: np.ndarray, device: torch.device) -> tuple[np.ndarray, Tensor | None]:
-        """Return the rows of the units in a sample, ascending, and (on a device) the share of each row in its unit.
+        """Return the rows of a sample's units, ascending, and each row's share of its unit, on `device`.
 
         The share of a row in a unit with m rows is 1 / m, rounded down; None if each row is a unit of its own.
         """
@@ -144,7 +144,7 @@ class PrivateRows:
 
     @property
     def x(self) -> Tensor:
-        """All rows held, as float32."""
+        """All rows of the array, as float32, including rows that `index` does not select."""
         return self.held.float()
 
     @property
@@ -155,14 +155,14 @@ class PrivateRows:
     def chunks(
         self, sample: np.ndarray, base: int | None, limit: int | None, device: torch.device
     ) -> Generator[Chunk, None, None]:
-        """Yield the sampled rows, at most `limit` per chunk, in one reused buffer; an empty sample gives a chunk.
+        """Yield sampled rows in chunks of at most `limit`, in a reused buffer; an empty sample yields an empty chunk.
 
-        Row seeds come from `base`; None, for a function that reads none, makes them all 0.
+        Row seeds are derived from `base`; if it is None, for functions that do not read them, they are all 0.
 
-        A chunk is a copy: nothing done to it reaches the data. The next chunk overwrites the buffer, whose rest is
-        wiped if that chunk is shorter; after the last chunk the whole buffer is wiped. So a chunk kept beyond its row
-        function holds no private row, and the memory around a chunk holds no row of another chunk. Labels and seeds are
-        wiped as soon as they are used.
+        A chunk is a copy: writing to it does not change the data. The next chunk overwrites the buffer; if it is
+        shorter, the rest is wiped, and after the last chunk the whole buffer is wiped. So a row function that keeps a
+        chunk keeps no private row, and the memory around a chunk holds no row of another chunk. Labels and seeds are
+        wiped after each chunk.
         """
         size = min(limit or self.count_rows_per_chunk(CHUNK_BYTES), len(self))
         with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:

@@ -1,23 +1,24 @@
 """The Gaussian mechanism: a noisy sum of clipped rows over one Poisson sample, the question that most learners ask.
 
-Sensitivity (add or remove one): a row of the sample moves the integer sum of a block by at most its clip
-(`forms.contributions`, `exact.sums`), whatever the other rows are; divided by their clips, b blocks move by at most
-sqrt(b) together. Shape and grid of a sum are those of an empty chunk's sum, so that no private row influences them.
+Sensitivity (add or remove one): a row of the sample moves the integer sum of a block by at most the block's clip
+(`forms.contributions`, `exact.sums`), whatever the other rows are. Each divided by its clip, b blocks together move by
+at most sqrt(b). A sum has the shape and grid of an empty chunk's sum, so no private row influences them.
 
-Assumption: what row i contributes depends, to the last bit, on row i, its seed and public values alone. dpbench's own
-row functions (`core.head`) and `exact_linear` are built so; others are checked by samples (`purity.spotchecks`, which
-tolerates what rounding may do). A library's float product may round a row differently in a chunk of another length:
-then removing a row may also move the last bits of others, some 1e-7 of a clip, which epsilon does not cover.
+Assumption: the bits of row i's contribution depend on row i, its seed and public values alone. dpbench's own row
+functions (`core.head`) and `exact_linear` guarantee this; other functions are checked by sampling
+(`purity.spotchecks`), which tolerates rounding. A library's float product may round a row differently in a chunk of
+another length: then removing a row may also change the last bits of other rows, about 1e-7 of a clip, which epsilon
+does not cover.
 
-Units: where rows have units (`rows.Units`), these are sampled, and a unit contributes the mean of its rows' clipped
-contributions. Row i of a unit with m rows is clipped to clip / m and weighed by at most 1 / m, both rounded down, and
-its integers are no longer than that: by the triangle inequality the integers of a unit move the sum by at most the
-clip, however its rows are cut into chunks. All that follows then holds of units in place of rows.
+Units: if rows have units (`rows.Units`), units are sampled, and a unit contributes the mean of its rows' clipped
+contributions. Row i of a unit with m rows is clipped to clip / m and its weight is at most 1 / m, both rounded down, so
+its integers have norm at most clip / m. By the triangle inequality, a unit moves the sum by at most the clip, however
+its rows are cut into chunks. The privacy argument below then holds for units in place of rows.
 
-Privacy: fix which of the other rows are sampled. With chance 1 - sample_rate the extra row is not, and the sums are
-equal; otherwise they differ by its integers. With noise of std sigma * clip * sqrt(blocks) on each block this is the
-Poisson-subsampled Gaussian mechanism with sensitivity 1 and noise multiplier sigma, which the accountants compose. At
-epsilon = inf sigma is 0: the same sums, and nothing is added.
+Privacy: fix which of the other rows are sampled. With chance 1 - sample_rate the extra row is not sampled, and the sums
+are equal; otherwise they differ by its integers. With noise of std sigma * clip * sqrt(blocks) on each block, this is
+the Poisson-subsampled Gaussian mechanism with sensitivity 1 and noise multiplier sigma, which the accountants compose.
+At epsilon = inf, sigma is 0 and no noise is added to the sums.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memor
 
 @dataclass(frozen=True)
 class Sum(Question):
-    """A noisy sum of the contributions of `rows`, each clipped; see `Curator.noisy_sum`. It can be asked at every step.
+    """Asks for a noisy sum of the clipped contributions of `rows`; see `Curator.noisy_sum`.
 
     Raises:
-        SpecError: a clip is not a number or not between the limits of `CLIPS`; or the chunk size is not one.
+        SpecError: a clip is not a number between the limits of `CLIPS`, or the chunk size is invalid.
     """
 
     kind: ClassVar[type[Planned]] = Release
@@ -66,7 +67,7 @@ class Sum(Question):
     chunk_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the chunk size and the clips."""
+        """Check the chunk size and the clips, and convert clips to floats."""
         check_chunk_size(self.chunk_size)
         clips, single = check_clips(self.clip)
         object.__setattr__(self, "clip", clips[0] if single else clips)
@@ -78,7 +79,7 @@ class Sum(Question):
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """The release that pays for the sum."""
+        """The name of the release that pays for the sum."""
         return (self.release,)
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
@@ -128,7 +129,7 @@ class Sum(Question):
     def _sums_of_empty_chunk(self, curator: LedgerCurator) -> list[IntegerSum]:
         """Return the sums of an empty chunk, one per block; the sums of a sample have the same shapes and grids.
 
-        So no private row influences the shape of an answer, or the grid to which its noise is rounded.
+        So private rows influence neither the shape of an answer nor the grid to which its noise is rounded.
         """
         if own := find_own_function(self.rows):
             own.check(curator.task)  # by public shapes: a failure over rows would tell of them
@@ -171,7 +172,7 @@ class Sum(Question):
 
 
 def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
-    """Return a function that returns the shares of a sample's next `count` rows, chunk by chunk."""
+    """Return a function that, called with the length of each chunk in turn, returns the shares of the chunk's rows."""
     place = 0
 
     def read_next(count: int) -> Tensor | None:
@@ -183,7 +184,7 @@ def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
 
 
 def count_rows_per_chunk(rows: PrivateRows, scores: int) -> int:
-    """Return the rows per chunk if each needs `scores` numbers; at least two, so that rows can be compared."""
+    """Return the number of rows per chunk, given `scores` numbers per row; at least two, to compare rows."""
     return min(rows.count_rows_per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
 
 
@@ -191,7 +192,7 @@ def check_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]
     """Check the clips; return one clip per block, and whether a single clip was given.
 
     Raises:
-        SpecError: a clip that is not a number, or not between the limits of `CLIPS`.
+        SpecError: a clip is not a number between the limits of `CLIPS`.
     """
     given = _convert_to_python(clip)
     several = isinstance(given, Sequence) and not isinstance(given, str)

@@ -1,7 +1,7 @@
-"""The witness of an audit, and the examples that it plants: closed to plugins, passed to `binding.bind` alone.
+"""An audit's witness, and the canaries that it adds: closed to plugins, and passed only to `binding.bind`.
 
-A witness receives the integer sums behind each answer, from which whoever also has the answers knows the noise. So it
-serves only runs whose randomness is published anyway (`research`); `bind` refuses it with any other randomness.
+A witness receives the integer sums before noise; together with the answers, these reveal the noise. So a witness is
+allowed only in runs whose randomness is published anyway (`research`); `bind` refuses it with any other randomness.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ EXCESS = 2.0**20  # what a canary would contribute if nobody clipped it, in clip
 
 @dataclass(frozen=True)
 class Canaries:
-    """An audit's own private examples, placed after the private rows: the i-th contributes on coordinate i alone.
+    """An audit's own private examples, numbered after the private rows; the i-th contributes to coordinate i alone.
 
-    Canaries use additional coordinates of each answer, which no learner sees. Noise is drawn for them after the
-    answer's own, from the same stream, so that answers are those of a run without an audit. A canary asks for `EXCESS`
-    times the clip and is weighed down to it as every row is.
+    Canaries use additional coordinates of each answer, which no learner sees. Their noise is drawn after the
+    answer's own, from the same generator, so answers equal those of a run without an audit. A canary's raw contribution
+    is `EXCESS` times the clip, and is clipped like that of a row.
 
-    Sensitivity: each moves the sum of a block by at most its clip, as a row does.
+    Sensitivity: like a row, each canary moves the sum of a block by at most the block's clip.
     """
 
     member: np.ndarray  # (m,) bool: which of them are in the data
@@ -39,7 +39,7 @@ class Canaries:
         return np.flatnonzero(self.member)
 
     def integers(self, sampled: np.ndarray, clip: float, device: torch.device) -> IntegerSum:
-        """Return the clipped sum (m,) over the canaries at these coordinates, on the grid of dense rows."""
+        """Return the clipped sum (m,) of the sampled canaries, given by coordinate, on the grid of dense rows."""
         grid = clip * 2.0**-DENSE_BITS
         value = torch.full((len(sampled),), EXCESS * clip, dtype=torch.float64)
         whole = (value * weights_within(value, clip - 0.5 * grid) / grid).round_().to(torch.int64)
@@ -50,7 +50,7 @@ class Canaries:
 
 @dataclass(frozen=True)
 class SumObservation:
-    """The witness's record of one sum that was asked."""
+    """The witness's record of one question for a noisy sum."""
 
     release: str
     sums: tuple[IntegerSum, ...]  # of the private rows, before noise, by block
@@ -61,7 +61,7 @@ class SumObservation:
 
 @dataclass(frozen=True)
 class ChoiceObservation:
-    """The witness's record of one choice that was asked."""
+    """The witness's record of one question for a choice."""
 
     release: str
     lost: IntegerSum  # total losses of the private rows by each candidate, (parts * N,)
@@ -71,7 +71,7 @@ class ChoiceObservation:
 
 @dataclass(frozen=True)
 class Witness:
-    """Observes every question of one fit, and adds canaries to its examples."""
+    """Observes every question of one fit, and adds canaries, if any, to the fit's private examples."""
 
     see: Callable[[SumObservation], None]
     canaries: Canaries | None = None
@@ -93,7 +93,7 @@ class Witness:
         self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws,
         drawn: np.ndarray, sampled: np.ndarray,
     ) -> None:  # fmt: skip
-        """Add noise to the canaries' sums, block by block with its clip and std, and report the whole question."""
+        """Add noise to the canaries' sum of each block, given its clip and std; pass a `SumObservation` to `see`."""
         padding = []
         for summed, (clip, std) in zip(sums, bounds, strict=True):
             if self.canaries is not None:
@@ -103,4 +103,4 @@ class Witness:
 
 
 NO_WITNESS = Witness(lambda seen: None)
-"""Watches the questions of every fit that is not audited."""
+"""The witness of a fit that is not audited: it ignores everything."""

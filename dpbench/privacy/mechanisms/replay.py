@@ -1,4 +1,4 @@
-"""Replay questions over other rows, by which an audit tests each mechanism, and describe what was found."""
+"""Make the rows over which an audit replays a mechanism's questions, and describe its findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpbench.privacy.core.plan import Planned, Task
 from dpbench.privacy.core.rows import PrivateRows, Units
 
 REPLAY = "replay"
-"""The name of a release that a replay is planned as."""
+"""The name of the release in the plan of a replay."""
 SEED = 0x5DEECE66D
 MOST_FEATURE_ROWS, MOST_IMAGE_ROWS = (
     1_000,
@@ -37,7 +37,7 @@ class Neighbours:
 
     @property
     def features(self) -> bool:
-        """Whether rows are vectors, which cost little."""
+        """Whether rows are feature vectors, which are cheap to replay, rather than images."""
         return len(self.held.example_shape) == 1
 
     def draw_base(self, most: int) -> PrivateRows:
@@ -45,7 +45,7 @@ class Neighbours:
         return draw_rows(self.held, most, self.generator)
 
     def make_odd_rows(self, base: PrivateRows) -> PrivateRows:
-        """Return unusual rows that private data could nevertheless hold."""
+        """Return unusual rows that private data could still contain."""
         return make_adversarial_rows(base, self.task.classes, self.generator, self.features)
 
     def draw_key(self) -> int:
@@ -55,7 +55,7 @@ class Neighbours:
 
 @dataclass
 class RowInfluence:
-    """How far single rows moved answers, relative to what the mechanism claims to be possible."""
+    """How far single rows moved answers, relative to the bound that the mechanism claims."""
 
     tried: int = 0
     largest: float = 0.0
@@ -98,14 +98,14 @@ def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
 
 
 def insert_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
-    """Insert the second rows in the middle of the first rows."""
+    """Return `rows` with `more` inserted in the middle."""
     half, behind = len(rows) // 2, np.arange(len(rows), len(rows) + len(more))
     order = np.concatenate([np.arange(half), behind, np.arange(half, len(rows))])
     return _copy_rows(join_rows(rows, more), order)
 
 
 def draw_rows(rows: PrivateRows, most: int, generator: np.random.Generator) -> PrivateRows:
-    """Draw some rows and return a copy: whole units, as many as fit, and at least one."""
+    """Return a copy of at most `most` rows, drawn at random; whole units if rows have units, and at least one."""
     drawn = generator.permutation(rows.count)
     if rows.units is not None:
         sizes = np.bincount(rows.units.of)[drawn].cumsum()
@@ -114,13 +114,13 @@ def draw_rows(rows: PrivateRows, most: int, generator: np.random.Generator) -> P
 
 
 def group_rows(rows: PrivateRows, generator: np.random.Generator) -> PrivateRows:
-    """Group the same rows at random into units of several rows, three on average."""
+    """Return the same rows, grouped at random into units of about three rows."""
     of = np.unique(generator.integers(-(-len(rows) // 3), size=len(rows)), return_inverse=True)[1]
     return PrivateRows(rows.held, rows.y, rows.index, Units(of.astype(np.int64)))
 
 
 def _copy_rows(rows: PrivateRows, places: np.ndarray) -> PrivateRows:
-    """Return a copy of these rows, with their units numbered anew."""
+    """Return a copy of the rows at these places, with units renumbered from 0."""
     picked = torch.from_numpy(places)
     held = rows.held[rows.index[picked]]
     units = None
@@ -134,7 +134,7 @@ def _number_units(rows: PrivateRows) -> np.ndarray:
 
 
 def make_adversarial_rows(base: PrivateRows, classes: int, generator: np.random.Generator, many: bool) -> PrivateRows:
-    """Return adversarial rows: extreme sizes, numbers that are not finite, and copies under all labels.
+    """Return adversarial rows: extreme norms, entries that are not finite, and one real row under many labels.
 
     If the base rows have units, these rows are grouped into units of several rows too.
     """

@@ -1,11 +1,11 @@
 """The closed table of all mechanisms, with the questions and the audit of each.
 
-A new question is a module (or package) beside this one, a new form a module in `core.forms`, and each has a line here,
-in `PLANS` and in `mechanisms`. Nothing in `core` names a question: accountants, ledger and records ask its `Planned`,
-`LedgerCurator` its `Question`, sums its form. Anything that no line names is refused wherever it counts
-(`core.closed`), and a test compares this table with all definitions.
+To add a question, write a module (or package) in this folder; to add a form, a module in `core.forms`. List both here,
+in `PLANS` and in `mechanisms`. Nothing in `core` names a particular question: accountants, ledger and records use its
+`Planned` class, `LedgerCurator` uses its `Question` class, and sums use its form. Classes that are not in the table are
+refused (`core.closed`), and a test compares the table with all definitions.
 
-Importing it brings in no torch, because records read `PLANS`: the form of stored results follows from it.
+This module imports no torch, because records read `PLANS`, which determines the format of stored results.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from dpbench.privacy.mechanisms.replay import Neighbours, ReleasedSum, RowInfluence
 
 PLANS: tuple[type[Planned], ...] = (Release, Choice)
-"""What a plan may hold. No two have the same fields: records of a plan are told apart by them."""
+"""The types of planned use. No two have the same fields, because records identify the type by its fields."""
 
 
 @dataclass(frozen=True)
 class AuditReplay:
-    """How an audit replays a mechanism's questions and reads the answers; not for sums (`audit.sensitivity`)."""
+    """How an audit replays a mechanism's questions and reads their answers; sums are audited by `audit.sensitivity`."""
 
     replay: Callable[[Any, Neighbours], RowInfluence]
     costly: bool = False  # to ask again, whatever rows are
@@ -53,7 +53,7 @@ class TestedClaim:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One mechanism: its module, its type in a plan, its questions and forms, its audit and its claims."""
+    """One mechanism: its module, its type of planned use, its questions and forms, its audit and its claims."""
 
     module: str  # or package, below dpbench.privacy
     planned: type[Planned] | None  # how its uses are planned; None where it costs nothing
@@ -115,12 +115,12 @@ def mechanisms() -> tuple[Mechanism, ...]:
 
 
 def find_audit(question: type[Question]) -> AuditReplay | None:
-    """Return the audit's replay for questions of this type; None for sums."""
+    """Return the audit replay of the mechanism to which this type of question belongs; None for sums and maps."""
     return next(mechanism.audit for mechanism in mechanisms() if question in mechanism.questions)
 
 
 def find_audits(planned: type[Planned]) -> tuple[AuditReplay, ...]:
-    """Return the audit's replay for each type of question that is planned as this type."""
+    """Return the audit replays of all mechanisms whose uses are planned as this type."""
     return tuple(
         mechanism.audit for mechanism in mechanisms() if mechanism.planned is planned and mechanism.audit is not None
     )

@@ -1,26 +1,26 @@
 """Votes of teachers on public queries: PATE (Papernot et al., arXiv 1610.05755 and 1802.08908).
 
-Private examples are dealt to t shards, a teacher is fitted on each, and each teacher gives every query a label. The
-counts of labels, by query, are answered with Gaussian noise, those of all m queries together as one release.
+Private examples are assigned to t shards, a teacher is fitted on each, and each teacher labels every query. The answer
+is the counts of labels by query, with Gaussian noise; the counts of all m queries together are one release.
 
 Sensitivity, under adding or removing one example:
 
-- An example's shard is a hash of its own content (its numbers and its label) under a salt that is drawn without looking
-  at any example, and never depends on its position, so that no other example changes shards. Examples of equal content
-  share a shard: adding or removing one of them changes no other shard.
-- A teacher sees its shard alone: the rows in their order, with seeds that are hashes of their content too. It remembers
-  nothing and repeats itself (`purity.guard`), so the labels of all other shards stay the same. An empty shard has no
+- An example's shard is a hash of its own content (its entries and its label) with a salt that does not depend on the
+  data. It never depends on the example's position, so no other example changes shards. Examples of equal content are in
+  the same shard: adding or removing one of them changes no other shard.
+- A teacher sees its shard alone: the rows in order, with seeds that are hashes of the rows' content too. It remembers
+  nothing and is deterministic (`purity.guard`), so the labels of all other shards stay the same. An empty shard has no
   teacher and no votes.
-- So one shard's labels change, and the counts of one query, whole numbers, move from e_a to e_b, from nothing to e_b or
-  from e_a to nothing: by at most sqrt(2) in L2. The counts of m queries move by at most sqrt(2 m); the largest counts
-  of m queries, by at most 1 each, sqrt(m) together. Normal noise of std sigma times that is the Gaussian mechanism with
-  noise multiplier sigma, as a release of one step and rate 1 is accounted for.
-- Which queries are answered follows from a noisy answer already given; the a of them have sensitivity sqrt(2 a).
+- So only one shard's labels change. In the counts of one query, its vote moves from class a to class b, appears or
+  disappears: a change of at most sqrt(2) in L2. The counts of m queries move by at most sqrt(2 m). The largest counts
+  of m queries move by at most 1 each, sqrt(m) together. Normal noise of std sigma times this sensitivity is the
+  Gaussian mechanism with noise multiplier sigma, accounted for as a release of one step and rate 1.
+- An earlier noisy answer determines which queries are answered; the counts of `a` queries have sensitivity sqrt(2 a).
 
-Covered: the epsilon of plan and sigma, whatever the teachers say. Not covered: a data-dependent epsilon, such as that
-of votes that agree, which is itself a function of private data and is never stated; how long teachers take; a teacher
-that fails. A curator whose rows are mapped is refused: a library's product may round a row by its position in a chunk,
-and a single changed bit deals a row to another shard. Teachers map their own shard.
+Covered: the epsilon of plan and sigma, whatever labels teachers give. Not covered: a data-dependent epsilon, for
+example when votes agree: it is itself a function of private data and is never stated; the duration of teachers; a
+teacher that fails. A curator with mapped rows is refused, because a library's product may round a row differently at
+another position in a chunk, and a single changed bit assigns a row to another shard. Teachers map their own shards.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TeacherVotes(Question):
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a question that makes no sense over any rows."""
+        """Check the queries, the threshold and the `confident` release; reads no rows."""
         if not isinstance(self.queries, Tensor) or self.queries.ndim < 1 or not len(self.queries):
             raise SpecError("Expected at least one public query (m, ...) for the teachers to vote on.")
         if self.threshold and self.confident is None:
@@ -98,11 +98,11 @@ class TeacherVotes(Question):
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """The release that decides which queries are answered, if there is one, and the release that answers them."""
+        """The release that selects the queries to answer, if there is one, then the release of the counts."""
         return (self.release,) if self.confident is None else (self.confident, self.release)
 
     def check(self, curator: LedgerCurator) -> None:
-        """Refuse impossible numbers of shards, and mapped rows, because their rounding may depend on their position."""
+        """Refuse impossible numbers of shards, and mapped rows, because a row's rounding may depend on its position."""
         if curator.mapped:
             raise SpecError(
                 "Expected votes over unmapped rows, got a curator whose rows are mapped. A map may round a row by its "
@@ -116,7 +116,7 @@ class TeacherVotes(Question):
             )
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
-        """Deal rows to shards, let teachers vote, count the votes and add noise."""
+        """Assign rows to shards, call the teacher on each, count the votes and add noise."""
         for planned in spent:
             if planned.sample_rate < 1:
                 raise SpecError(
@@ -136,7 +136,7 @@ class TeacherVotes(Question):
         return answers
 
     def _count_votes(self, curator: LedgerCurator, dealt: ShardAssignment) -> Tensor:
-        """Count the votes of one teacher per shard, (m, classes) int64."""
+        """Call the teacher on each shard and count its votes, (m, classes) int64."""
         device, queries = curator.task.device, self.queries
         counts = torch.zeros(len(queries), curator.task.classes, dtype=torch.int64, device=device)
         teacher = lambda shard: self.teacher(shard, queries)
@@ -152,7 +152,7 @@ class TeacherVotes(Question):
         return self.queries, self.shards, self.confident, self.threshold
 
     def adapt_to_stand_ins(self, weight: float) -> TeacherVotes:
-        """Return the question with `weight` times fewer teachers, so that shards keep their real size."""
+        """Return the question with shards and threshold divided by `weight`, so that shards keep their real size."""
         return replace(self, shards=max(1, round(self.shards / weight)), threshold=self.threshold / weight)
 
     def weigh(self, answer: Any, weight: float) -> Any:
@@ -180,7 +180,7 @@ class ShardAssignment:
     seed: np.ndarray  # (n,) int64
 
     def shards(self, rows: PrivateRows, device: torch.device) -> Generator[Chunk, None, None]:
-        """Yield the shards that are not empty, one at a time, in a buffer that is wiped after each."""
+        """Yield the shards that are not empty, one at a time, in a buffer that is wiped after each shard."""
         for number in np.unique(self.shard):
             places = np.flatnonzero(self.shard == number)
             for chunk in rows.chunks(places, 0, len(places), device):
@@ -189,9 +189,9 @@ class ShardAssignment:
 
 
 def deal_rows(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
-    """Deal rows to shards by a keyed hash (BLAKE2b) of their bytes, keeping units together.
+    """Assign rows to shards according to a keyed hash (BLAKE2b) of their bytes; all rows of a unit share a shard.
 
-    The shard of a unit is a function of its own rows alone, so that one more unit changes one teacher's shard.
+    A unit's shard depends on its own rows alone, so adding a unit changes only one shard.
     """
     key = salt.to_bytes(8)
     digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in list_contents(rows)]
@@ -222,17 +222,17 @@ def add_votes(total: Tensor, labels: Tensor) -> None:
 
 
 def to_integer_sum(counts: Tensor) -> IntegerSum:
-    """Return counts in steps of 2^-20 votes, the grid of their noise."""
+    """Return counts as an `IntegerSum` in steps of 2^-20 votes, the grid of the noise."""
     return IntegerSum(counts << BITS, torch.tensor(2.0**-BITS, dtype=torch.float64, device=counts.device))
 
 
 def counts_sensitivity(queries: int) -> float:
-    """Return the L2 sensitivity of the counts of this many queries: one example moves each query's by sqrt(2)."""
+    """Return the L2 sensitivity of the counts of all queries: one example moves those of each by at most sqrt(2)."""
     return math.sqrt(2 * queries)
 
 
 def largest_count_sensitivity(queries: int) -> float:
-    """Return the L2 sensitivity of the largest counts of this many queries: one example moves each by 1."""
+    """Return the L2 sensitivity of the largest counts of all queries: one example moves each by at most 1."""
     return math.sqrt(queries)
 
 
@@ -240,7 +240,7 @@ def check_labels(labels: object, queries: int) -> Tensor:
     """Check a teacher's labels and return them as int64 (m,).
 
     Raises:
-        SpecError: they are not one whole number per query.
+        SpecError: the labels are not one int64 number per query.
     """
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or tuple(labels.shape) != (queries,):
         found = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
@@ -249,7 +249,7 @@ def check_labels(labels: object, queries: int) -> Tensor:
 
 
 def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
-    """Let teachers vote over the base rows, with and without some odd rows, each inserted in the middle."""
+    """Count votes over the base rows, and again with each of some odd rows inserted in the middle."""
     base = near.draw_base(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
     odd, moved, key = near.make_odd_rows(base), RowInfluence(), near.draw_key()
     without = _replay_counts(question, near, base, key)
@@ -264,14 +264,14 @@ def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
 
 
 def released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
-    """Return the released counts; the distance of the largest count from the threshold stays hidden."""
+    """Return the released counts, and an empty sum for the largest counts, used only for the threshold."""
     answered = answer[~answer.isnan().any(1)]
     largest = (ReleasedSum((), (largest_count_sensitivity(len(answer)),)),) if question.confident is not None else ()
     return (*largest, ReleasedSum((answered,), (counts_sensitivity(len(answered)),)))
 
 
 def _replay_counts(question: TeacherVotes, near: Neighbours, rows: PrivateRows, key: int) -> IntegerSum:
-    """Return the counts of the question over other rows."""
+    """Return the counts of votes over these rows, before noise."""
     seen: list[SumObservation] = []
     randomness = Randomness.research(key, "replayed votes")
     curator = bind(rows, near.task, (Release(REPLAY),), 1.0, randomness, Witness(seen.append))

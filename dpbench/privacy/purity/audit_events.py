@@ -1,4 +1,4 @@
-"""Pass Python's audit events (a table in its documentation) to the judge of the code that runs in this thread."""
+"""Pass Python's audit events (listed in its documentation) to the judge of the thread that causes them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 
 class Judge(Protocol):
-    """Receives every audit event of a block, in the block's thread."""
+    """Receives every audit event that its thread causes while a block runs."""
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         """Judge one audit event; raise an error to stop the action that it announces."""
 
 
 JUDGE: ContextVar[Judge | None] = ContextVar("judge", default=None)
-"""Who judges this thread now; other threads start without one."""
+"""The judge of the current thread, or None; new threads start without a judge."""
 
 
 class judge_audit_events:  # noqa: N801  # a generator would take a microsecond more, a chunk

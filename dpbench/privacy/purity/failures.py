@@ -1,8 +1,8 @@
-"""Report the failure of a row function without its text, which may hold private values.
+"""Report the failure of a row function without the error's text, which may hold private values.
 
-A plugin chooses what its exceptions are called, what they say, what dpbench's own errors quote, and where code that it
-compiles says that it stands. None of this is reported: only names of Python's and dpbench's exceptions, and a line of a
-module's file.
+A plugin controls the names and texts of its exceptions, the values that dpbench's errors quote, and the file and line
+that code compiled by it claims. None of these is reported: only names of exceptions of Python and dpbench, and a line
+of a module's file.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ OWN_EXCEPTIONS = frozenset(
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, BaseException)
 )
-"""Exceptions whose names a plugin did not choose."""
+"""The exceptions of Python and dpbench, whose names a plugin cannot choose."""
 
 
 def name_exception(error: BaseException) -> str:
-    """Return the name of an exception of Python or dpbench; a plugin's own name may tell private values."""
+    """Return the name of an exception if Python or dpbench defines it: a plugin's name could reveal private values."""
     return type(error).__name__ if type(error) in OWN_EXCEPTIONS else "an exception of the plugin"
 
 
 def call_without_error_text(function: Callable[[A], R], argument: A, what: str, public: bool = False) -> R:
     """Call a plugin's function in a quiet room; if it fails, report only the error's type and line.
 
-    Refusals by dpbench pass through unchanged, unless a plugin's call with private values caused one; with
-    DPBENCH_DEBUG set, all failures do. A failure over a `public` argument, such as an empty chunk, is reported in full.
+    dpbench's own refusals are raised again with their text, unless a plugin's code caused them with private values.
+    With DPBENCH_DEBUG set, all errors pass through unchanged. If the argument is `public`, such as an empty chunk, the
+    error is reported in full.
 
     Raises:
-        ComponentFailed: `what` failed, and where.
+        ComponentFailed: the function failed; names `what` and where.
         MemoryError: there was too little memory.
         NotPure: see `call_quietly`.
     """
@@ -83,7 +84,7 @@ def _hide_error_text(error: BaseException, what: str, public: bool) -> Exception
 
 
 def _describe_line(trace: TracebackType) -> str:
-    """Return the file and line of a module's code; code that a plugin compiles claims any file and line."""
+    """Return file and line of code in a module's file; code that a plugin compiles could claim any file and line."""
     space = trace.tb_frame.f_globals
     file, line, module = trace.tb_frame.f_code.co_filename, trace.tb_lineno, sys.modules.get(str(space.get("__name__")))
     if getattr(module, "__dict__", None) is space and file == space.get("__file__") and 0 < line <= _count_lines(file):

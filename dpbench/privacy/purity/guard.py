@@ -1,20 +1,20 @@
-"""Check that row functions remember nothing: everything that a function can reach is the same after a call as before.
+"""Check that row functions remember nothing: a call changes no object that the function can reach.
 
-What a row function remembers about the rows it saw can reach the learner past every clip and all noise. So everything
-that it can reach is read before each chunk and again after it, and any difference ends the fit.
+A row function that remembers rows can pass them to the learner without clipping or noise. So everything that the
+function can reach is read before and after each chunk, and any difference ends the fit.
 
-Covered: closure variables, defaults, attributes, slots, bound objects, `functools.partial` and caches, containers,
-tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length, torch's version
-counters and what arrays of up to 16 MiB hold around every chunk. Around the chunks that the harness draws, the first
-of a release among them, also globals that the code names, in its own module and those of the functions that it calls;
-attributes of classes; data among the attributes that it names of libraries' modules; the global generators of torch,
-numpy and, where no other thread runs, `random`; and what tensors and arrays hold: every byte up to a mebibyte, a
-checksum above. On those chunks rows are evaluated again, too: see `spotchecks`. What leaves by files, the environment,
-programs, `ctypes` or output: see `quiet_room`. What `ctypes` made is refused, unread.
-Not covered: threads that run already, frames, attributes of libraries' objects (`LIBRARIES`) and settings of theirs
-that `reach` does not list, globals and attributes that no code names; what extension types keep in C beside their
-attributes; and what a tensor's version counter does not see (`.data`, `.numpy()`) between the chunks that are drawn.
-Python cannot sandbox malice.
+Covered, on every chunk: closure variables, defaults, attributes, slots, bound objects, `functools.partial` and caches,
+containers, tensors and arrays, modules' parameters, gradients and buffers, and generators. They are compared by
+identity, length, torch's version counters, and the contents of arrays of up to 16 MiB.
+Covered, on chunks that the harness draws at random, always including the first of a release: globals that the code
+names, in its own module and in those of the functions that it calls; attributes of classes; data in libraries' modules,
+if the code names it; the global generators of torch, numpy and, if no other thread runs, `random`; and the contents of
+tensors and arrays, every byte up to a mebibyte and a checksum above. On these chunks rows are also evaluated again: see
+`spotchecks`. For files, the environment, programs, `ctypes` and output, see `quiet_room`. Objects made by `ctypes` are
+refused unread.
+Not covered: threads that run already; frames; attributes of libraries' objects (`LIBRARIES`), and library settings that
+`reach` does not list; globals and attributes that no code names; state that extension types keep in C; and writes that
+a tensor's version counter misses (`.data`, `.numpy()`), between the drawn chunks. Python cannot sandbox malice.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ ADVICE = (
 
 
 class Guard:
-    """Judges the functions that one fit passes to its curators; a refusal is final, even if the learner catches it.
+    """Checks the functions that one fit passes to its curators; a refusal is final, even if the learner catches it.
 
-    A failure is final as well, also for want of memory: whether a question fails may depend on a row, and no noise
-    covers what a learner makes of that.
+    A failure is final too, even one for lack of memory: it may depend on a row, and a learner that could react to it
+    would learn about this row without noise.
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -65,8 +65,8 @@ class Guard:
         """Yield the blocks that a row function returns for each chunk; they are freed before the next chunk.
 
         Raises:
-            NotPure: the function remembers, or reaches what cannot be compared.
-            NotPerExample: a row depends on others.
+            NotPure: the function changed an object that it can reach, or can reach one that cannot be compared.
+            NotPerExample: a row's contribution depends on other rows.
             PrivacyError: an earlier question was refused.
         """
         with self.remember_refusals():
@@ -74,10 +74,10 @@ class Guard:
             yield from held.check_chunks(chunks, clips, self._moments[release])
 
     def blocks_of_empty_chunk(self, rows: Evaluate, empty: Chunk, release: str) -> tuple[Contribution, ...]:
-        """Call a row function on an empty chunk and return its blocks: their form, shape and scale are public.
+        """Call a row function on an empty chunk and return its blocks, whose form, shape and scale are public.
 
         Raises:
-            PrivacyError: as `contributions` does.
+            PrivacyError: the same errors as in `contributions`.
         """
         with self.remember_refusals():
             held = self._guard_function(rows, f"A row function of release {release!r}")
@@ -89,7 +89,7 @@ class Guard:
         """Yield a teacher's labels for each shard, checked by `checked`.
 
         Raises:
-            NotPure: the teacher remembers, or reaches what cannot be compared.
+            NotPure: the teacher changed an object that it can reach, or can reach one that cannot be compared.
             NotPerExample: the teacher gives different labels for the same shard.
             PrivacyError: an earlier question was refused.
         """
@@ -103,7 +103,7 @@ class Guard:
         """Yield the blocks of each chunk's transformed rows.
 
         Raises:
-            PrivacyError: as `contributions` does.
+            PrivacyError: the same errors as in `contributions`.
         """
         with self.remember_refusals():
             held = self._guard_function(lambda chunk: transform(chunk.x), "A transform given to map")
@@ -113,7 +113,7 @@ class Guard:
         """Raise the refusal or failure of an earlier question, if there was one.
 
         Raises:
-            DpbenchError: a question was refused, or failed; it is `final`.
+            DpbenchError: a question was refused, or failed; the error is marked `final`.
         """
         if self._refusal is not None:
             refusal = type(self._refusal)(*self._refusal.args)
@@ -153,7 +153,7 @@ class GuardedFunction:
         self._before = reading or reach.read()
 
     def reuse_reach(self, function: Evaluate, what: str) -> GuardedFunction | None:
-        """Return a guarded function for another question without a new walk; None if it reaches other objects now."""
+        """Guard the same function for a new question with the same reach; None if the function or reach has changed."""
         if function is not self._function:
             return None
         reading = self._reach.read()
@@ -164,7 +164,7 @@ class GuardedFunction:
     def check_chunks(
         self, chunks: Iterable[Chunk], clips: Sequence[float], moments: CheckSchedule
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield the function's blocks for each chunk, and check the chunks that are due."""
+        """Yield the function's blocks for each chunk; if a check is due, be thorough and evaluate rows again."""
         for chunk in chunks:
             due = moments.is_due()
             probe = make_probe(chunk, clips, moments.generator) if due else None
@@ -180,7 +180,7 @@ class GuardedFunction:
         """Return the function's blocks for a chunk; see `__call__`.
 
         Raises:
-            NotPerExample: not one contribution per row.
+            NotPerExample: there is not one contribution per row.
         """
         blocks = wrap_blocks(self(chunk, thorough))
         for block in blocks:
@@ -192,7 +192,7 @@ class GuardedFunction:
         return blocks
 
     def check_shards(self, shards: Iterable[Chunk], checked: Checked, moments: CheckSchedule) -> Iterator[Tensor]:
-        """Yield the function's labels for each shard; if a check is due, call it on another shard and once more."""
+        """Yield a teacher's labels for each shard; if a check is due, call it on half a shard and once more on all."""
         for shard in shards:
             due = moments.is_due()
             again = shard.take(torch.arange(len(shard), device=shard.y.device)) if due else None
@@ -216,11 +216,11 @@ class GuardedFunction:
             )
 
     def __call__(self, chunk: Chunk, thorough: bool = False) -> Any:
-        """Call the function on a chunk; `thorough` compares everything that this module covers.
+        """Call the function on a chunk, and compare its reach before and after; if `thorough`, by all checks here.
 
         Raises:
-            NotPure: something that it reaches has changed, or cannot be compared.
-            ComponentFailed: it failed; the error omits its text, which may hold private values.
+            NotPure: an object that the function can reach has changed, or cannot be compared.
+            ComponentFailed: the function failed; its error's text, which may hold private values, is omitted.
             MemoryError: there was too little memory.
         """
         whole = Reach(self._function, thorough=True, settings=True) if thorough else None

@@ -1,4 +1,4 @@
-"""How to read the kinds of objects that a function can reach: their referents and their own state."""
+"""How to read each type of object that a function can reach: the object's referents and its own state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
     "torch", "torchvision", "functorch", "opacus", "timm", "kymatio", "einops", "numpy", "scipy", "sklearn", "pandas",
     "PIL", "tqdm", "dpbench", "pytest", "_pytest",
 }  # fmt: skip
-"""Packages whose modules and classes are taken to remember nothing of what they are called with."""
+"""Packages whose modules and classes are assumed to remember nothing about their arguments."""
 
 ABSENT = object()
 MOST_CHECKED_BYTES = 2**24  # bytes of an array that is compared around every chunk: numpy counts no versions
@@ -49,7 +49,7 @@ _State = Callable[[Any], object]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Kind:
-    """How to read one kind of object."""
+    """How to read one type of object: its referents, their names, its state and its contents."""
 
     referents: _Referents | None = None  # compared by identity
     names: _Names = lambda thing: ()  # of the referents, in order; a name that ends in a word with " of " is complete
@@ -85,7 +85,7 @@ def _function_names(function: types.FunctionType) -> list[str]:
 
 @functools.lru_cache(1024)
 def list_slots(cls: Any) -> tuple[str, ...]:
-    """Return the names of the slots that a class written in Python declares, itself or by inheritance."""
+    """Return the names of all slots that a class, written in Python, declares or inherits."""
     declaring = [base for base in cls.__mro__ if "__slots__" in vars(base)]
     pairs = [pair for base in declaring for pair in vars(base).items()]
     return tuple(name for name, member in pairs if isinstance(member, types.MemberDescriptorType))
@@ -93,7 +93,7 @@ def list_slots(cls: Any) -> tuple[str, ...]:
 
 @functools.lru_cache(1024)
 def _find_slot_reader(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function that reads the slots of a class's objects: in C, unless the class makes up attributes."""
+    """Return a function that reads all slots of an object of this class: in C, if the class computes no attributes."""
     names = list_slots(cls)
 
     def read_one_by_one(thing: Any) -> tuple[Any, ...]:
@@ -115,13 +115,13 @@ def _find_slot_reader(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
 
 @functools.lru_cache(1024)
 def _has_attributes(cls: Any) -> bool:
-    """Return whether objects of a class have a `__dict__`, or a class that makes one up."""
+    """Return whether objects of a class have a `__dict__`, real or computed by the class."""
     return any("__dict__" in vars(base) for base in cls.__mro__)
 
 
 @functools.lru_cache(1024)
 def list_cached_properties(cls: Any) -> frozenset[str]:
-    """Return the cached properties of a library's classes, whose values depend on the object alone."""
+    """Return the names of cached properties of a class that libraries define; their values follow from the object."""
     known = [base for base in cls.__mro__ if top_package(base.__module__) in LIBRARIES]
     pairs = [pair for base in known for pair in vars(base).items()]
     return frozenset(name for name, value in pairs if isinstance(value, functools.cached_property))
@@ -138,13 +138,13 @@ def _instance_attributes(thing: Any) -> dict[str, Any]:
 
 
 def instance_referents(thing: Any) -> tuple[Any, ...]:
-    """Return the attributes of an object, with their names and what its slots hold."""
+    """Return the names and the values of an object's attributes, and the contents of its slots."""
     held, cls = _instance_attributes(thing), cast(Any, type(thing))
     return (*held, *held.values(), *_find_slot_reader(cls)(thing))
 
 
 def _read_attribute(thing: Any, name: str, default: Any) -> Any:
-    """Return an attribute that the object itself holds; ignore a value that its class computes for a missing one."""
+    """Return an attribute that the object itself holds, ignoring `__getattr__` and `__getattribute__` of its class."""
     try:
         return object.__getattribute__(thing, name)
     except AttributeError:
@@ -163,7 +163,7 @@ _BY_PYTHON = frozenset(
         "_abc_impl",
     }
 )  # fmt: skip
-"""Attributes of a class that Python fills in, some of them when they are first asked for."""
+"""Attributes of a class that Python itself sets, some of them on first access."""
 
 
 def _class_attributes(cls: type) -> dict[str, Any]:
@@ -308,21 +308,21 @@ _CONSTANT_TYPES = (
     torch.iinfo, re.Pattern, PurePath, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
     type(threading.Lock()), type(threading.RLock()), logging.Logger,
 )  # fmt: skip
-"""What never changes; modules and classes are read by the names that code uses. What a logger is told is withheld."""
+"""Types whose objects never change; modules and classes are read by the names in code, and log output is withheld."""
 _STATELESS_CALLABLES = frozenset({
     "operator.attrgetter", "operator.itemgetter", "operator.methodcaller", "builtins.fortran",
     "builtins.instancemethod", "nanobind.nb_func", "nanobind.nb_method",
 })  # fmt: skip
-"""Types in C without attributes whose objects are called and remember nothing; another one, such as a connection to a
-database, may."""
+"""C types without attributes whose objects are callable and remember nothing. Objects of other C types may remember
+something, such as a connection to a database."""
 _C_TYPES: tuple[Any, ...] = (ctypes.Array.__base__, ctypes.CDLL)  # whatever `ctypes` makes: memory of C, and ways to it
 
 
 @functools.lru_cache(1024)
 def find_kinds(cls: Any) -> tuple[Kind, ...] | None:
-    """Return the kinds by which to read a type's objects: empty if they never change, None if they are unreadable.
+    """Return how to read objects of this type: empty if they never change, None if they cannot be read.
 
-    dpbench's own curators are skipped: they hold only state that changes with every question.
+    dpbench's own curators are not read either, because their state changes with every question.
     """
     if issubclass(cls, _C_TYPES):
         return None

@@ -1,4 +1,4 @@
-"""Follow the names in code: globals of its own module and of modules that it names, and data in libraries' modules."""
+"""Look up the names in a function's code: globals of its module and of modules that it names, and data of libraries."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _DATA = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, tupl
 _BY_PYTHON = frozenset(
     {"__annotations__", "__builtins__", "__cached__", "__loader__", "__path__", "__spec__", "__warningregistry__"}
 )
-"""Names that Python itself fills in a module."""
+"""Globals of a module that Python itself sets."""
 
 LeftOut = Callable[[str], bool]
-"""Says of a module's name whether the module counts as absent."""
+"""Returns whether the module of this name counts as absent."""
 
 
 def named_globals_kind(left_out: LeftOut) -> Kind:
-    """Return the kind that reads the globals which a function's code names; they are looked up at every reading."""
+    """Return the kind that reads the globals named in a function's code; names are looked up at every reading."""
     return Kind(
         lambda function: _read_globals(function, left_out), lambda function: _describe_globals(function, left_out)
     )
 
 
 def namespace_kind(left_out: LeftOut) -> Kind:
-    """Return the kind that reads all globals of a module, regardless of the code that names them."""
+    """Return the kind that reads all globals of a module, whether or not code names them."""
 
     def read_namespace(module: ModuleType) -> dict[str, Any]:
         return {
@@ -52,10 +52,10 @@ def namespace_kind(left_out: LeftOut) -> Kind:
 
 
 def library_data_kind(function: FunctionType) -> Kind:
-    """Return the kind that reads data which a function's code names in library modules; a plugin may keep data there.
+    """Return the kind that reads data in library modules that a function's code names: plugins may hide state there.
 
-    Only modules that are imported now are read: a module that a library imports at its first use does not count as
-    the function's memory.
+    Only modules that are imported now are read, so a module that a library imports on first use does not count as a
+    change.
     """
     names = tuple(dict.fromkeys((*_list_names(function.__code__), *_list_attribute_words(function.__code__))))
     found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
@@ -87,7 +87,7 @@ def _list_names(code: CodeType) -> tuple[str, ...]:
 
 @functools.lru_cache(4096)
 def _list_attribute_words(code: CodeType) -> tuple[str, ...]:
-    """Return the constants that may name an attribute, as in `setattr` or in a module's dictionary."""
+    """Return the string constants that may name an attribute, as in `setattr` or as a key of a module's `__dict__`."""
     inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _list_attribute_words(const))
     return (*(const for const in code.co_consts if isinstance(const, str) and const.isidentifier()), *inner)
 
@@ -109,7 +109,7 @@ def _find_namespaces(function: FunctionType, left_out: LeftOut) -> dict[str, dic
 
 
 def _find_named_modules(function: FunctionType, names: tuple[str, ...]) -> Iterator[Any]:
-    """Yield the imported modules that names may refer to: `from .kept import it` names one of its package."""
+    """Yield the imported modules to which names may refer, also within the package (`from .kept import it`)."""
     package = str(function.__globals__.get("__package__") or "")
     while package:
         yield sys.modules.get(package)
@@ -132,5 +132,5 @@ def _describe_globals(function: FunctionType, left_out: LeftOut) -> list[str]:
 
 
 def _hide_left_out(left_out: LeftOut, value: Any) -> Any:
-    """Return a value, or `ABSENT` for a module that is left out; importing a module sets it on its package."""
+    """Return a value, or `ABSENT` for a left-out module: importing a module sets it as an attribute of its package."""
     return ABSENT if isinstance(value, ModuleType) and left_out(value.__name__) else value

@@ -1,8 +1,8 @@
 """Withhold the output, warnings and logs of a thread in a quiet room; the output of other threads is unchanged.
 
-Output is withheld by attribute (`sys.stdout`, `sys.stderr`, `warnings.showwarning`, `logging.Logger.handle`), for text
-that goes to a notebook, a file or a test; and by file descriptor (1 and 2), for streams that somebody kept and for C
-code. Functions that cause no audit event are wrapped by name (`WITHOUT_AUDIT_EVENT`).
+Attributes are replaced (`sys.stdout`, `sys.stderr`, `warnings.showwarning`, `logging.Logger.handle`) to withhold text
+that would go to a notebook, a file or a test. File descriptors 1 and 2 are redirected, for C code and for streams that
+code has stored. Functions that cause no audit event (`WITHOUT_AUDIT_EVENT`) are wrapped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DESCRIPTORS = (1, 2)  # standard output and error
 WITHOUT_AUDIT_EVENT: tuple[tuple[Any, str], ...] = (
     (torch, "save"), (os, "write"), (os, "pwrite"), (os, "writev"), (atexit, "register"), (threading.Thread, "start"),
 )  # fmt: skip
-"""Functions that leave something behind and cause no audit event: code in C opens a file, or writes to an open one."""
+"""Functions with a lasting effect that cause no audit event, such as writing to a file that is already open."""
 
 
 class StreamProxy:
@@ -51,7 +51,7 @@ class Outlets:
     """The output channels of this process, closed while any thread is in a quiet room."""
 
     def __init__(self, hears: Callable[[], bool], refuse: Callable[[str, tuple[Any, ...]], None]) -> None:
-        """Store `hears`, which notes output and tells if this thread is in a room, and `refuse`, which may raise."""
+        """Store `hears` (records output, and returns whether this thread is in a room) and `refuse` (may raise)."""
         self._hears, self._refuse, self._lock, self._rooms = hears, refuse, threading.Lock(), 0
         self._undo: list[Callable[[], None]] = []
         self._streams: list[TextIO] = []

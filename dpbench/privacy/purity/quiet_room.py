@@ -1,18 +1,18 @@
-"""A quiet room: code that runs in it may open nothing, start nothing and print nothing.
+"""A quiet room: code that runs in it can open nothing, start nothing and print nothing.
 
-Whatever leaves a row function past its return value has no noise: a file, the environment, a socket, a program, a C
-library, a printed loss. Python's audit events announce most of these before they happen, and the first such event ends
-the fit, even if the plugin catches the error. Output is withheld instead (`outlets`), because third-party code prints
-and warns.
+Information that leaves a row function other than by its return value has no noise: through a file, the environment, a
+socket, a program, a C library, a printed loss. Python's audit events announce most of these actions before they happen,
+and the first such event ends the fit, even if the plugin catches the error. Output is withheld instead (`outlets`),
+because third-party code prints and warns.
 
-Covered, in the thread that is in the room: files and folders, the environment, sockets, programs, `ctypes`, memory
-maps, locks on files, `torch.save`, `os.write`, threads that it starts, `atexit`, `input`, tracing; what `sys.stdout`,
-`sys.stderr`, the descriptors 1 and 2, `warnings` and `logging` are given. Imports are allowed, including what a module
-does when it is first imported, and so is what a few libraries do for themselves (`INTERNAL_MODULES`). Not covered: what
-audit events do not tell of: sockets that are open already, files that code in C opens by itself (OpenCV, HDF5, Arrow,
-traces of torch's profiler), text that code in C leaves in a buffer of its own, memory that is written by its address
-(`ctypes.memmove`), what an extension module keeps in C, threads that run already, and how long it takes; and that
-something was withheld at all, which is told once a process. With DPBENCH_DEBUG set output is let through.
+Covered, in the room's own thread: files and folders, the environment, sockets, programs, `ctypes`, memory maps, file
+locks, `torch.save`, `os.write`, starting threads, `atexit`, `input`, tracing; and output to `sys.stdout`, `sys.stderr`,
+descriptors 1 and 2, `warnings` and `logging`. Imports are allowed, including all that a module does on its first
+import, and so are the internal actions of a few libraries (`INTERNAL_MODULES`). Not covered, because no audit event
+announces these: use of sockets that are open already, files that C code opens itself (OpenCV, HDF5, Arrow, traces of
+torch's profiler), text that C code keeps in its own buffer, writing to memory by address (`ctypes.memmove`), state that
+an extension module keeps in C, threads that run already, and the duration of a call; also the fact that output was
+withheld, which is reported once per process. With DPBENCH_DEBUG set, output is not withheld.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ USES = {
     "sys.setprofile": "traced code", "sys.addaudithook": "traced code", "torch.save": "saved a file",
     "atexit.register": "left something to do at the end of the process", "Thread.start": "started a thread",
 }  # fmt: skip
-"""What is said of a refused event, by its name or by what stands before the first dot."""
+"""How a refusal describes an event, by the event's name or the part of it before the first dot."""
 READ_EVENTS = frozenset({
     "os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.glob", "glob.glob/2", "pathlib.Path.glob",
     "pathlib.Path.rglob", "os.getxattr", "os.listxattr", "mmap.__new__",
 })  # fmt: skip
-"""Events that whoever may read files may cause."""
+"""Events that are allowed to code that may read files."""
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 IMPORT, HERE = "<frozen importlib", "dpbench.privacy.purity"
 INTERNAL_MODULES = (
     IMPORT, "torch._dynamo", "torch._inductor", "torch._functorch", "torch.cuda", "triton", "threadpoolctl",
     "joblib.externals.loky",
 )  # fmt: skip
-"""Modules that open files, programs and libraries for themselves: they compile code, or count processors."""
+"""Modules that are allowed to open files, programs and libraries: they compile code, or count processors."""
 HELPING, HELPERS = frozenset({"Thread.start", "atexit.register"}), LIBRARIES | {"joblib"}
-"""What libraries do to compute faster and to tidy up, and who may."""
+"""Events that libraries cause to compute faster and to clean up, and the packages that may cause them."""
 ADVICE = (
     "What it does beside its result has no noise. Open files, libraries and connections before asking, hand over what "
     "they hold as public values, and let nothing but contributions out."
@@ -71,7 +71,7 @@ ADVICE = (
 
 
 class QuietRoom:
-    """Judges the audit events of one call."""
+    """Refuses audit events of one call that have a lasting effect, and records output and refusals."""
 
     def __init__(self, what: str, reads: bool) -> None:
         self._what, self._reads = what, reads
@@ -79,10 +79,10 @@ class QuietRoom:
         self.refused: str | None = None
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
-        """Refuse an event that leaves something behind.
+        """Refuse an event that has a lasting effect, unless it is allowed.
 
         Raises:
-            NotPure: names what was used, without arguments of the event, which may be private values.
+            NotPure: names the action, without the event's arguments, which may be private values.
         """
         said = USES.get(event) or USES.get(event.partition(".")[0])
         if said is None or self._is_allowed(event, details):
@@ -109,7 +109,7 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
     """Call a function in a quiet room; `what` names it in a refusal, and `reads` allows it to read files.
 
     Raises:
-        NotPure: it opened, started or reached something, whether or not it caught the error.
+        NotPure: the function opened, started or reached something, even if it caught the error.
     """
     room, outlets = QuietRoom(what, reads), None if DEBUG in os.environ else _get_outlets()
     if outlets:
@@ -132,7 +132,7 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
 
 
 def _find_caller(frame: FrameType | None) -> str:
-    """Return the last calling module outside Python's own modules; `IMPORT` if an import is the cause."""
+    """Return the innermost calling module outside Python's library; `IMPORT` for an import or a finaliser."""
     asked = ""
     while frame is not None and frame.f_code is not call_quietly.__code__:
         name, code = str(frame.f_globals.get("__name__")), frame.f_code

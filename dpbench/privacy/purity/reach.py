@@ -1,8 +1,8 @@
 """Read everything that a function can reach, and find out whether it has changed.
 
-A reach is a list of objects. Each is read as its referents, which are compared by identity, and its own state, which is
-compared by value. While all objects have the same referents, the list is complete, so that reading it twice compares
-everything that can be reached, and a single walk is enough.
+A reach is a list of objects. For each object, its referents are compared by identity and its own state by value. As
+long as all objects have the same referents, the list is complete: reading it again compares everything that the
+function can reach, so a single walk is enough.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Referents = list[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ReachedValue:
-    """An object and how it was reached: as referent number `at` of the parent, or by this name."""
+    """An object and the way to it: it is referent number `at` of `parent` or, without a parent, has this name."""
 
     thing: Any
     kind: Kind
@@ -53,11 +53,11 @@ class ReachedValue:
     name: str = ""
 
     def path(self) -> str:
-        """Return where the object was found, such as "attribute `mean` of closure variable `self` of `rows`"."""
+        """Return the path to the object, such as "attribute `mean` of closure variable `self` of `rows`"."""
         return self.name if self.parent is None else self.parent.referent_path(self.at)
 
     def referent_path(self, at: int) -> str:
-        """Return where a referent of the object was found."""
+        """Return the path to the object's referent number `at`."""
         step = self.kind.names(self.thing)[at]
         return step if " of module `" in step or " of class `" in step else f"{step} of {self.path()}"
 
@@ -71,7 +71,7 @@ class Reading:
     states: list[object]
 
     def has_same_referents(self, other: Reading) -> bool:
-        """Return whether every object has the same referents as in `other`, so that the same objects are reached."""
+        """Return whether all objects have the same referents as in `other`, so that both reach the same objects."""
         return (
             len(self.flat) == len(other.flat)
             and all(map(is_, self.flat, other.flat))
@@ -80,19 +80,18 @@ class Reading:
 
 
 class Reach:
-    """Everything that `root` can reach by closures, attributes and containers.
+    """Everything that `root` can reach through closures, attributes and containers.
 
-    If `thorough`, it also follows the names that code uses, in its own module and those of functions that it calls, and
-    classes, but not into `LIBRARIES`; it includes the global generators, unless they do not count, and, with
-    `settings`, some settings of libraries; and it reads the contents of tensors and arrays. A module that is
-    `left_out` counts as absent.
+    If `thorough`, a reach also follows classes and the names in code, in its own module and in those of the functions
+    that it calls, but not into `LIBRARIES`, and it reads the contents of tensors and arrays. It then includes the
+    global generators, if `generators` is true. With `settings`, it includes some settings of libraries. A module that
+    is `left_out` counts as absent.
 
-    With `own_package`, an object that cannot be compared, such as an iterator, is left unread and hides nothing else;
-    so is an object of another package that holds such an object, such as a zip with its open file.
+    With `own_package`, objects that cannot be compared, such as iterators, are skipped, and so are objects of other
+    packages that hold such an object, such as a zip file with its open file.
 
     Raises:
-        NotPure: the function reaches an object that cannot be compared, unless these are left unread, or too many
-            objects.
+        NotPure: `root` can reach too many objects, or (without `own_package`) one that cannot be compared.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class Reach:
         return Reading(referents, [*chain.from_iterable(referents)], [read(thing) for read, thing in self._states])
 
     def find_change(self, before: Reading, after: Reading) -> str | None:
-        """Name the first object that differs between two readings, without its value; None if no object differs."""
+        """Return the path to the first object that differs between two readings, without values; None if none does."""
         if not before.has_same_referents(after):
             holders = [entry for entry in self._entries if entry.kind.referents]
             for entry, old, new in zip(holders, before.referents, after.referents, strict=True):
@@ -133,7 +132,7 @@ class Reach:
         return None
 
     def list_arrays(self) -> Iterator[ReachedValue]:
-        """Yield each tensor, array of numbers, and table of pandas (as an array of its numbers) that was reached."""
+        """Yield each tensor, array of numbers and pandas table (as an array of its numbers) in the reach."""
         table = getattr(sys.modules.get("pandas"), "DataFrame", ())
         for entry in self._entries:
             thing = entry.thing
@@ -186,7 +185,7 @@ class Reach:
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
 
     def _is_opaque(self, thing: Any, kinds: Sequence[Kind] | None) -> bool:
-        """Return whether an object cannot be compared, or is another package's and holds an object that cannot."""
+        """Return whether an object cannot be compared, or belongs to another package and holds one that cannot."""
         if kinds is None or INSTANCE not in kinds:
             return kinds is None
         held: tuple[Any, ...] = instance_referents(thing)
@@ -195,10 +194,10 @@ class Reach:
 
 
 class ModuleReach(Reach):
-    """All globals of `modules`, regardless of the code that names them, and all objects that they refer to.
+    """All globals of `modules`, whether or not code names them, and everything that these globals can reach.
 
-    An object that cannot be read, or is a function or a class of another package, is compared by identity alone. A
-    module that is `left_out` counts as absent.
+    Objects that cannot be read, and functions and classes of other packages, are compared by identity alone. A module
+    that is `left_out` counts as absent.
     """
 
     def __init__(self, modules: Sequence[ModuleType], left_out: LeftOut) -> None:
@@ -219,20 +218,20 @@ class ModuleReach(Reach):
         return super()._kinds(thing, parent, at)
 
     def _is_foreign(self, thing: type | FunctionType) -> bool:
-        """Return whether the code is another package's: `functools.wraps` copies the wrapped function's module."""
+        """Return whether another package defines this. `functools.wraps` copies `__module__`, so globals count."""
         known = thing.__globals__.get("__name__") if isinstance(thing, FunctionType) else thing.__module__
         return top_package(known) not in self._packages
 
 
 class Snapshot:
-    """A reading of everything that a thorough `Reach` of `root` finds, with which later readings are compared."""
+    """A reading of a thorough `Reach` of `root`, to compare with the state at a later time."""
 
     def __init__(self, root: Any, generators: bool = True, left_out: LeftOut = lambda module: False) -> None:
         self.reach = Reach(root, thorough=True, generators=generators, left_out=left_out)
         self._before = self.reach.read()
 
     def find_change(self) -> str | None:
-        """Return the name of the first object that has changed since the snapshot; None if none has."""
+        """Return the path to the first object that has changed since the snapshot; None if none has."""
         return self.reach.find_change(self._before, self.reach.read())
 
 
@@ -269,7 +268,7 @@ def _name(root: Any) -> str:
 
 
 def _is_published(thing: Any) -> bool:
-    """Return whether a library holds this function or class under its own name; it holds no plugin's wrapper."""
+    """Return whether a library holds this function or class under its own name, so it is not a plugin's wrapper."""
     try:
         module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
     except Exception:  # an object that makes up attributes may raise anything
@@ -288,7 +287,7 @@ _CLASSES = Kind(_list_classes, lambda thing: [f"class `{cls.__name__}`" for cls 
 
 
 def _library_settings() -> Iterator[ReachedValue]:
-    """Yield the library settings through which a row function could pass a value on."""
+    """Yield the library settings in which a row function could hide a value."""
     kinds = {
         "numpy's error handling": Kind(state=lambda _: np.geterr()),
         "numpy's print options": Kind(state=lambda _: repr(np.get_printoptions())),

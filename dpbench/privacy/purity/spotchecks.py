@@ -1,7 +1,8 @@
-"""Evaluate rows again at unforeseeable moments: beside other neighbours, and in a chunk of another length.
+"""Evaluate rows again at random moments: with other neighbours, and in a chunk of another length.
 
-At the same position of a chunk of the same length, every kernel does the same arithmetic in the same order, so a row is
-equal to the last bit whatever its neighbours are, unless it reads them. Chunks of another length round differently.
+At the same position in a chunk of the same length, every kernel does the same arithmetic in the same order, so a
+contribution has the same bits with any neighbours, unless it depends on them. Chunks of another length round
+differently.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Evaluate = Callable[[Chunk], Any]
 
 
 class CheckSchedule:
-    """Draws one chunk to check per run of chunks; runs grow, so short fits are checked and long fits lose little."""
+    """Draws one chunk to check in each run of chunks. Runs grow, so short fits are checked and long fits stay fast."""
 
     def __init__(self, lengths: Sequence[int], generator: np.random.Generator) -> None:
         self.generator = generator
@@ -57,7 +58,7 @@ def _draw_moments(lengths: Iterator[int], generator: np.random.Generator) -> Ite
 
 
 def make_probe(chunk: Chunk, clips: Sequence[float], generator: np.random.Generator) -> Probe | None:
-    """Copy some rows before a row function can write to them; return None if there are no rows to compare."""
+    """Copy some rows of a chunk before a row function can write to them; return None for fewer than two rows."""
     if len(chunk) < 2:
         return None
     numbers = max(1, chunk.rows[:1].numel() if isinstance(chunk.rows, Tensor) else chunk.rows.parts[0][:1].numel())
@@ -78,7 +79,7 @@ class Probe:
         self._rows = chunk.take(picks)
 
     def keep(self, blocks: Sequence[Contribution]) -> None:
-        """Copy the contributions of the picked rows; if contributions are wide, of fewer rows."""
+        """Copy the contributions of the picked rows, or of fewer rows if contributions are wide."""
         numbers = sum(part[:1].numel() for part in _list_row_factors(blocks))
         self._picks = self._picks[: _count_rows_to_compare(len(self._picks), max(1, numbers))]
         self._kept = [block.take(self._picks) for block in blocks]
@@ -87,10 +88,10 @@ class Probe:
         ]  # a scale is shared, and may be written in
 
     def compare(self, rows: Evaluate, what: str) -> None:
-        """Evaluate the picked rows again, beside other rows and among fewer rows.
+        """Evaluate the picked rows again, with other neighbours and in a shorter chunk.
 
         Raises:
-            NotPerExample: their contributions differ.
+            NotPerExample: contributions differ by more than rounding.
         """
         places = torch.zeros(self._length, dtype=torch.int64, device=self._picks.device)
         places[self._picks] = torch.arange(len(self._picks), device=places.device)
@@ -105,17 +106,17 @@ class Probe:
         self._expect(self._near(kept, self._evaluate_fewer(rows, len(few))), what, "among fewer rows")
 
     def _evaluate_fewer(self, rows: Evaluate, few: int) -> list[Contribution]:
-        """Evaluate the first of the picked rows, in reverse order, and each beside copies of itself.
+        """Evaluate the first `few` picked rows in a shorter chunk, in reverse order, each next to copies of itself.
 
-        A single row may take other paths than two rows: with convolutions it does, and a ReLU at 0 turns their rounding
-        into a jump.
+        Copies make chunks of at least two rows: kernels, such as convolutions, may treat a single row in another way,
+        and a ReLU at 0 turns different rounding into a jump.
         """
         count = 2 if 2 * few != self._length else 3
         turned = torch.arange(few, device=self._picks.device).flip(0)
         return self._evaluate_copies(rows, turned.repeat_interleave(count), turned * count)
 
     def _evaluate_copies(self, rows: Evaluate, places: Tensor, picks: Tensor) -> list[Contribution]:
-        """Evaluate copies of the picked rows at these places, and return those at `picks`."""
+        """Evaluate a chunk of the picked rows at `places`, and return the contributions at positions `picks`."""
         chunk = self._rows.take(places)
         try:
             return [block.take(picks) for block in wrap_blocks(rows(chunk))]
@@ -123,7 +124,7 @@ class Probe:
             wipe(chunk.rows, chunk.y, chunk.seeds)
 
     def _near(self, ours: list[Contribution], others: list[Contribution]) -> bool:
-        """Return whether rows are equal or differ by rounding; if rows are wide, only a few are written out."""
+        """Return whether rows are equal or differ only by rounding; of wide rows, only a few are compared."""
         if not _are_identical(self._copies, _list_block_tensors(self._kept)):
             return False
         if _are_identical(ours, others):
@@ -158,7 +159,7 @@ def _list_block_tensors(blocks: Sequence[Contribution]) -> list[Tensor]:
 
 
 def _have_equal_factors(kept: Sequence[Contribution], others: Sequence[Contribution]) -> bool:
-    """Return whether the factors of each row, rather than their product, are equal to the last bit."""
+    """Return whether each row's factors, not only their product, are equal to the last bit."""
     return _are_identical(_list_row_factors(kept), _list_row_factors(others))
 
 
@@ -167,7 +168,7 @@ def _list_row_factors(blocks: Sequence[Contribution]) -> list[Tensor]:
 
 
 def _are_identical(value: Any, other: Any) -> bool:
-    """Return whether objects are equal to the last bit; equal contributions, public parts included, have equal sums."""
+    """Return whether contributions (or their parts) are equal to the last bit, public parts included."""
     if isinstance(value, Tensor) and isinstance(other, Tensor):
         return value.shape == other.shape and bool(((value == other) | (value.isnan() & other.isnan())).all())
     if type(value) is not type(other):
@@ -184,7 +185,7 @@ def _are_identical(value: Any, other: Any) -> bool:
 
 
 def _differ_by_rounding(kept: Contribution, other: Contribution, clip: float) -> bool:
-    """Return whether rows differ only by rounding; far below the clip, nothing can be told."""
+    """Return whether rows differ only by rounding; differences below 1e-6 of the clip are ignored."""
     rows, other_rows = kept.dense().flatten(1), other.dense().flatten(1)
     if rows.shape != other_rows.shape or not torch.equal(rows.isfinite(), other_rows.isfinite()):
         return False

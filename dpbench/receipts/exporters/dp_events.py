@@ -40,10 +40,10 @@ def from_dp_event(
         size: number of rows of the private data.
         accountant: the accountant of dp-accounting that composed the event; it knows the adjacency.
         noise: the noise and its clip, if you know them.
-        batches: how the loop drew batches, if you know: an event says only how they should have been drawn.
+        batches: how the loop drew batches, if you know: an event states only how they should have been drawn.
 
     Raises:
-        SpecError: receipts have no such event.
+        SpecError: receipts cannot express the event.
     """
     read = accountant.ledger if event is None and accountant is not None else event
     relative = _count_clips_per_multiplier(accountant)
@@ -58,7 +58,7 @@ def from_dp_event(
 
 
 def _count_clips_per_multiplier(accountant: Any) -> float:
-    """Return the noise, in clips, of a noise multiplier of 1: for replaced rows, Renyi accountants count two clips."""
+    """Return the noise, in clips, at a noise multiplier of 1: 2 for Renyi accountants under replace-one, else 1."""
     from dp_accounting.rdp import RdpAccountant
 
     replaced = accountant is not None and read_adjacency(accountant) == "replace-one"
@@ -86,10 +86,10 @@ def convert_event(event: Any, relative: float = 1.0, depth: int = 0) -> Event:
     Args:
         event: the `DpEvent`.
         relative: factor that converts its noise multipliers to clips.
-        depth: how deeply it is nested.
+        depth: how deeply the event is nested.
 
     Raises:
-        SpecError: receipts have no such event.
+        SpecError: receipts cannot express the event.
     """
     if depth > MAX_DEPTH:
         raise SpecError(f"Expected events nested at most {MAX_DEPTH} deep.")

@@ -22,19 +22,19 @@ def from_jax_privacy(
 ) -> Training:
     """Return the training of a loop that follows a `DPExecutionPlan` of jax_privacy.
 
-    It reads the plan's event, its batch selection, the norm bound of `clipped_grad`, and the standard deviation of the
-    noise that `noise_addition_transform` adds to zeros (if the noise of steps is independent).
+    The facts are the plan's event, its batch selection, the norm bound of `clipped_grad`, and the standard deviation of
+    the noise that `noise_addition_transform` adds to zeros (if the steps' noise is independent).
 
     Args:
-        plan: the `DPExecutionPlan`, or an object with its fields that the loop uses.
+        plan: the `DPExecutionPlan` that the loop uses, or an object with the same fields.
         size: number of rows of the private data.
-        accountant: the accountant that calibrated it; by default, that of jax_privacy's own plans: PLD, zero-out.
+        accountant: the accountant that calibrated the plan; by default that of jax_privacy: PLD under zero-out.
         steps: the number of steps that the loop counted.
-        normalised_by: the divisor of the sums of gradients after the noise.
-        clipped_per: whose gradient is clipped: image, example ...
+        normalised_by: what the noisy sums of gradients are divided by.
+        clipped_per: the unit whose gradient is clipped: image, example ...
 
     Raises:
-        SpecError: the plan has an event or a batch selection that receipts do not have.
+        SpecError: the plan has an event or a batch selection that receipts cannot express.
     """
     adjacency = read_adjacency(accountant) if accountant is not None else "zero-out"
     selection = plan.batch_selection_strategy

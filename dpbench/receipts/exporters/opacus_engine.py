@@ -25,19 +25,19 @@ def from_opacus(
 ) -> Training:
     """Return the training of an Opacus loop that has ended.
 
-    It reads the accountant's history (noise multiplier, rate and steps), the optimizer's clip, noise, reduction and
-    divisor, and whether the loader draws Poisson samples. It cannot read, because no object records it, whether an
-    optimizer without the engine's hook took steps too.
+    The facts are the accountant's history (noise multiplier, rate and steps), the optimizer's clip, noise, reduction
+    and divisor, and whether the loader draws Poisson samples. One fact is missing, because no object records it:
+    whether an optimizer without the engine's hook took steps, too.
 
     Args:
         engine: the `PrivacyEngine`, or an accountant of Opacus.
         optimizer: the `DPOptimizer` that `make_private` returned.
         loader: the loader that the loop iterated over.
         steps: the number of steps that the loop counted; by default Adam's own count, if there is one.
-        clipped_per: whose gradient is clipped: image, example ...
+        clipped_per: the unit whose gradient is clipped: image, example ...
 
     Raises:
-        SpecError: an object is not made by Opacus, or the accountant has recorded no step.
+        SpecError: an object is not of the expected Opacus class, or the accountant has recorded no step.
     """
     from opacus.accountants import IAccountant
     from opacus.optimizers import DPOptimizer
@@ -87,10 +87,10 @@ def _read_noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
 
 
 def _has_gradient_sigma() -> bool:
-    """Return whether adaptive clipping replaces the optimizer's noise multiplier by that of the gradient alone.
+    """Return whether adaptive clipping replaces the optimizer's noise multiplier with that of the gradient alone.
 
-    Since 1.6, Opacus computes the latter when it adds noise (Andrew et al. 2021, theorem 1, which centres the count,
-    so that a row moves it by 1/2).
+    Since 1.6, Opacus computes the gradient's noise multiplier when it adds noise (Andrew et al. 2021, theorem 1: the
+    count is centred, so that a row moves the count by 1/2).
     """
     major, minor = (find_version("opacus") or "0.0").split(".")[:2]
     return (int(major), int(minor)) < (1, 6)

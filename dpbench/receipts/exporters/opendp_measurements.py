@@ -23,12 +23,12 @@ def from_opendp(
     Args:
         measurement: the `Measurement`; for a composition, all of it.
         size: number of rows of the private data, if the measurement's domain does not state it.
-        delta: the delta at which a map that is a privacy profile is read.
-        d_in: the distance of neighbours; 2 in the symmetric distance is one row replaced.
+        delta: the delta at which to evaluate a privacy map that is a privacy profile.
+        d_in: the distance between neighbours; 2 in the symmetric distance means one replaced row.
         times: how often the measurement was invoked.
 
     Raises:
-        SpecError: receipts do not have this metric or measure.
+        SpecError: receipts cannot express this metric, distance or measure.
     """
     metric, measure = str(measurement.input_metric), str(measurement.output_measure)
     adjacency = ADJACENCIES.get(metric.partition("(")[0])

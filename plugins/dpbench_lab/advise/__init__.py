@@ -1,1 +1,1 @@
-"""Advice before a run: the accuracy to expect on your own data, and from which learner. No private image is opened."""
+"""Advice before a run: the accuracy to expect from each learner on your own data. No private image is opened."""

@@ -61,7 +61,7 @@ class AccuracyTarget:
 
 @dataclass(frozen=True)
 class Advice:
-    """The expected accuracy of private learners on some data, and of its public labels alone."""
+    """The expected accuracy of private learners on a dataset, and of training on its public labels alone."""
 
     private: int  # units
     unit: str
@@ -84,9 +84,9 @@ def advise(
     labels: bool = True,
     wished: float | None = None,
 ) -> Advice:
-    """Return advice from public images, and from their labels where those may be read.
+    """Return advice based on public images and, if `labels`, on their labels.
 
-    Covered: it is a function of public images, their labels, the classes and how many images are private.
+    Covered: advice depends only on public images, their labels, the classes and the number of private images.
     Not covered: a test set that differs from the public images.
 
     Raises:
@@ -148,7 +148,7 @@ def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon], fewest: int | Non
 
 
 def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> Bench:
-    """Return a bench that tries a learner on public labels, as `dpbench tune` does, knowing only the private count."""
+    """Return a bench that tries a learner on public labels, like `dpbench tune`, and knows only the private count."""
     learner: Learner = build(plugins, "learner", Component(name=name))
     who = plugins.find("learner", name).describe_call
     search: ResolvedSearch = resolve_search(Search.model_validate({}), learner, {})
@@ -169,7 +169,7 @@ def _effective_dimensions(x: torch.Tensor) -> int:
 
 
 def check_target_accuracy(accuracy: float | None) -> None:
-    """Check that an accuracy is between 0 and 1.
+    """Check that an accuracy, if given, is between 0 and 1.
 
     Raises:
         SpecError: it is not.

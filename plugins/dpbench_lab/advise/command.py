@@ -101,7 +101,7 @@ def advise(
 
 
 def _check_public_count(part: PublicPart) -> None:
-    """Refuse fewer labelled public units than five folds need, and say which public share has enough.
+    """Check that there are enough labelled public units for five folds; the error states a public share that suffices.
 
     Raises:
         SpecError: there are too few.
@@ -118,7 +118,7 @@ def _check_public_count(part: PublicPart) -> None:
 
 
 def _name_dataset(folder: Path | None, given: UserSettings) -> Component:
-    """Return the dataset that the user named, as a folder or as a run takes it.
+    """Return the dataset that the user named, as FOLDER or with --dataset.
 
     Raises:
         SpecError: neither or both were named, or the dataset is not a folder of images.
@@ -140,7 +140,7 @@ def _build_folder(spec: Spec, plugins: Registry) -> Any:
     """Build the dataset of a spec, and refuse options that change images.
 
     Raises:
-        SpecError: an option does not fit, or images are to be read in another mode.
+        SpecError: an option does not fit, or asks for another mode than RGB.
     """
     from dpbench.registry.components import build
 

@@ -28,8 +28,8 @@ from dpbench.records.protocol import SplitRule
 from dpbench.support.files import IMAGE_ENDINGS
 
 READER = "image-file-RGB-1"
-"""What `read_image` makes of a file: the same as the dataset `imagefolder`, which names it alike, so that features of
-images that a run has extracted are found, and the other way round."""
+"""The name of `read_image` in cache keys. The dataset `imagefolder` decodes files alike and uses the same name, so
+advice and runs share cached features."""
 WANTED = "train/CLASS/IMAGE, with two or more class folders"
 
 
@@ -53,7 +53,7 @@ class PublicPart:
 
     @property
     def public_units(self) -> int:
-        """The number of public images, or of units where epsilon is stated for one."""
+        """The number of public images, or of public units if epsilon is stated for units."""
         return len(self.y) if self.units is None else len(np.unique(self.units))
 
     @property
@@ -72,19 +72,19 @@ def open_public_part(
     named: bool = True,
     dataset: ImageOwners | None = None,
 ) -> PublicPart:
-    """Open the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
+    """Open the public images of a folder, with the same split as `dpbench run --dataset imagefolder:FOLDER`.
 
     Covered: no private or test image is opened; names of files and class folders are read.
-    Cached features of public images are found by the bytes of those images, also in files that have private rows, of
-    which only the checksum is computed.
+    Cached features of public images are looked up by the digests of these images. A cache file may also hold private
+    rows; they are read only to compute the checksum of the file.
 
     Args:
         folder: with train/CLASS/IMAGE, also in folders below the class.
-        rule: how training images are cut into public and private.
+        rule: how training images are split into public and private.
         extractor: makes features of the public images; they are cached.
         device: where the extractor computes.
         named: whether the user named the extractor; if not, large images are refused as raw pixels.
-        dataset: knows whose each image is; None if images have no units.
+        dataset: finds the owner of each image; None if images have no units.
 
     Raises:
         DataMissing: there is no such folder.
@@ -114,7 +114,7 @@ def number_units(folder: Path, files: Sequence[Path], dataset: ImageOwners) -> n
     """Return the unit (n,) int64 of each training image in the order of a run, or None if images have no units.
 
     Raises:
-        DataMissing: there is no such table.
+        DataMissing: the table of units does not exist.
         DataError: an image has no unit.
     """
     training = [file.relative_to(folder).as_posix() for file in files]
@@ -189,7 +189,7 @@ def compute_keys(files: list[Path]) -> list[bytes]:
 def _list_names(folder: Path, below: str, above: frozenset[str]) -> Iterator[str]:
     """Yield the names of all files below a folder, as `imagefolder` walks it; hidden folders are named but not entered.
 
-    Links are followed unless they lead back to a parent folder; no file is looked at.
+    Links are followed unless they lead back to a parent folder; no file is opened.
     """
     above |= {os.path.realpath(folder)}
     with os.scandir(folder) as found:

@@ -1,13 +1,13 @@
-"""Forecasts for new data from the boards: a rehearsal, plus each learner's mean distance from it.
+"""Forecast accuracies on new data from the boards: a rehearsal, plus each learner's mean distance from it.
 
 A rehearsal is `class-means` with settings chosen by five-fold cross-validation on labelled public images, under the
-noise of the private run: what `dpbench tune` does. Each board has such a record. In logits, a learner's accuracy is
+noise of the private run: as in `dpbench tune`. Each board has such a record. In logits, a learner's accuracy is
 predicted as the rehearsal's plus that learner's mean distance from the rehearsals on the boards. Without public labels,
 the prediction is the mean accuracy on the boards with a similar number of private images times epsilon per class.
 Either way every dataset of the boards counts the same, however many boards it has.
 
-Half the width of an interval is the 90% quantile of the errors that these predictions make on the boards when the
-dataset that they predict is left out: `tests/lab/advice.py` repeats all of it for each dataset, intervals included.
+Half the width of an interval is the 90% quantile of the prediction errors on the boards, each predicted without the
+boards of its own dataset; `tests/lab/advice.py` repeats all of this for each dataset, intervals included.
 
 Not covered: a test set that differs from the public images, which no public number shows.
 """
@@ -51,7 +51,7 @@ class BoardRecord(Record):
 
 @dataclass(frozen=True)
 class Question:
-    """The public facts about data that no board has."""
+    """The public facts about new data: private images, classes, epsilon and rehearsal."""
 
     private: int
     classes: int
@@ -81,7 +81,7 @@ class Forecaster:
     basis: Basis
 
     def predict(self, asked: Question, learner: str) -> Forecast:
-        """Return a learner's expected accuracy at its defaults, which is no lower than chance."""
+        """Return a learner's expected accuracy with default settings, and its interval; no value is below chance."""
         center, chance = self.expected_logit(asked, learner), 1 / asked.classes
         return Forecast(*(max(chance, _from_logit(center + shift)) for shift in (0.0, -self.margin, self.margin)))
 
@@ -119,7 +119,7 @@ class Forecaster:
 
     @property
     def datasets(self) -> list[str]:
-        """The datasets, sorted."""
+        """The names of the datasets that have usable boards, sorted."""
         return sorted({record.dataset for record in self._usable_boards})
 
     def _leave_datasets_out(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
@@ -143,7 +143,7 @@ class Forecaster:
 
 
 def read_board_records() -> list[BoardRecord]:
-    """Return the boards that come with dpbench.
+    """Return the records of boards that come with dpbench.
 
     Raises:
         DataError: the file is damaged.

@@ -1,1 +1,1 @@
-"""Claims of papers: accuracy at an epsilon, read from files with a source for every field, and accounted again."""
+"""Claims of papers: accuracies at an epsilon, read from files with a source for every field; epsilon is recomputed."""

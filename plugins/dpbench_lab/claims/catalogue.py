@@ -5,7 +5,7 @@
     title = "..."                          what the paper is called, by whom, when, where
     [shared]                               fields that all claims of this file have
     [sources]                              place = ["field", ...]: where fields of all claims can be read
-    [[claims]]                             one claim: its own fields, and `sources` where its place is another
+    [[claims]]                             one claim: its own fields, and its own `sources` if they differ
 
 A field that nobody can look up is left out. Nothing has a default: what is absent is unknown.
 """
@@ -37,7 +37,7 @@ PUBLIC_DATA_WORDS: Mapping[PublicData, str] = {
     "labels": "labelled data of the same task",
     "more": "other or more data",
 }
-"""What was public: random processes and handcrafted features count as nothing."""
+"""The public data of a claim in words; random processes and handcrafted features count as nothing."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=500)]
@@ -128,7 +128,7 @@ def read_catalogue(folder: Path) -> tuple[Paper, ...]:
     """Return the papers of a folder, by file name.
 
     Raises:
-        SpecError: there is no file, or a file does not fit; one sentence with the file and the field.
+        SpecError: there is no file, or a file does not fit; the message names the file and the field.
     """
     files = sorted(folder.glob("*.toml"))
     if not files:
@@ -174,7 +174,7 @@ def read_paper(file: Path) -> Paper:
 
 
 def _sources_by_field(places: object, file: Path) -> dict[str, str]:
-    """Return the source of each field, from the fields of each source."""
+    """Invert the mapping from sources to fields: return the one source of each field, or raise `SpecError`."""
     found: dict[str, str] = {}
     if not isinstance(places, dict) or not all(isinstance(fields, list) for fields in places.values()):
         raise SpecError(f'Expected sources in {file} as place = ["field", ...], got {str(places)[:100]}.')
@@ -189,7 +189,7 @@ def _sources_by_field(places: object, file: Path) -> dict[str, str]:
 
 
 def _check_paper(paper: Paper, unused: set[str], file: Path) -> None:
-    """Check across fields: every field has a source, every source a field, and every id occurs once."""
+    """Check that ids are unique, fields and sources match, each claim states a result, and no batch exceeds n."""
     if unused:
         raise SpecError(f"Expected claims with {min(unused)!r} in {file}, as its sources name a place for it.")
     if len({claim.id for claim in paper.claims}) < len(paper.claims):

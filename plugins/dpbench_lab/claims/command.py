@@ -1,4 +1,4 @@
-"""`dpbench claims`: claims of papers, accounted again, with a verdict for each."""
+"""`dpbench claims`: recompute the ε of published claims, and print a verdict for each."""
 
 from __future__ import annotations
 

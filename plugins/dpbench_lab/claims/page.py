@@ -1,4 +1,4 @@
-"""The page of claims in the literature: their verdicts, and accuracy against epsilon beside our boards' best."""
+"""The page of published claims: verdicts, and charts of accuracy against epsilon with our boards' best entries."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ VERDICT_STYLES: Mapping[Judgement, LearnerStyle] = {
 }  # fmt: skip
 """Colour and mark of each verdict."""
 BOARD_STYLE = LearnerStyle(None, SHAPES[1])
-"""The mark of our boards' best."""
+"""The style of our boards' best entries."""
 FILTERS = {"dataset": "Dataset", "public-data": "Public data", "year": "Year", "verdict": "Verdict"}
-"""The columns that the table is filtered by, and their heads."""
+"""The columns by which readers can filter the table, and their headings."""
 MIN_CLAIMS = 3  # claims of a chart
 
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One row of the table."""
+    """One row of the table: a claim, its paper and its verdict."""
 
     paper: Paper
     claim: Claim
@@ -62,7 +62,7 @@ class ClaimRow:
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """The sources, each with the fields that it gives."""
+        """The pairs of fields and the source that states them."""
         found: dict[str, list[str]] = defaultdict(list)
         for field, place in self.claim.sources.items():
             found[place].append(field)
@@ -91,7 +91,7 @@ def _render_files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]
 
 
 def make_charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> list[Chart]:
-    """Return charts of accuracy against epsilon, for each dataset and kind of public data that a board has too."""
+    """Return charts of accuracy against epsilon, one per dataset and kind of public data that boards also have."""
     groups: dict[tuple[str, PublicData], list[ClaimRow]] = defaultdict(list)
     for row in rows:
         if row.claim.accuracy is not None:
@@ -107,7 +107,7 @@ def make_charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]
 def _board_accuracies(
     families: Sequence[Sequence[Standing]], dataset: str, public: PublicData
 ) -> dict[str, dict[float, float]]:
-    """Return the best entry's accuracy in percent by epsilon, for each family of whole private splits on these data."""
+    """Return the best accuracy in percent by epsilon, for each board family on this data with a whole private split."""
     found: dict[str, dict[float, float]] = {}
     for family in families:
         board = family[0].board
@@ -121,7 +121,7 @@ def _board_accuracies(
 
 
 def _best_by_epsilon(family: Sequence[Standing]) -> dict[float, float]:
-    """Return the best ranked accuracy without public labels at each epsilon that has one, in percent."""
+    """Return the best accuracy in percent, by epsilon, among ranked entries that read no public labels."""
     found = {}
     for standing in family:
         scores = [entry.metrics.get("accuracy") for entry in standing.entries if entry.rank and not entry.reads_labels]
@@ -131,7 +131,7 @@ def _best_by_epsilon(family: Sequence[Standing]) -> dict[float, float]:
 
 
 def public_scenario(standing: Standing) -> PublicData:
-    """Return the public data behind a board's features: pixels and random processes need nobody's images."""
+    """Return the public data of a board's features: nothing for pixels and random processes, else ImageNet."""
     names = [part.name for part in standing.board.extractor.parts]
     without = all(name in {"patches", "pixels", "scatternet"} or name.startswith("randp") for name in names)
     return "nothing" if without else "imagenet"

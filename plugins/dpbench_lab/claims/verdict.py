@@ -39,7 +39,7 @@ LARGEST_DISTANCE = 20.0  # of neighbours, in standard deviations: epsilon is abo
 SMALLEST_SIGMA = 0.2
 UNANSWERED = "noise: too little for an accountant to give an answer"
 RECORD = "verdicts.json"
-"""The verdicts beside a catalogue, which the site shows: a cache, used for claims that have not changed since."""
+"""The file of verdicts beside a catalogue, which the site shows. It is a cache: changed claims are judged again."""
 
 
 class Verdict(Record):
@@ -57,7 +57,7 @@ class Verdict(Record):
 
 
 def judge(paper: Paper, claim: Claim) -> Verdict:
-    """Account a claim's numbers with two accountants, and compare."""
+    """Compute a claim's epsilon with two accountants, and compare it with the stated epsilon."""
     missing = missing_numbers(claim)
     found: dict[AccountantName, float] = {}
     judgement: Judgement = "underspecified"
@@ -115,7 +115,7 @@ def _is_answerable(claim: Claim) -> bool:
 
 
 def list_assumptions(claim: Claim) -> tuple[str, ...]:
-    """Return the assumptions of the accounting that the source does not state, or contradicts."""
+    """Return remarks on the accounting: assumptions that the source does not state or contradicts, approximations."""
     said = []
     if claim.sampler in {"shuffled", "fixed-size"}:
         said.append(f"batches are {claim.sampler}; accounted as Poisson samples")
@@ -145,7 +145,7 @@ def _largest_rounding_to(sigma: Decimal) -> Decimal:
 
 
 def _compute_epsilons(claim: Claim, sigma: Decimal) -> dict[AccountantName, float]:
-    """Return epsilon by each accountant that answers; the grid of `pld` fails where delta is very small."""
+    """Return epsilon from each accountant with a finite answer; the grid of `pld` fails if delta is very small."""
     names: tuple[AccountantName, ...] = ("pld", "rdp")
     found = {name: epsilon(_make_plan(claim, sigma), float(sigma), claim.delta or 0.0, name) for name in names}
     return {name: value for name, value in found.items() if math.isfinite(value)}
@@ -171,7 +171,7 @@ def read_verdicts(folder: Path) -> tuple[Verdict, ...]:
 
 
 def write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> Path:
-    """Write the verdicts beside a catalogue."""
+    """Write the verdicts beside a catalogue, and return the file."""
     file = folder / RECORD
     content = TypeAdapter(Sequence[Verdict]).dump_json(verdicts, indent=1) + b"\n"
     write_atomically(file, lambda opened: opened.write(content))

@@ -1,13 +1,13 @@
 """Rules that scale gradients before they are summed, as row functions of a plugin: the privacy core knows none of them.
 
-Where u is the norm of a gradient in units of the clip, the scaled gradient has this norm, in the same units:
+If u is the norm of a gradient in units of the clip, the scaled gradient has the following norm, in the same units:
 
 - `clip`: min(u, 1), which is what the harness does to every row (Abadi et al. 2016, arXiv:1607.00133).
 - `automatic`: u / (u + γ) (Bu et al. 2022, arXiv:2206.07136).
 - `normalised`: 1, and 0 where u is 0 (Yang et al. 2022, arXiv:2206.13033).
 - `psac`: u / (u + γ / (u + γ)) (Xia et al. 2023, arXiv:2212.00328).
 
-None exceeds 1. The harness clips again, so sensitivity, plan and σ are those of `clip`, whatever the rule.
+No norm exceeds 1. The harness clips again, so sensitivity, plan and σ are those of `clip`, whatever the rule.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEAST = 1e-12  # of a norm that is divided by
 
 
 def scale_by_rule(norms: Tensor, rule: Rule) -> Tensor:
-    """Return the factor (c,) of each gradient, whose norms (c,) are in units of the clip."""
+    """Return the factors (c,) that scale gradients, from their norms (c,) in units of the clip."""
     if rule == "automatic":
         return 1 / (norms + GAMMA)
     if rule == "normalised":
@@ -87,7 +87,7 @@ class RuledProbe(LinearProbe):
 
 
 def add_rule(base: Any) -> type[Learner]:
-    """Return a learner with a linear probe, `dp-sgd` or `thrift`, that also has a rule and a pace as settings."""
+    """Return a subclass of a learner with a linear probe (`dp-sgd`, `thrift`) that adds the settings rule and pace."""
 
     @dataclass(frozen=True)
     class RuledLearner(base):  # type: ignore[misc]  # any learner
@@ -97,7 +97,7 @@ def add_rule(base: Any) -> type[Learner]:
         pace: float = setting(1.0, gt=0, says="learning rate, in units of the default", kw_only=True)
 
         def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-            """Return the settings of the learner, at this pace."""
+            """Return the learner's automatic settings, with the learning rate multiplied by the pace."""
             found = super().auto(task, budget)
             return {**found, "learning_rate": found["learning_rate"] * self.pace}
 

@@ -60,13 +60,13 @@ class RuleScores(Record):
 
 
 def list_cells() -> list[tuple[str, float, str]]:
-    """Return each board with the learners that are measured on it: `dp-sgd` on the digits, as it is slow elsewhere."""
+    """Return each (data, epsilon, learner) to measure; `dp-sgd` only on the digits, because it is slow elsewhere."""
     cells = itertools.product(BOARDS, EPSILONS, LEARNERS)
     return [(data, epsilon, name) for data, epsilon, name in cells if name != "dp-sgd" or data.startswith("digits")]
 
 
 def measure_rules(session: Session, measured: list[RuleScores]) -> Iterator[RuleScores]:
-    """Yield the scores of each rule in each cell, without those that are measured already."""
+    """Yield the scores of each rule for each board and learner; skip those in `measured`."""
     known = {(row.data, row.epsilon, row.learner, row.rule) for row in measured}
     for (data, epsilon, learner), rule in itertools.product(list_cells(), RULES):
         if (data, epsilon, learner, rule) in known:
@@ -88,7 +88,7 @@ def _load(
 
 
 def _score_held_out(loaded: LoadedRun) -> float:
-    """Return the sum of the scores on held-out training images, another fifth for each seed."""
+    """Return the sum of the scores of `CHOICE_SEEDS`, each on its own held-out fifth of the training images."""
     return math.fsum(hold_out(loaded, seed).score(seed).value(loaded.spec.metric) for seed in CHOICE_SEEDS)
 
 
@@ -98,7 +98,7 @@ def read_scores(file: Path = FILE) -> list[RuleScores]:
 
 
 def render_table(found: list[RuleScores]) -> str:
-    """Return the scores of clipping in percent and, in points, what each other rule adds, with 95% intervals."""
+    """Return a table: the score of clipping in percent, and the gain of other rules in points, with 95% intervals."""
     lines = [
         f"| data, private images | learner | ε | clip | {' | '.join(RULES[1:])} |",
         f"|---|---|{'---:|' * (1 + len(RULES))}",
@@ -118,7 +118,7 @@ def render_table(found: list[RuleScores]) -> str:
 
 
 def compute_gain(scores: RuleScores, clip: RuleScores) -> Interval:
-    """Return the paired difference to clipping, by seed."""
+    """Return the mean difference from clipping, paired by seed, with its interval."""
     return mean_interval([mine - other for mine, other in zip(scores.scores, clip.scores, strict=True)])
 
 

@@ -1,4 +1,4 @@
-"""The plot of an explanation: for each learner a flight of stairs, from its private run up to the ceiling."""
+"""The plot of an explanation: for each learner one bar per stage, from its private run up to the ceiling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STAGE_COLOURS = {
     name: make_style(place).hex for place, name in enumerate(("projection", "noise", "steps", "tuning", "clipping"))
 }
 STAGE_COLOURS["rest"] = QUIET
-"""The colour of each stair."""
+"""The bar colour of each stage."""
 
 
 def write_plot(explanation: Explanation, file: Path) -> None:
@@ -28,7 +28,7 @@ def write_plot(explanation: Explanation, file: Path) -> None:
 
 
 def list_stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
-    """Yield each stage that is lifted with the scores before and after, in percent; then the gap to the ceiling."""
+    """Yield (stage, score before, score after), in percent, for each lifted stage, then for the rest."""
     at = 100 * explanation.private.mean
     for lift in explanation.ladder:
         if lift.points is not None:
@@ -65,7 +65,7 @@ def _write_title(explanation: Explanation) -> str:
 
 
 def _list_bars(row: int, explanation: LearnerExplanation, left: float) -> Iterator[Bar]:
-    """Yield the bars of a learner: the private run at full height, then a stair for each stage that is lifted."""
+    """Yield the bars of a learner: the private run at full height, then thinner bars for lifted stages and the rest."""
     private = 100 * explanation.private.mean
     yield Bar(row, left, private, LINE)
     yield Bar(row, private, private, LINE, text=f"{private:.1f}", before=True)

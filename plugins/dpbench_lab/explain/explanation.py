@@ -1,4 +1,4 @@
-"""The record of an explanation: a JSON file that is not a result, and that no board takes. Imports no torch."""
+"""The record of an explanation: a JSON file that is not a result; no board accepts it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Score = Field(validation_alias=AliasChoices("score", "accuracy"))  # which it al
 
 
 class Lift(Record):
-    """A stage that is lifted: the score without it, and the gain over the score before."""
+    """A stage that is lifted (removed): the score afterwards, and the gain over the score before."""
 
     stage: Stage
     score: Interval | None = Score  # None where it does not apply
@@ -80,7 +80,7 @@ class Explanation(Record):
 
     @property
     def metric(self) -> RankMetric:
-        """The metric of all scores, which learners were told to aim for."""
+        """The metric of all scores; learners were told to optimise it."""
         return self.specs[0].metric
 
     def write(self, folder: Path) -> Path:

@@ -1,7 +1,7 @@
-"""Compare a private run with the same run less noise, clipping and so on, one after another, up to the ceiling.
+"""Compare a private run with the same run after removing noise, clipping and so on, one by one, up to the ceiling.
 
-From the private run upwards: tuning (its settings chosen by public labels, if asked for), noise, clipping, projection
-(k = all), too few steps (four times as many). The gap that is left to the ceiling is the rest: the effect of the
+From the private run upwards: tuning (settings chosen with public labels, if requested), noise, clipping, projection
+(k = all), steps (four times as many). The gap that is left to the ceiling is the rest: the effect of the
 ceiling's better loss, penalty and features. Each difference is paired by seeds, and together they are the price of
 privacy, in the metric that learners aim for.
 """
@@ -61,7 +61,8 @@ def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Sp
         tuned: the same specs with a search, or none.
 
     Raises:
-        SpecError: a learner that reads no private data, or a budget without a price.
+        SpecError: a learner reads no private data, adds no noise, keeps the best of several fits, or asks for more
+            than sums.
         DpbenchError: as `run` does.
     """
     for spec in specs:
@@ -182,12 +183,12 @@ def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], sa
 
 
 def _mean_interval(values: Sequence[float]) -> Interval:
-    """Return the mean and its interval, without interval if all seeds agree, because that says nothing about chance."""
+    """Return the mean and its interval; no interval if all seeds agree, because equal scores do not show chance."""
     return mean_interval(values if len(set(values)) > 1 else values[:1])
 
 
 def _lift_stage(stage: Stage, learner: Learner, kept: Protection, base: PreparedRun) -> tuple[Learner, Protection, str]:
-    """Return learner and protection with a stage lifted, and a description of it.
+    """Return the learner and the protection after lifting a stage, and a description of the change.
 
     Raises:
         SpecError: the learner has no such stage.
@@ -219,15 +220,15 @@ def _max_dimensions(base: PreparedRun) -> int:
 
 @dataclass(frozen=True)
 class LiftedFits:
-    """Fits the private run's data, plan and sigma with some protections lifted, through the usual curator."""
+    """Fits with the data, plan and sigma of the private run, but with some protections lifted from its curator."""
 
     base: PreparedRun
 
     def scores(self, learner: Learner, kept: Protection, steps: list[SumRecord] | None = None) -> list[float]:
         """Return the score of each seed, and append the first seed's sums to `steps`, if given.
 
-        A fit that draws nothing, on data that are not drawn, is the same for all seeds. Row seeds (`Chunk.seeds`) do
-        not count as drawing: a learner that uses them also draws its starting point.
+        If a fit draws no random numbers and all seeds have the same data, one fit serves all seeds. Row seeds
+        (`Chunk.seeds`) do not count as drawing: a learner that uses them also draws its starting point.
         """
         seeds = self.base.spec.seeds
         first, drew = self._score(learner, kept, seeds[0], steps)

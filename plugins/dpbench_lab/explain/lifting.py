@@ -35,9 +35,9 @@ class Protection:
 def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protection, noise: torch.Generator) -> Curator:
     """Wrap a curator without noise so that it keeps only some protections, and reports the sigma of the private run.
 
-    So a learner cannot tell it from the private run's curator. Without clipping, all rows are scaled by the same
-    factor, the mean of their clipping factors: a sum keeps about the length for which steps and learning rates were
-    chosen, but long rows no longer count for less.
+    A learner therefore cannot distinguish it from the private run's curator. Without clipping, all rows are scaled by
+    the same factor, the mean of their clipping factors: a sum keeps about the length for which steps and learning rates
+    were chosen, but long rows no longer count for less.
 
     Not covered: anything. If noise is kept, it is added in floating point, and no sum is exact.
     """
@@ -73,7 +73,7 @@ class SumRecord:
 
 
 def record_sums(curator: Curator, steps: list[SumRecord]) -> Curator:
-    """Wrap a curator without noise; append each sum that it answers, and the norms of its contributions, to `steps`."""
+    """Wrap a curator without noise; append a `SumRecord` to `steps` for each sum that it answers."""
 
     def answer(question: Question) -> Any:
         if isinstance(question, Map):
@@ -115,8 +115,8 @@ def measure_signals(
         plan: the releases.
         sigma: the noise multiplier of each.
         size: the number of examples, or of units.
-        units: several rows may belong to one unit. Its contribution is the mean of theirs, whose square no row function
-            can see, so sampled releases have no signal.
+        units: several rows may belong to one unit. Its contribution is their mean. No row function can compute the
+            square of this mean, so sampled releases have no signal.
     """
     found = []
     for release in plan:
@@ -138,7 +138,7 @@ def measure_signals(
 
 
 def _sum_unclipped(curator: Curator, question: Sum) -> list[Tensor]:
-    """Return the unclipped sums, scaled by the mean clipping factor; rows are summed on grids for ranges of norms."""
+    """Return unclipped sums, scaled by the mean clipping factor; each range of norms is summed on its own grid."""
     clips, bounds = question.clips, [RATIO**power for power in range(NORM_RANGES)]
 
     def ranges(chunk: Chunk) -> Blocks:
@@ -167,7 +167,7 @@ def _sum_unclipped(curator: Curator, question: Sum) -> list[Tensor]:
 
 
 def _mask_rows(block: Contribution, rows: Tensor) -> Contribution:
-    """Return the contribution with all other rows set to zero."""
+    """Return the contribution with all rows outside the mask `rows` set to zero."""
     if isinstance(block, Joined):
         return Joined(tuple(_mask_tensor(part, rows) for part in block.parts))
     if isinstance(block, Rows):
@@ -193,7 +193,7 @@ def _draw_normal(like: Tensor, noise: torch.Generator) -> Tensor:
 
 
 def sums_only_error(release: str) -> SpecError:
-    """Return the error for a release that is asked for anything but sums."""
+    """Return the error for a release that asks for something other than sums."""
     return SpecError(
         f"Expected release {release!r} to ask for sums: explain cannot measure the cost of noise in choices or votes. "
         "Compare runs at several epsilons, as in --epsilon 0.1,1,8,inf."

@@ -29,7 +29,7 @@ def collect_sweep_figure(named: Path, results: Path | None = None, plugins: Regi
 
     Raises:
         SpecError: the sweep file is invalid, or has no `[plot]`.
-        DataMissing: no cell has a result; names the command that runs them.
+        DataMissing: no cell has a result; the message names the command that runs the cells.
         DataError: a result lacks the metric.
     """
     file = ready_made_sweeps.find_sweep_file(named)
@@ -59,7 +59,7 @@ class PlotCell:
 
 
 def assemble_figure(name: str, plot: Plot, places: Sequence[PlotCell], series: Sequence[FigureSeries]) -> FigureData:
-    """Return the figure of these cells, each at its position, in their order.
+    """Return the data of a figure with these cells, in order, each at its position.
 
     Raises:
         DataError: a result lacks the metric.
@@ -74,7 +74,7 @@ def assemble_figure(name: str, plot: Plot, places: Sequence[PlotCell], series: S
 def _fit_bound(
     plot: Plot, placed: Sequence[tuple[Position, PlotCell]], measured: Mapping[Position, Interval]
 ) -> tuple[dict[Position, float], Position | None]:
-    """Return a theorem's rate, fitted through one measured point, and that point."""
+    """Scale a theorem's rate to pass through one measured point; return the rate at each position, and that point."""
     if plot.bound is None:
         return {}, None
     rates = {at: evaluate_formula(plot.bound, place.numbers, "the bound of [plot]") for at, place in placed}
@@ -86,10 +86,10 @@ def _fit_bound(
 
 
 def metric_interval(result: Result, name: str) -> Interval:
-    """Return a metric of a result; "error" is 1 less accuracy.
+    """Return a metric of a result; "error" is 1 minus accuracy.
 
     Raises:
-        DataError: the result lacks it.
+        DataError: the result lacks the metric.
     """
     if name == "error":
         right = result.metrics["accuracy"]

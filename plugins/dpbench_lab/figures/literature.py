@@ -30,7 +30,7 @@ def choose_series(plot: Plot, origin: str) -> Sequence[FigureSeries]:
     """Return the series that a plot names.
 
     Raises:
-        SpecError: a series does not exist, or the plot does not show accuracy, which all of them report.
+        SpecError: a series does not exist, or the plot does not show accuracy, the metric of all series.
     """
     series = read_literature().series
     for key in plot.published:

@@ -11,11 +11,11 @@ from dpbench_lab.figures.collect import collect_sweep_figure
 
 
 def write_sweep_chart(sweep: Path, results: Path | None, files: Sequence[Path], plugins: Registry) -> str:
-    """Draw a sweep into every file; return which of its cells are drawn, as a sentence.
+    """Draw a sweep into every file; return a sentence that states how many cells are drawn.
 
     Raises:
         SpecError: the sweep file is invalid, or has no `[plot]`.
-        DataMissing: no cell has a result; names the command that runs them.
+        DataMissing: no cell has a result; the message names the command that runs the cells.
     """
     collected = collect_sweep_figure(sweep, results, plugins)
     for file in files:

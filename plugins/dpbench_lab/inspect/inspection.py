@@ -1,4 +1,4 @@
-"""Run an inspection from request to findings, read from top to bottom."""
+"""Run an inspection: load the data, then measure spectrum, separability and margins."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def largest_margin(distances: np.ndarray, share: float) -> float:
 
 
 def collect_by_class(found: Sequence[np.ndarray], names: Sequence[str]) -> Margins:
-    """Return the margins by class, and their smallest over classes as in figure 3."""
+    """Return the margins of each class, and the smallest margin over classes as in figure 3."""
     return Margins(
         classes=tuple(
             ClassMargins(name=name, margins=_to_tuples(array)) for name, array in zip(names, found, strict=True)

@@ -73,7 +73,7 @@ class Range(Record):
 
 
 class Separability(Record):
-    """ξ over class pairs."""
+    """ξ of each analysed class pair, and its range over pairs."""
 
     pairs: tuple[Pair, ...]
     possible: int  # how many pairs exist
@@ -148,7 +148,7 @@ class Inspection(Record):
 
 
 def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int, svm_c: float) -> InspectionRequest:
-    """Return the request that the flags make; `spec` names the data, `k` holds comma-separated numbers.
+    """Return the request that the flags describe; `spec` names the data, `k` holds comma-separated numbers.
 
     Raises:
         SpecError: a value does not fit; one sentence names the flag, the value and what was expected.

@@ -62,7 +62,7 @@ def separability_of_normal(normal: np.ndarray, vectors: np.ndarray, k: Sequence[
 
 
 def choose_pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int, int]], int]:
-    """Return all pairs, or a random sample of `most` of them, in order; and how many exist.
+    """Return all pairs, or a random sample of `most` of them, in order; and the number of all pairs.
 
     >>> choose_pairs([0, 1, 2], 50, 0)
     ([(0, 1), (0, 2), (1, 2)], 3)

@@ -1,6 +1,6 @@
-"""The museum: privacy bugs of published code and a few of our own, small enough to read, run and refused.
+"""The museum: privacy bugs of published code and a few of our own, as exhibits small enough to read and run.
 
-`exhibit` says what an exhibit is; `strangers` are plugins (their code lies in `exhibits`, as a stranger's would),
-`cores` replace a piece of `dpbench.privacy`, `accounts` state an epsilon, `protocols` are submissions that a board must
-refuse. `tour` lists all of them, and `matrix` makes the detection matrix from running them.
+`exhibit` defines an exhibit. `strangers`, `outlets` and `preparations` run bugs in plugins (whose code is in
+`exhibits`), `cores` replaces parts of `dpbench.privacy`, `accounts` understates epsilon, `audits` overstates it, and
+`protocols` makes submissions that a board must refuse. `tour` lists all exhibits; `matrix` writes the detection matrix.
 """

@@ -1,4 +1,4 @@
-"""Broken accounts: the epsilon that published code states for a plan and sigma, checked by an independent library."""
+"""Published computations that understate epsilon for a plan and sigma; a second accountant checks each of them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class UnderstatedEpsilon(Exhibit):
         return self.shown(self.plan, self.given, self.delta), self.given
 
     def truth(self) -> Epsilon:
-        """Return the stated epsilon, and the epsilon by the harness' accountant."""
+        """Return the stated epsilon, and the epsilon that the harness's accountant computes."""
         stated, sigma = self.claim()
         return Epsilon(stated, accountant.epsilon(self.plan, sigma * self.noise, self.delta))
 
     def visit(self) -> Findings:
-        """Check it as every run's epsilon is checked."""
+        """Check the stated epsilon with the second accountant, as in every run."""
         stated, sigma = self.claim()
         try:
             cross_check(self.plan, sigma * self.noise, self.delta, "pld", stated)
@@ -45,7 +45,7 @@ class Calibration(UnderstatedEpsilon):
     """A sigma that is too small for the given epsilon."""
 
     def claim(self) -> tuple[float, float]:
-        """Return the requested epsilon, and the sigma that was found."""
+        """Return the requested epsilon, and the sigma that `shown` computes for it."""
         return self.given, self.shown(self.plan, self.given, self.delta)
 
 

@@ -1,4 +1,4 @@
-"""Audits that lie: each reports a lower bound on epsilon above the epsilon of an honest mechanism."""
+"""Invalid audits: each reports a lower bound on epsilon that exceeds the epsilon of an honest mechanism."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
 DELTA = 1e-5
 SEED = 11  # of twelve that were tried, the best number of guesses lies with three, where 5% may
 Mechanism = Callable[[np.ndarray, np.random.Generator], tuple[np.ndarray, float]]
-"""(canaries in the data (m,) bool, generator) -> their scores (m,), and the epsilon that holds at `DELTA`."""
+"""(whether each canary is in the data (m,), generator) -> (scores of the canaries (m,), true epsilon at `DELTA`)."""
 
 
 @dataclass(frozen=True)
 class LyingAudit(Exhibit):
-    """An audit whose bound is no bound: `shown` computes it from the scores of members and of others."""
+    """An audit whose bound is invalid; `shown` computes it from the scores of canaries inside and outside the data."""
 
     mechanism: Mechanism
     canaries: int
@@ -65,9 +65,9 @@ def add_noise(member: np.ndarray, generator: np.random.Generator) -> tuple[np.nd
 
 
 def respond_all_or_nothing(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Return randomised responses at epsilon 2, which a run gives with chance 0.3; this run does.
+    """Return randomised responses at epsilon 2, from a run that releases them.
 
-    Other runs release nothing. The mechanism is 1-Gaussian DP.
+    A run releases responses with probability 0.3 and nothing otherwise. The mechanism is 1-Gaussian DP.
     """
     honest = generator.random(len(member)) < 1 / (1 + math.exp(-2))
     return np.where(honest == member, 1.0, -1.0), bounds.gaussian_dp_epsilon(1.0, DELTA)

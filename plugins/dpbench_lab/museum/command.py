@@ -1,4 +1,4 @@
-"""`dpbench museum`: the privacy bugs of published code, each run and refused."""
+"""`dpbench museum`: list, explain and run the privacy bugs of published code."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dpbench_lab.museum.record import GUARDS, Guard
 
 Findings = Mapping[Guard, str | None]
-"""What each guard said that was asked, None where it let the exhibit pass. Who comes after a refusal is not asked."""
+"""The message of each guard that ran; None if it missed the bug. Guards after one that caught it do not run."""
 
 
 class Epsilon(NamedTuple):
@@ -24,17 +24,17 @@ class Epsilon(NamedTuple):
 
 @dataclass(frozen=True)
 class Exhibit(ABC):
-    """A bug. The docstring of its class or function tells visitors how it works, and where it was found."""
+    """A privacy bug. The docstring of `shown`, its class or function, states how it works and where it was found."""
 
     shown: Any
 
     def truth(self) -> Epsilon | None:
-        """Return the claimed and the actual epsilon; None if the actual is unknown, or if epsilon is not at fault."""
+        """Return the claimed and the actual epsilon; None if the actual one is unknown or epsilon is not at fault."""
         return None
 
     @abstractmethod
     def visit(self) -> Findings:
-        """Run it, and return the findings of each guard."""
+        """Run the exhibit, and return the findings of each guard."""
 
     @property
     def name(self) -> str:
@@ -43,17 +43,17 @@ class Exhibit(ABC):
 
     @property
     def summary(self) -> str:
-        """The bug in one paragraph."""
+        """What the bug does: the first paragraph of the docstring."""
         return self._paragraphs[0]
 
     @property
     def source(self) -> str:
-        """The source of the bug."""
+        """Where the bug was found: the second paragraph of the docstring."""
         return self._paragraphs[1].removeprefix("Source: ")
 
     @property
     def code(self) -> str:
-        """The lines of code that are wrong."""
+        """The source of the class or function, without its docstring."""
         source = inspect.getsource(self.shown)
         return re.sub(r'\n +"""(?:.|\n)*?"""\n(?:\n(?= +(?:def|from|import)))?', "\n", source, count=1).rstrip()
 

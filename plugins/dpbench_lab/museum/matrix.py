@@ -1,6 +1,6 @@
-"""The detection matrix: a record of each exhibit's visit, and which guard stopped it. Imports no torch.
+"""The detection matrix: which guards missed each exhibit, and which caught it. Imports no torch.
 
-`record.json` and `README.md` beside this file are made by `write`, and held to what exhibits do by the tests.
+`write_museum_record` writes `record.json` and `README.md` beside this file. Tests compare both with what exhibits do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PAGE = FILE.with_name("README.md")
 
 
 def record_visit(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
-    """Return the record of a visit."""
+    """Return the record of an exhibit, from the findings of its run."""
     truth = exhibit.truth()
     return ExhibitRecord(
         name=exhibit.name, summary=exhibit.summary, source=exhibit.source,
@@ -26,7 +26,7 @@ def record_visit(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
 
 
 def write_museum_record(records: Iterable[ExhibitRecord]) -> None:
-    """Write the records and the page."""
+    """Write the records to `record.json`, and their page to `README.md`."""
     kept = tuple(records)
     lines = [json.loads(exhibit.model_dump_json()) for exhibit in kept]
     FILE.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

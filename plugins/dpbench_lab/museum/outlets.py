@@ -1,4 +1,4 @@
-"""Exhibits that print private values; they run while standard output and error are captured by file descriptor."""
+"""Exhibits that print private values. They run with standard output and error captured at the file descriptors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PrintingExhibit(ContractViolation):
     says: str = ""
 
     def visit(self) -> Findings:
-        """Run it, and look for its words in the output."""
+        """Run the learner; the bug is caught if the output does not contain `says`."""
         with warnings.catch_warnings():
             warnings.simplefilter("always")  # as a person has them, wherever this is run
             heard = capture_output(lambda: run_learner(self.shown))

@@ -1,4 +1,4 @@
-"""The page of the museum, and the sentence on the first page of the site."""
+"""The museum's page on the site, and the sentence about the museum on the site's first page."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ GUARDED: Mapping[str, tuple[str, str]] = {
         "Nobody can find these by looking at what a run releases. Only reading the code helps.",
     ),
 }
-"""What each guard of the museum is called as a heading, and how it works."""
+"""For each guard: the heading of its section, and how the guard works."""
 GUARD_NOUNS: Mapping[Guard, str] = {
     "cannot be written": "the interface, which has no such call", "changes nothing": "the harness, which ignores it",
     "while running": "the checks while a learner runs", "dpbench check": "`dpbench check`",
@@ -91,27 +91,27 @@ class Story:
 
     @property
     def true_epsilon(self) -> str:
-        """The epsilon that holds."""
+        """The actual epsilon."""
         return self.record.epsilon.partition(" → ")[2]
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether no epsilon holds."""
+        """Whether the actual epsilon is infinite."""
         return self.record.true is not None and math.isinf(self.record.true)
 
     @property
     def catching_checks(self) -> str:
-        """The checks that catch it, as nouns."""
+        """The names of the checks that catch the bug, or `nothing`."""
         return _nouns(self.record.stopped) or UNCAUGHT
 
     @property
     def missing_checks(self) -> str:
-        """The checks that ran and missed it, as nouns."""
+        """The names of the checks that ran and missed the bug."""
         return _nouns(self.record.passed)
 
 
 def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the museum's page: each exhibit with its code, by the guard that stops it."""
+    """Yield the museum's page: all exhibits with their code, grouped by the guard that catches them."""
     records = read_museum_record()
     guards = [guard for guard in GUARDS if any(guard in record.stopped + record.passed for record in records)]
     code = {exhibit.name: exhibit.code for exhibit in EXHIBITS}
@@ -131,7 +131,7 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
 
 
 def _source_sentence(record: ExhibitRecord) -> Markup:
-    """Return where an exhibit was found, as a sentence."""
+    """Return an exhibit's source as HTML, with a capital first letter."""
     said = record.source
     return prose.render_paragraph(f"{said[:1].upper()}{said[1:]}")
 
@@ -141,7 +141,7 @@ def _nouns(guards: Sequence[Guard]) -> str:
 
 
 def museum_sentence() -> Markup:
-    """Return the sentence on the museum for the first page of the site."""
+    """Return the sentence about the museum for the first page of the site."""
     records = read_museum_record()
     stopped = sum(bool(record.stopped) for record in records)
     known = f"The harness stops {stopped} of the {len(records)} known privacy bugs"

@@ -1,4 +1,4 @@
-"""Exhibits outside row functions: datasets and extractors, run, checked and submitted as a user would."""
+"""Exhibits outside row functions: datasets, extractors and settings that are run, checked and submitted to a board."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLUE = {"cats": 200, "dogs": 100}
 
 @dataclass(frozen=True)
 class DataBug(Exhibit):
-    """A dataset or an extractor with which one image affects another image's row, or has several rows."""
+    """A dataset or an extractor in which one image affects the rows of others, or has several rows."""
 
     learner: type[Learner]
     role: Literal["dataset", "public_dataset", "extractor"] = "dataset"
@@ -38,7 +38,7 @@ class DataBug(Exhibit):
     leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
 
     def truth(self) -> Epsilon | None:
-        """Return the epsilon of one row, and of all rows of one image."""
+        """Return the epsilon of one row and of all rows of one image (infinite if the exhibit leaks rows)."""
         if self.leaks:
             return Epsilon(EPSILON, math.inf)
         if self.copies == 1:
@@ -82,7 +82,7 @@ class DataBug(Exhibit):
 
 
 def _photo(number: int, kind: str, *, last: bool) -> Image.Image:
-    """Return a photo of a class; the last has the mean of the one before it."""
+    """Return photo `number` of a class; the last photo has the same mean colour as the one before it."""
     level, blue = 20 * max(0, number - last), BLUE.get(kind, 40)
     photo = Image.new("RGB", (8, 8), (level, 60 + 9 * last, blue))
     photo.paste((level, 60 - 9 * last, blue), (0, 0, 8, 4))

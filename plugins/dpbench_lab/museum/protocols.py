@@ -1,4 +1,4 @@
-"""Submissions that a board must refuse: each function tries, and is refused."""
+"""Submissions that a board must refuse; each function makes one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dpbench_lab.museum.strangers import extend_registry, run_learner
 
 @dataclass(frozen=True)
 class Submission(Exhibit):
-    """A run or a board that breaks the rules."""
+    """A submission that breaks the rules of boards; `shown` makes it."""
 
     learner: type[Learner] | None = None
 
     def visit(self) -> Findings:
-        """Submit it."""
+        """Make the submission, and return the error that refuses it."""
         assert self.learner is not None
         try:
             self.shown(self.learner)
@@ -32,7 +32,7 @@ class Submission(Exhibit):
 
 @dataclass(frozen=True)
 class DuplicateDigits(Dataset):
-    """Digits whose test split is part of the training split."""
+    """Digits whose test split is the training split."""
 
     name: ClassVar[str] = "museum-digits"
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
@@ -40,7 +40,7 @@ class DuplicateDigits(Dataset):
     citation: ClassVar[str] = "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI 1998"
 
     def load(self) -> Splits:
-        """Return the training split twice."""
+        """Return the training split of the digits, as both training and test split."""
         splits: Splits = extend_registry().build("dataset", "digits", {}).load()
         return Splits(splits.train, splits.train, f"museum {splits.digest}")
 

@@ -1,4 +1,4 @@
-"""The record of the museum's visits, one per exhibit, from which the board shows it. The museum writes the file."""
+"""The stored record of each exhibit, which the command and the site show. `matrix` writes the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GUARDS: tuple[Guard, ...] = get_args(Guard)
 
 
 class ExhibitRecord(Record):
-    """The record of a visit to an exhibit."""
+    """An exhibit's description, its epsilons, and the guards that missed or caught it."""
 
     name: str
     summary: str
@@ -32,12 +32,12 @@ class ExhibitRecord(Record):
 
     @property
     def epsilon(self) -> str:
-        """The claimed and the actual epsilon."""
+        """The claimed and the actual epsilon as text; empty if either is unknown."""
         return "" if self.claimed is None or self.true is None else f"{_short(self.claimed)} → {_short(self.true)}"
 
 
 def read_museum_record() -> tuple[ExhibitRecord, ...]:
-    """Return the committed records."""
+    """Read the records from `record.json`."""
     return TypeAdapter(tuple[ExhibitRecord, ...]).validate_json(FILE.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""Exhibits that are plugins: run on scikit-learn's digits as a user would, then checked against the laws."""
+"""Exhibits that are learners: each runs on scikit-learn's digits, as for a user, then is checked against the laws."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dpbench.testing.checking import check_laws
 from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
 
 EPSILON = 4.0
-"""What all exhibits claim that are run."""
+"""The epsilon at which exhibits run."""
 
 
 def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -> Registry:
-    """Return the installed plugins, with these exhibits added."""
+    """Return a registry of the installed plugins and these classes."""
     components = {kind: dict(items) for kind, items in load().components.items()}
     for cls in brought:
         kind: Kind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
@@ -38,10 +38,10 @@ def digits_spec(learner: type[Learner], **values: Any) -> Spec:
 def run_learner(
     learner: type[Learner], *others: type[Dataset] | type[Extractor], for_board: bool = False, **values: Any
 ) -> Result:
-    """Run a learner.
+    """Run a learner on digits, with the other components registered too.
 
     Raises:
-        DpbenchError: it was refused.
+        DpbenchError: the run was refused.
     """
     plugins = extend_registry(learner, *others)
     session = open_session("cpu", plugins=plugins)
@@ -49,22 +49,22 @@ def run_learner(
 
 
 def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: Any) -> PreparedRun:
-    """Prepare the run of a learner.
+    """Prepare the run of a learner on digits, with the other datasets registered too.
 
     Raises:
-        DpbenchError: it was refused.
+        DpbenchError: the run was refused.
     """
     return open_session("cpu", plugins=extend_registry(learner, *others)).prepare(digits_spec(learner, **values))
 
 
 @dataclass(frozen=True)
 class ContractViolation(Exhibit):
-    """A learner that breaks the contract."""
+    """A learner that breaks the contract of learners."""
 
     leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
 
     def truth(self) -> Epsilon | None:
-        """Return infinity if private data leaves without noise."""
+        """Return the claimed epsilon and infinity if private data leaks without noise, and None otherwise."""
         return Epsilon(EPSILON, math.inf) if self.leaks else None
 
     def visit(self) -> Findings:
@@ -79,10 +79,10 @@ class ContractViolation(Exhibit):
 
 @dataclass(frozen=True)
 class ImpossibleRequest(Exhibit):
-    """A learner that asks for something that does not exist."""
+    """A learner that requests something that dpbench does not offer."""
 
     def visit(self) -> Findings:
-        """Run it."""
+        """Run the learner, and return the error that stops it."""
         try:
             run_learner(self.shown)
         except DpbenchError as error:
@@ -92,12 +92,12 @@ class ImpossibleRequest(Exhibit):
 
 @dataclass(frozen=True)
 class HarmlessBug(Exhibit):
-    """A learner whose bug has no effect here."""
+    """A learner whose bug has no effect, because the harness prevents it."""
 
     honest: type[Learner] | None = None
 
     def visit(self) -> Findings:
-        """Run it beside the honest learner."""
+        """Run the learner and the honest learner, and compare their predictions."""
         assert self.honest is not None
         (seed,), (other,) = run_learner(self.shown).seeds, run_learner(self.honest).seeds
         same = seed.correct == other.correct and seed.predictions == other.predictions

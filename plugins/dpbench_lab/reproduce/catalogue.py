@@ -19,7 +19,7 @@ PEERS = {
     "opacus-peer": "dpbench_lab.reproduce.opacus_fits:OpacusFits",
     "jax-peer": "dpbench_lab.reproduce.jax_fits:JaxFits",
 }
-"""Studies of no paper: the same training by another library, and the class of its fits (`peers`)."""
+"""Studies of no paper, by name: the class that does the same training with another library (`peers`)."""
 
 At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
 
@@ -35,7 +35,7 @@ class OrderClaim(Record):
 
 
 class Study(Record):
-    """A table or figure of a paper, or of its theorem."""
+    """A table or figure of a paper, or a figure of its theorem."""
 
     name: str = Field(pattern=r"^[a-z0-9.-]+$")
     paper: str
@@ -74,7 +74,7 @@ class Study(Record):
 
 
 def read_studies() -> tuple[Study, ...]:
-    """Return the catalogue, in its order; a study's protocol adds to that of its paper, which it names as `like`."""
+    """Return the catalogue in order. A study's protocol extends the paper's protocol that it names as `like`."""
     content = tomllib.loads(FILE.read_text(encoding="utf-8"))
     for fields in content["study"]:
         if own := fields.get("protocol"):
@@ -83,7 +83,7 @@ def read_studies() -> tuple[Study, ...]:
 
 
 def is_other_sweep(name: str) -> bool:
-    """Return whether a name is not that of a study but of a sweep: a file, or a ready-made sweep."""
+    """Return whether a name is a sweep (a file, or a ready-made sweep) and not a study."""
     studied = name in {study.name for study in read_studies()}
     return not studied and (Path(name).is_file() or name in ready_made_sweeps.list_sweep_names())
 
@@ -92,7 +92,7 @@ def find_study(name: str) -> Study:
     """Return the study of this name.
 
     Raises:
-        UnknownName: there is none; lists them.
+        UnknownName: there is no such study; the message names known ones.
     """
     known = {study.name: study for study in read_studies()}
     if name in ready_made_sweeps.list_sweep_names() and name not in known:

@@ -18,7 +18,7 @@ FIGURES, INSPECTIONS = "figures", "inspections"  # folders of the leaderboard
 
 
 def compare_studies(root: Path, plugins: Registry) -> tuple[Comparison, ...]:
-    """Return every study compared with the results in the leaderboard's folder `root`."""
+    """Compare every study with the results in the leaderboard's folder `root`."""
     return tuple(
         compare(study, read_measurements(study, study_folder(root, study), plugins)) for study in read_studies()
     )

@@ -13,14 +13,14 @@ MICROBATCH = 64  # examples whose gradients are held at a time
 
 
 class JaxFits(PeerFits):
-    """Fits by the clipped gradients, Poisson batches and Gaussian noise of jax_privacy, with optax' momentum."""
+    """Fits with the clipped gradients, Poisson batches and Gaussian noise of jax_privacy, and the momentum of optax."""
 
     library = "jax_privacy"
     accountants = "pld", "rdp"
     packages = "jax_privacy", "jax"
 
     def train(self, seed: int) -> Tensor:
-        """Train a head from zero weights; batches are filled up with empty rows, so that few shapes are compiled."""
+        """Train a head from zero weights; batches are padded with empty rows, so that few shapes are compiled."""
         import jax
         import jax.numpy as jnp
         import optax

@@ -37,7 +37,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured number."""
+    """A number that we measured, with its position on the axes."""
 
     at: Mapping[str, Any]  # axis -> value
     interval: Interval  # of the accuracy, a share; of the error, beside a rate; or of what an inspection measures
@@ -49,19 +49,19 @@ class Measurement:
 
     @classmethod
     def from_result(cls, result: Result, at: Mapping[str, Any], rate: Rate | None = None) -> Measurement:
-        """Return the accuracy of a result or, beside a rate, its error."""
+        """Return the accuracy of a result or, if a rate is given, its error."""
         score, today = metric_interval(result, "error" if rate else "accuracy"), result.privacy.repeatable
         task = result.task
         return cls(at, score, today, rate, task.test, task.largest, RunFacts.from_result(result))
 
     @property
     def above_chance(self) -> bool:
-        """Whether the accuracy is above chance by its interval; True if the number is not an accuracy."""
+        """Whether the 95% interval of the accuracy lies above chance; True if the number is not an accuracy."""
         return not self.tested or self.interval.mean - self.margin > self.chance
 
     @property
     def margin(self) -> float:
-        """Half of its 95% interval: over seeds or, if these agree, of a share of the test examples."""
+        """Half the width of the 95% interval: over seeds or, if all agree, of a proportion of the test examples."""
         interval = self.interval
         if interval.low is not None and interval.high is not None and interval.high > interval.low:
             return (interval.high - interval.low) / 2
@@ -95,7 +95,7 @@ def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
 
 
 def read_axis_values(spec: Spec) -> dict[str, Any]:
-    """Return the values that a spec has on the axes that papers report against."""
+    """Return a spec's values on the axes of papers' tables and figures."""
     fixed = spec.model_dump(mode="json", include=set(FIXED))
     plain = {
         axis: value["name"] if isinstance(value, Mapping) else value

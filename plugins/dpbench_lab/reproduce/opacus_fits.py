@@ -17,19 +17,19 @@ from dpbench_lab.reproduce.peers import PeerFits
 
 
 class OpacusFits(PeerFits):
-    """Fits by Opacus: gradients of examples by hooks, noise from its optimizer, batches from its loader."""
+    """Fits with Opacus: per-example gradients from its hooks, noise from its optimizer, batches from its loader."""
 
     library = "Opacus"
     accountants = "prv", "rdp"
     packages = ("opacus",)
 
     def __init__(self, prepared: PreparedRun, learner: ProbeLearner) -> None:
-        """Start with an accountant that has counted nothing."""
+        """Read the private rows, and start with an empty accountant."""
         super().__init__(prepared, learner)
         self._spent = PRVAccountant()
 
     def train(self, seed: int) -> Tensor:
-        """Train a head from zero weights, with Opacus' division by whole batches undone in the learning rate."""
+        """Train a head from zero weights. Opacus divides by a whole batch size; the learning rate corrects for this."""
         probe = self.learner.probe
         size, expected = len(self.x), probe.sample_rate * len(self.x)
         head = torch.nn.Linear(self.x.shape[1], self.task.classes)
@@ -57,7 +57,7 @@ class OpacusFits(PeerFits):
         return torch.cat([head.weight, head.bias[:, None]], 1).detach()
 
     def epsilons(self) -> dict[str, float]:
-        """Return epsilon from what the engine counted."""
+        """Return epsilon of the steps that the engine recorded, from the PRV and the RDP accountant."""
         found = {}
         for kind in (PRVAccountant, RDPAccountant):
             counted = kind()

@@ -76,7 +76,7 @@ def _figure_view(site: Site, comparison: Comparison) -> FigureView:
 
 
 def figure_with_results(name: str, results: Sequence[Result]) -> FigureData:
-    """Return a ready-made figure of results, each at the position of its own spec, whatever today's defaults are."""
+    """Return a ready-made figure of results, each at the position of its own spec, independent of today's defaults."""
     plot = Plot.model_validate(tomllib.loads("\n".join(ready_made_sweeps.read_sweep_lines(name)))["plot"])
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]

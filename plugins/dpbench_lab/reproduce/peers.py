@@ -56,7 +56,7 @@ LEARNERS = {"name": "dp-sgd"}, {"name": "dp-sgd", "options": {"sample_rate": 0.1
 
 
 class PeerFits(ABC):
-    """Fits of a prepared linear probe by another library: its sampler, clipping, noise and accountants."""
+    """Fits of a prepared linear probe with another library's sampler, clipping, noise and accountants."""
 
     library: ClassVar[str]
     accountants: ClassVar[tuple[str, str]]  # the keys of `epsilons`
@@ -75,10 +75,10 @@ class PeerFits(ABC):
 
     @abstractmethod
     def epsilons(self) -> dict[str, float]:
-        """Return the epsilon of the last fit by each of the library's accountants."""
+        """Return the epsilon of the last fit from each of the library's accountants."""
 
     def fit(self, seed: int) -> Predict:
-        """Train a head, and finish its predictor as the harness' own is finished."""
+        """Train a head, and finish its predictor as dpbench's own learner does."""
         trained, probe = self.train(seed), self.learner.probe
         return self.learner.finish(
             lambda rows: probe.logits(trained, self._features(rows)),
@@ -87,7 +87,7 @@ class PeerFits(ABC):
 
 
 def load_peer(name: str) -> type[PeerFits]:
-    """Return the fits of a study in `PEERS`.
+    """Return the class of fits of a study in `PEERS`.
 
     Raises:
         SpecError: the library is not installed.
@@ -112,7 +112,7 @@ class Training(Record):
 
 
 class PeerComparison(Record):
-    """The same training by dpbench and by another library."""
+    """The same training on one board by dpbench and by another library, with accuracies and epsilons."""
 
     board: str
     library: str
@@ -135,7 +135,7 @@ class PeerComparison(Record):
 
     @property
     def margin(self) -> float:
-        """The difference that the two 95% intervals explain."""
+        """The largest difference that the two 95% intervals explain."""
         return math.hypot(*(_margin(side, self.test) for side in (self.ours, self.theirs)))
 
     @property
@@ -150,13 +150,13 @@ class PeerComparison(Record):
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The head of its table."""
+        """The column headings of the table."""
         names = ", ".join(map(str.upper, self.accountants))
         return tuple(column.format(library=self.library, accountants=names) for column in HEAD)
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The cells of its row, under `head`."""
+        """The cells of this comparison's table row, in the order of `head`."""
         sides = self.ours, self.theirs
         accuracies = (f"{100 * side.accuracy.mean:.2f} ± {100 * _margin(side, self.test):.2f}" for side in sides)
         stated = (
@@ -202,14 +202,14 @@ def write_comparisons(found: Sequence[PeerComparison], file: Path) -> None:
 
 
 def write_markdown(found: Sequence[PeerComparison]) -> str:
-    """Return the table of the documentation."""
+    """Return the comparisons as the Markdown table of the documentation."""
     head = found[0].head
     rows = (head, ("---",) * len(head), *(comparison.cells for comparison in found))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def list_specs(seeds: int) -> list[tuple[str, Spec]]:
-    """Return each board's name and each spec that is compared on it."""
+    """Return every pair of a board's name and a spec to compare on that board."""
     common = {"public_labels": True, "seeds": seeds, "unit": "image"}
     return [
         (board, make_spec({**data, **common, "epsilon": epsilon, "learner": learner}, "opacus-peer"))
@@ -222,7 +222,7 @@ def list_specs(seeds: int) -> list[tuple[str, Spec]]:
 def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerFits]) -> PeerComparison:
     """Fit every seed of a spec with the harness and with another library.
 
-    Covered: nothing by the fits of the other library; see the module.
+    Covered: nothing. The other library's fits have no guarantee of dpbench; see the module.
 
     Raises:
         DpbenchError: as `Session.prepare` and a fit do.

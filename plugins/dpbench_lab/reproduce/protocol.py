@@ -1,4 +1,4 @@
-"""A paper's protocol, and one line that says how our runs differ from it."""
+"""A paper's protocol, and one line that states how our runs differ from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTS = ("data", "network", "learners", "n", "settings", "accountant", "steps", 
 
 
 class PublishedProtocol(Record):
-    """The facts that a paper states about the runs behind a table or figure, without those that it does not state."""
+    """The facts that a paper states about the runs behind a table or figure; omitted facts have their defaults."""
 
     data: tuple[str, ...] = ()  # names of datasets, as here; the paper's names for those that are not here
     network: tuple[str, ...] = ()  # names of extractors, likewise
@@ -52,8 +52,8 @@ class RunFacts:
 def describe_differences(protocol: PublishedProtocol | None, runs: Iterable[RunFacts]) -> str:
     """Return one line on the `PARTS` of a protocol that differ; empty if nothing was run.
 
-    Each part that differs has our value and then the paper's in brackets. Without a protocol, as for a theorem, the
-    line has all of our values.
+    For each part that differs, the line has our value and then the paper's in brackets. Without a protocol, as for a
+    theorem, the line has all of our values.
     """
     kept, paper = tuple(runs), protocol or PublishedProtocol()
     if not kept:

@@ -1,10 +1,10 @@
 """Compare measured errors with a theorem's rate, and give a verdict by one rule.
 
-The rule: the rate is drawn times one constant, fitted at one cell. A cell *exceeds* it if the error is more than twice
-that, beyond the 95% interval, and *falls short* if it is less than half. A theorem *does not hold* if a cell where its
-conditions are met exceeds its rate. It *holds* if none falls short either, and the constant is itself within a factor
-of two of 1. Otherwise it *holds up to a constant*: as a bound, and not as a law. A rate that is less than one test
-example of one seed is met by an error of 0.
+The rule: the rate is drawn times one constant, fitted at one cell. A cell *exceeds* this curve if its error is more
+than twice the curve, beyond the 95% interval, and *falls short* if its error is less than half the curve. A
+theorem *does not hold* if a cell where its conditions are met exceeds the curve. It *holds* if no cell falls short
+either, and the constant is itself within a factor of two of 1. Otherwise it *holds up to a constant*: as a bound, and
+not as a law. A rate that is less than one test example of one seed is met by an error of 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FACTOR = 2.0
 
 @dataclass(frozen=True)
 class RateComparison:
-    """The error of a cell beside the theorem's curve."""
+    """The measured error of a cell, and the theorem's curve there."""
 
     measured: Measurement
     rate: Rate
@@ -35,13 +35,13 @@ class RateComparison:
 
     @property
     def is_clearly_above(self) -> bool:
-        """Whether the error lies clearly above the curve."""
+        """Whether the error is more than twice the curve, beyond its 95% interval."""
         interval = self.measured.interval
         return (interval.mean if interval.low is None else interval.low) > FACTOR * max(self.curve, self.rate.unseen)
 
     @property
     def is_clearly_below(self) -> bool:
-        """Whether the error lies clearly below the curve."""
+        """Whether the error is less than half the curve, beyond its 95% interval."""
         interval = self.measured.interval
         return (
             interval.mean if interval.high is None else interval.high
@@ -50,7 +50,7 @@ class RateComparison:
 
 @dataclass(frozen=True)
 class RateReport:
-    """The cells of a sweep that meet a theorem's conditions, beside its rate."""
+    """The cells of a sweep that meet a theorem's conditions, compared with its rate."""
 
     constant: float
     cells: tuple[RateComparison, ...]
@@ -72,7 +72,7 @@ class RateReport:
 
     @property
     def verdict(self) -> Literal["holds", "holds up to a constant", "does not hold"]:
-        """The verdict by the module's rule."""
+        """The verdict according to the rule of this module."""
         if any(cell.is_clearly_above for cell in self.cells):
             return "does not hold"
         near = 1 / FACTOR <= self.constant <= FACTOR
@@ -84,7 +84,7 @@ class RateReport:
 
 
 def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
-    """Compare measurements with the study's rate; None if the cell that fixes the constant is missing."""
+    """Compare measurements with the study's rate times a fitted constant; None without a rate or a fitted cell."""
     found = [(our, our.rate) for our in ours if our.rate and not _is_outside_study(study, our.rate)]
     constant = next(
         (measurement.interval.mean / rate.value for measurement, rate in found if rate.fitted and rate.value), None

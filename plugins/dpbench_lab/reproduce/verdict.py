@@ -4,8 +4,8 @@ A number or an order is *decided* if it was measured with the paper's learner, a
 (always guessing the largest class) by its interval. If something was measured but nothing is decided, or nothing for
 the learner that the paper proposes, the verdict is *cannot tell*.
 
-A study *holds* if every number of the paper is decided and met within 2 points (at least met, less 2 points, where the
-paper says "more than"), and every order that it states without numbers is found here, by a difference beyond its 95%
+A study *holds* if every number of the paper is decided and met within 2 points (at most 2 points below, where the paper
+says "more than"), and every order that it states without numbers is found here, by a difference beyond its 95%
 interval. It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, none is reversed
 beyond both 95% intervals, and at least half lie the paper's way round beyond them. Both are *in part* where some of
 the paper's numbers or orders are not decided. Where none of our data is the paper's, orders alone are judged, and it
@@ -39,7 +39,7 @@ APART = 1.0  # points
 
 @dataclass(frozen=True)
 class NumberComparison:
-    """A number of the paper beside ours."""
+    """A number of the paper, and our measurement of it."""
 
     point: Point
     ours: Measurement | None
@@ -57,7 +57,7 @@ class NumberComparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether our number agrees with the paper's."""
+        """Whether our number is within 2 points of the paper's, or at most 2 below it if the paper says "more than"."""
         if self.difference is None:
             return False
         return self.difference >= -NEAR if self.point.above else abs(self.difference) <= NEAR
@@ -65,7 +65,7 @@ class NumberComparison:
 
 @dataclass(frozen=True)
 class OrderComparison:
-    """An order that the paper states, beside our results; `ends` is empty if one of them was not measured."""
+    """An order that the paper states, beside our results; `ends` is empty if a result was not measured."""
 
     order: OrderClaim
     ends: tuple[Measurement, ...]  # what the paper says is higher, and lower
@@ -105,7 +105,7 @@ class OrderComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A study beside our measurements."""
+    """A study compared with our measurements, and the verdict."""
 
     study: Study
     rows: tuple[NumberComparison, ...]
@@ -115,7 +115,7 @@ class Comparison:
 
     @property
     def compared_count(self) -> int:
-        """The number of the paper's numbers and orders, and of cells beside a theorem's rate, that were measured."""
+        """How many of the paper's numbers and orders were measured, plus the cells compared with a theorem's rate."""
         stated = sum(row.ours is not None for row in self.rows) + sum(bool(order.ends) for order in self.orders)
         return stated + (len(self.rated.cells) if self.rated else 0)
 
@@ -128,7 +128,7 @@ class Comparison:
 
     @property
     def is_current(self) -> bool:
-        """Whether all measurements are by the current code."""
+        """Whether all measurements come from code that sums and adds noise as today's code does."""
         return all(measurement.today for measurement in self.measurements)
 
     @property

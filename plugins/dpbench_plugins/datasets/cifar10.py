@@ -13,10 +13,10 @@ CIFAR10 = "uoft-cs/cifar10"
 
 @dataclass(frozen=True)
 class Cifar10(Dataset):
-    """CIFAR-10: 50,000 training and 10,000 test images, 32x32, 10 classes, as `uoft-cs/cifar10`.
+    """CIFAR-10: 50,000 training and 10,000 test images, 32x32, 10 classes (`uoft-cs/cifar10` on the Hugging Face hub).
 
     A mirror is `uoft-cs/cifar10/plain_text/{train,test}-00000-of-00001.parquet` below a data folder; without one, the
-    hub is used. The digest differs between the two.
+    hub is used. The two have different digests.
     """
 
     name = "cifar10"
@@ -28,7 +28,7 @@ class Cifar10(Dataset):
     citation = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
 
     def source(self) -> Source:
-        """Return the two files on the hub."""
+        """Return the two files on the hub, and where a mirror keeps them."""
         files = [f"plain_text/{split}-00000-of-00001.parquet" for split in ("train", "test")]
         homes, hub = [[f"{CIFAR10}/{file}" for file in files]], [(CIFAR10, file) for file in files]
         return Source(homes=homes, page=PAGE + CIFAR10, size=143_646_105, hub=hub, requires=("datasets",))

@@ -49,7 +49,7 @@ class Cifar101(Dataset):
     version: Literal["v4", "v6"] = setting("v6", says="published version of the test split")
 
     def source(self) -> Source:
-        """Name the two files of the version."""
+        """Return the image and label files of this version, with their checksums."""
         downloads = []
         for part in (f"{self.version}_data", f"{self.version}_labels"):
             (size, sha256), file = self.published[part], f"cifar10.1_{part}.npy"

@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn, read from its own file. It registers nothing."""
+"""The handwritten digits of scikit-learn, read from scikit-learn's data file. It registers nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROCESSING = "its grey levels as published, times 255 / 16 and rounded"
 
 
 def read_digit(levels: bytes) -> Image:
-    """Return the image of 64 grey levels 0..16, a byte each."""
+    """Return an 8x8 image from 64 grey levels 0..16, one byte each."""
     import numpy as np
     from PIL import Image
 
@@ -22,7 +22,7 @@ def read_digit(levels: bytes) -> Image:
 
 
 def scale_levels(levels: np.ndarray) -> np.ndarray:
-    """Return grey levels 0..16 as 0..255, uint8."""
+    """Scale grey levels from 0..16 to 0..255, uint8."""
     import numpy as np
 
     pixels: np.ndarray = np.round(levels * (255 / 16)).astype(np.uint8)
@@ -30,9 +30,9 @@ def scale_levels(levels: np.ndarray) -> np.ndarray:
 
 
 def read_table() -> np.ndarray:
-    """Return 64 grey levels and the digit of each image, (1797, 65) uint8, as scikit-learn's `load_digits` does.
+    """Return each image's 64 grey levels and its digit, (1797, 65) uint8: the data of scikit-learn's `load_digits`.
 
-    It reads scikit-learn's file itself, because importing scikit-learn takes a second and imports pandas.
+    The file is read directly, because importing scikit-learn takes a second and imports pandas.
     """
     import gzip
     from importlib.metadata import distribution

@@ -1,4 +1,4 @@
-"""HAM10000: dermatoscopic images of Tschandl et al. 2018, cut into training and test images by lesion."""
+"""HAM10000: dermatoscopic images of Tschandl et al. 2018, split into training and test images by lesion."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LAYOUT = Layout(re.compile(rf"{ANYWHERE}(?P<kind>)(?P<file>ISIC_\d+\.jpg)"), spl
 
 @dataclass(frozen=True)
 class TableRow:
-    """The row of the table that describes an image."""
+    """The metadata of one image: its row of the table."""
 
     lesion: str
     kind: str
@@ -50,7 +50,7 @@ class TableRow:
 
     @property
     def groups(self) -> dict[str, str]:
-        """The group columns, by which accuracy is reported; empty where unknown."""
+        """Sex, age band and source of the image, for accuracy by group; empty where unknown."""
         sex = "" if self.sex == "unknown" else self.sex
         return {"sex": sex, "age": age_band(self.age), "source": self.source}
 
@@ -62,18 +62,18 @@ class Ham10000(Dataset):
     Read from a data folder: ham10000/HAM10000_images_part_{1,2}, folders or zips as downloaded, and
     ham10000/HAM10000_metadata.csv (or .tab). Nothing is unpacked. The table has exactly one line for each image.
 
-    Units are lesions: 1,956 have 2 to 6 images, in the same class. No split is published, so this one is dpbench's own:
-    the test split has, of each class, the fifth of the lesions with the smallest SHA-256 of "SEED LESION_ID". No lesion
-    is in both splits, and the split follows from the published table alone. Two thirds of the images are naevi.
-    Patients are not published; a patient may have several lesions. Groups of the test split are the table's sex, age
-    (in bands of ten years) and dataset (the source of an image).
+    Units are lesions: 1,956 of them have 2 to 6 images, always in one class. No split is published, so this one is
+    dpbench's own: the test split has the fifth of each class's lesions with the smallest SHA-256 of "SEED LESION_ID".
+    No lesion is in both splits, and the split follows from the published table alone. Two thirds of the images are
+    naevi. Patients are not published; a patient may have several lesions. Groups of the test split are the table's sex,
+    age (in bands of ten years) and dataset (the source of an image).
 
-    The digest covers split, class, lesion, file name, size and CRC-32 of every image; it tells resized copies apart and
-    is the same for zips and folders, which are read in full for it.
+    The digest covers split, class, lesion, file name, size and CRC-32 of every image, so resized copies have other
+    digests. It is the same for zips and folders; folders are read in full to compute it.
 
-    `cut=image` tests on a fifth of the images of each class in place of lesions, as DermaMNIST does with the same
-    images. Then a lesion may be in both splits, and accuracy is higher than on unseen lesions: use it only to compare
-    with results on DermaMNIST.
+    With `cut=image`, the test split is a fifth of each class's images instead of lesions, as in DermaMNIST, which has
+    the same images. Then a lesion may be in both splits, and accuracy is higher than on unseen lesions: use it only to
+    compare with results on DermaMNIST.
     """
 
     name = "ham10000"
@@ -146,7 +146,7 @@ def _read_image_name(file: ImageFile) -> str:
 
 
 def _read_table(table: Path) -> dict[str, TableRow]:
-    """Return the table's entry for each image, by its name."""
+    """Return each image's row of the table, by image name."""
     rows = read_rows(table, table.name, COLUMNS, ADVICE, optional=DESCRIBED)
     lines = {row["image_id"]: TableRow(*(row[column] for column in (*COLUMNS[1:], *DESCRIBED))) for row in rows}
     if unowned := sorted(str(name) for name, line in lines.items() if not (name and line.lesion and line.kind)):
@@ -165,7 +165,7 @@ def _read_table(table: Path) -> dict[str, TableRow]:
 
 
 def _choose_test_names(named: Iterable[tuple[str, str]], seed: int) -> set[str]:
-    """Return the names, of lesions or images, in the test split: a fifth of each class."""
+    """Return the names (of lesions or images) in the test split: a fifth of each class."""
     of_kind = defaultdict(set)
     for kind, name in named:
         of_kind[kind].add(name)

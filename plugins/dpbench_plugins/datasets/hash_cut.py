@@ -1,4 +1,4 @@
-"""A cut for data without a published split: a hash of each image or person alone sends a fifth to the test split."""
+"""Split data that has no published split: a hash of each image or person sends a fifth of them to the test split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def hash_number(content: bytes) -> int:
 
 
 def is_in_test_split(content: bytes) -> bool:
-    """Return whether these bytes belong to the test split: their `hash_number` is divisible by five.
+    """Return whether the `hash_number` of these bytes is divisible by five, which puts them in the test split.
 
     The answer depends on these bytes alone, so a subset of a dataset is split in the same way as the whole.
     """

@@ -30,7 +30,7 @@ PROCESSING = "a row of the published Parquet files, decoded on its own"
 
 @dataclass(frozen=True)
 class OpenRepository:
-    """The rows of a repository, and a digest of the data behind them."""
+    """The splits of a repository, and a digest of their data."""
 
     train: Any
     test: Any  # None where the repository has only one split, which is `train` then
@@ -40,7 +40,7 @@ class OpenRepository:
 
 @dataclass(frozen=True)
 class ImageColumn:
-    """The image column of a Hugging Face dataset, decoded one at a time."""
+    """The image column of a Hugging Face dataset; images are decoded one at a time."""
 
     rows: Any
     key: str
@@ -56,7 +56,7 @@ class ImageColumn:
 def open_repository(
     dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, revision: str = ""
 ) -> OpenRepository:
-    """Open the training and test splits from a mirror, or else from the hub."""
+    """Open the training and test splits from a mirror, else from the hub; a `revision` is always read from the hub."""
     try:
         if revision:
             raise DataMissing(f"Revision {revision} of {hub_id} is only on the hub: mirrors have no revisions.")
@@ -67,9 +67,9 @@ def open_repository(
 
 
 def _find_shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, list[Path]]:
-    """Return the files of both splits below `root`, preferably from the folder named `config`.
+    """Return the shards of both splits from one folder below `root`: the one named `config`, if `config` is given.
 
-    Without such a folder, one that has one of the two splits and no other will do.
+    If no folder has both splits, a folder with one of them and no other split is used.
     """
     found: dict[Path, dict[str, list[re.Match[str]]]] = {}
     files = sorted(root.rglob("*.parquet"))
@@ -117,7 +117,7 @@ def _open_mirror(shards: Mapping[str, Sequence[Path]]) -> OpenRepository:
 
 
 def _load_from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **which: str | None) -> OpenRepository:
-    """Load from the hub, with `which` config and revision; if that fails, report what is `missing`."""
+    """Load the splits from the hub, with the config and revision in `which`; report `missing` too if the hub fails."""
     import datasets
 
     datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # versions before 4 could run a repository's script
@@ -153,7 +153,7 @@ def _go_offline_unless_reachable(hub_id: str) -> None:
 
 
 def open_split(rows: Any, image: str, label: str) -> Split:
-    """Return these rows as a split, with the columns `image` and `label`.
+    """Return rows as a split; `image` and `label` name their columns.
 
     Raises:
         DataError: an image has no label.

@@ -24,7 +24,7 @@ CUT = (
 
 
 class LazyClasses:
-    """The classes of a dataset that only its files name: an instance reads them, and the class itself has none."""
+    """Class names that only the data files contain: an instance reads them; the dataset class itself has none."""
 
     def __get__(self, dataset: HuggingFace | None, owner: type) -> tuple[str, ...]:
         return dataset._read[1] if dataset else ()
@@ -36,7 +36,8 @@ class HuggingFace(Dataset):
 
     `train` and `test` are the names of its splits, `image` and `label` of its columns: by default the only image column
     and the only ClassLabel. Labels that are plain integers or strings are refused: the number of classes must be
-    public, so it is taken from the description, never counted from private records. No code from the hub is run.
+    public, so it is taken from the dataset's description, never counted from private records. No code from the hub is
+    run.
 
     A mirror is a folder `<id>` below a data folder, with all shards `<split>-00000-of-0000N.parquet` in one folder; if
     several folders have them, the one named `config`. Without a mirror, or with a `revision`, the hub is used. Images
@@ -44,7 +45,7 @@ class HuggingFace(Dataset):
 
     If a repository or a mirror has only one split, named by `train` or `test`, dpbench cuts it: a row belongs to the
     test split if the SHA-256 of the stored bytes of its image, read as a big-endian number, is divisible by five,
-    whatever other rows there are. So identical images are in the same split. Every result states this.
+    regardless of other rows. So identical images are in the same split. Every result states how the split was made.
     """
 
     name = "hf"
@@ -63,7 +64,7 @@ class HuggingFace(Dataset):
     revision: str = setting("", says="revision on the hub")
 
     def __post_init__(self) -> None:
-        """Check that the id can be a repository, and that no split has two roles."""
+        """Check that `id` has the form of a repository name, and that `train` and `test` differ."""
         if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", self.id):
             raise SpecError(f"Expected id={self.id} of dataset 'hf' to be as on the hub, like {CIFAR10}.")
         if self.train == self.test:
@@ -103,7 +104,7 @@ class HuggingFace(Dataset):
         return splits, tuple(features[label].names)
 
     def _column(self, option: str, kind: type, features: Mapping[str, Any]) -> str:
-        """Return the column that an option names, or the only one of its type."""
+        """Return the column that an option names or, if the option is empty, the only column of type `kind`."""
         asked, fitting = getattr(self, option), [name for name, column in features.items() if isinstance(column, kind)]
         if asked in fitting or (len(fitting) == 1 and not asked):
             return asked or fitting[0]
@@ -118,7 +119,7 @@ class HuggingFace(Dataset):
 
 
 def _cut_by_hash(rows: Any, image: str) -> tuple[Any, Any]:
-    """Return the rows for training and for testing, cut by a hash of each image's stored bytes alone."""
+    """Return the training and the test rows, split by a hash of each image's stored bytes."""
     import datasets
 
     stored = rows.cast_column(image, datasets.Image(decode=False))

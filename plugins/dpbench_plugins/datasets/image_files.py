@@ -20,12 +20,12 @@ READ_FULLY = 256  # files, out of thousands, whose bytes are part of a fingerpri
 
 @dataclass(frozen=True)
 class RawImageReader:
-    """Reads an image from its bytes in a published file of whole arrays."""
+    """Reads an image from its pixel bytes in a published array."""
 
     shape: tuple[int, ...]  # (height, width), or (height, width, 3)
 
     def __call__(self, pixels: bytes) -> Image:
-        """Return grey or RGB."""
+        """Return the grey or RGB image of these bytes."""
         import numpy as np
         from PIL import Image
 
@@ -33,16 +33,16 @@ class RawImageReader:
 
 
 def published_records(array: np.ndarray) -> Records[bytes]:
-    """Return the images (n, height, width) or (n, height, width, 3) uint8 of a published array as records."""
+    """Return a published array of images, (n, height, width) or (n, height, width, 3) uint8, as records."""
     shape = array.shape[1:]
     return Records([row.tobytes() for row in array], RawImageReader(shape), AS_PUBLISHED, reader=f"raw-{shape}-1")
 
 
 def read_colour(path: Path) -> Image:
-    """Decode one image file, as RGB so that images stack.
+    """Decode an image file to RGB, so that images stack.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     from PIL import Image
 
@@ -54,7 +54,7 @@ def read_colour(path: Path) -> Image:
 
 
 def read_and_verify(path: Path, md5: str, page: str) -> bytes:
-    """Return the bytes of a file with a published MD5, which protects against accidents, not forgery.
+    """Return the bytes of a file after checking its published MD5, which detects accidents but not forgery.
 
     Raises:
         DataError: the file cannot be read, or is not the published one.
@@ -70,14 +70,15 @@ def read_and_verify(path: Path, md5: str, page: str) -> bytes:
 
 
 def digest_parts(*parts: bytes) -> str:
-    """Return one SHA-256 of all parts in order."""
+    """Return one SHA-256 of all parts, in order."""
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def fingerprint(paths: Sequence[Path], root: Path) -> bytes:
-    """Identify thousands of image files by all names and sizes, and by the bytes of 256 files.
+    """Return a hash of the names and sizes of all files, and of the bytes of 256 files.
 
-    Those are evenly spaced in the given order. A change elsewhere that keeps the file size goes unnoticed.
+    The 256 files are evenly spaced in the given order. A change in another file goes unnoticed if its size stays the
+    same.
 
     Raises:
         DataError: a file is missing or cannot be read.

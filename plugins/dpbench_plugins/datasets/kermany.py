@@ -22,7 +22,7 @@ from dpbench_plugins.datasets.image_trees import (
 )
 
 Counts = tuple[tuple[int, int], tuple[int, int]]
-"""(normal, pneumonia) of the training split, then of the test split."""
+"""Numbers of (normal, pneumonia) images in the training split, then in the test split."""
 
 KINDS = ("NORMAL", "PNEUMONIA")
 FOLDER = "chest_xray"
@@ -54,12 +54,13 @@ class Pneumonia(Dataset):
 
     A copy without the 26 duplicate training images is accepted too (5,206 left; the test split keeps its 6 duplicates).
     The digest tells copies apart, including resized ones: it covers split, class, file name, size and CRC-32 of every
-    image, and is the same for a zip and its unpacked folder, which is read in full to compute it. A CRC-32 protects
+    image, and is the same for a zip and its unpacked folder; a folder is read in full to compute it. A CRC-32 protects
     against accidents, not forgery.
 
-    Units are patients if file names are the published ones (person1_virus_6, NORMAL2-IM-0383-0001), which number
-    patients: the 5,206 images come from 3,669 patients, 2,179 share their patient with another image, one patient has
-    30, and no patient is in both splits. A copy with other names has no units, because its patients are unknown.
+    Units are patients if files have their published names (person1_virus_6, NORMAL2-IM-0383-0001), which contain
+    patient numbers: the 5,206 images come from 3,669 patients, 2,179 images share their patient with another image, one
+    patient has 30, and no patient is in both splits. A copy with other names has no units, because its patients are
+    unknown.
     """
 
     name = "pneumonia"
@@ -87,7 +88,7 @@ class Pneumonia(Dataset):
         """Open the two splits, sorted by class and file name.
 
         Raises:
-            DataError: the images per class are not the published number, or the archive is damaged.
+            DataError: a class does not have the published number of images, or the archive is damaged.
         """
         (path,) = locate(self).paths
         listed = list_images(path, LAYOUT)

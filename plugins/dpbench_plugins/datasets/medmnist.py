@@ -1,7 +1,7 @@
 """Datasets of MedMNIST, from the .npz files that the medmnist package downloads.
 
 The package itself is not imported: that takes seconds, brings in torch, and creates a folder in the user's home. Its
-classes, counts, licences and checksums are repeated here, and a test compares both.
+classes, counts, licences and checksums are repeated here, and a test compares them with the package's.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class ArchiveImages:
 class _MedMnist(Dataset):
     """Base of the datasets; `size` is the images' width and height: 28, 64, 128 or 224.
 
-    The published splits train and test; the validation split is left out, neither private nor public, unless
-    `val=train` makes it part of the training split. The file is NAME.npz (28 pixels) or NAME_SIZE.npz in a data folder,
-    then in ~/.medmnist, where the package downloads to.
+    The splits are the published train and test. The validation split is left out, neither private nor public, unless
+    `val=train` adds it to the training split. The file is NAME.npz (28 pixels) or NAME_SIZE.npz, in a data folder or
+    else in ~/.medmnist, where the package puts its downloads.
 
-    Files up to 300 MB must have the published MD5; larger ones are guarded by the CRC-32 that the archive holds of
-    each array. The digest covers name, size and CRC-32 of every array, so no image is read to compute it; `val=train`
-    changes it.
+    Files up to 300 MB must have the published MD5; larger ones are protected by the archive's CRC-32 of each array. The
+    digest covers name, size and CRC-32 of every array, so no image is read to compute it; `val=train` changes the
+    digest.
     """
 
     default_extractor = NETWORK
@@ -88,7 +88,7 @@ class _MedMnist(Dataset):
     )
 
     def source(self) -> Source:
-        """Return where the file of this size comes from and where it lies."""
+        """Return where the file of this size comes from and where it is kept."""
         file = f"{self.name}.npz" if self.size == 28 else f"{self.name}_{self.size}.npz"
         download = Download(
             url=f"{RECORD}/files/{file}?download=1",
@@ -109,7 +109,7 @@ class _MedMnist(Dataset):
         """Open the two splits.
 
         Raises:
-            DataError: a file that is damaged or not the published one.
+            DataError: the file is damaged or not the published one.
         """
         (path,) = locate(self).paths
         _check_md5(path, self.md5[self.size])

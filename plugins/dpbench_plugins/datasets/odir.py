@@ -1,4 +1,4 @@
-"""ODIR-5K: fundus photographs of both eyes of patients, cut into training and test images by patient."""
+"""ODIR-5K: fundus photographs of both eyes of patients, split into training and test images by patient."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {  # file name, patient, age, sex and la
 COUNT = 6_392
 UNKNOWN_AGE = "1"  # of 28 images, most of them of adults' diseases; the next age is 14
 SAME_PERSON: Mapping[str, str] = {"973": "352", "3185": "2487", "668": "398", "1043": "321"}
-"""Patients with the eyes of an earlier one, by comparison of the photographs."""
+"""Patient numbers whose photographs are those of a patient with a smaller number."""
 PAGE = "https://www.kaggle.com/datasets/andrewmvd/ocular-disease-recognition-odir5k"
 ADVICE = f"Copy the data again from {PAGE}."
 LAYOUT = Layout(
@@ -52,7 +52,7 @@ LAYOUT = Layout(
 
 @dataclass(frozen=True)
 class TableRow:
-    """The row of the table that describes an image."""
+    """The metadata of one image: its row of the table."""
 
     person: str
     age: str
@@ -66,19 +66,19 @@ class Odir(Dataset):
 
     Read from a data folder: odir/preprocessed_images/ID_{left,right}.jpg and odir/full_df.csv, or a table odir.csv with
     the columns image_id, patient_id, age, sex and label; or Kaggle's archive with the same, unpacked or as downloaded
-    (odir/ocular-disease-recognition-odir5k.zip). The label is that of the eye. Table and images name each other; a copy
-    with fewer images is accepted, and every result states how many it has, and its digest.
+    (odir/ocular-disease-recognition-odir5k.zip). Each image has the label of its eye. The table must name exactly the
+    existing images; a copy with fewer images is accepted, and every result states their number and the digest.
 
-    Units are patients: 3,034 of the published 3,358 have both eyes. Four people have two patient numbers each (their
-    photographs are the same); both numbers count as the same patient: 352 and 973, 2487 and 3185, 398 and 668, 321 and
-    1043.
+    Units are patients: 3,034 of the 3,358 published ones have images of both eyes. Four people have two patient numbers
+    each (their photographs are the same); both numbers count as the same patient: 352 and 973, 2487 and 3185, 398 and
+    668, 321 and 1043.
 
     The labels of the challenge's test split are not published, so this split is dpbench's own: a patient belongs to the
-    test split if the SHA-256 of the number, the smaller of two, is divisible by five, whatever other patients there
-    are. Groups of the test split are sex and age (in bands of ten years; age 1 stands for unknown).
+    test split if the SHA-256 of the patient number (the smaller of two) is divisible by five, regardless of other
+    patients. Groups of the test split are sex and age (in bands of ten years; age 1 stands for unknown).
 
-    The digest covers split, class, file name, size and CRC-32 of every image, and the table's lines. It tells resized
-    copies apart and is the same for a zip and its unpacked folder, which is read in full for it.
+    The digest covers split, class, file name, size and CRC-32 of every image, and the table's lines. Resized copies
+    have other digests. A zip and its unpacked folder have the same; a folder is read in full to compute it.
     """
 
     name = "odir"
@@ -106,7 +106,7 @@ class Odir(Dataset):
         """Open the two splits, sorted by class and file name.
 
         Raises:
-            DataError: the table does not parse, or table and images do not name each other, or the zip is damaged.
+            DataError: the table does not parse or does not match the images, or the zip is damaged.
         """
         paths = locate(self).paths
         images, table = paths[0], paths[-1]
@@ -127,12 +127,12 @@ class Odir(Dataset):
 
 
 def _table_name(table: Path) -> str:
-    """Return the name of this table; in a zip, the first name of `TABLES`."""
+    """Return the file name of this table; for a zip, the first name of `TABLES`."""
     return table.name if table.name in TABLES else next(iter(TABLES))
 
 
 def _read_table(table: Path) -> dict[str, TableRow]:
-    """Return the table's entry for each image, by its file name."""
+    """Return each image's row of the table, by file name."""
     name = _table_name(table)
     where, rows = table_name(table, name), read_rows(table, name, TABLES[name], ADVICE)
     lines = dict(_parse_row(tuple(row.values()), where) for row in rows)
@@ -144,7 +144,7 @@ def _read_table(table: Path) -> dict[str, TableRow]:
 
 
 def _parse_row(row: tuple[str, ...], where: str) -> tuple[str, TableRow]:
-    """Return an image's file name and its entry, from a row with the columns of `TABLES`."""
+    """Return an image's file name and its `TableRow`, from cells in the order of `TABLES`."""
     image, patient, age, sex, label = row
     kind = label.strip("[]'")
     if len(kind) != 1 or kind not in KINDS:

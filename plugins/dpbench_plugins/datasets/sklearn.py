@@ -13,8 +13,8 @@ from dpbench_plugins.datasets.digits import open_digits
 class Digits(Dataset):
     """The 1,797 handwritten digits, 8x8, of scikit-learn.
 
-    No split is published; here every fifth image is the test split, which no random generator can change. Grey levels
-    0..16 are scaled to 0..255.
+    No split is published; here every fifth image is a test image, whatever the seed. Grey levels 0..16 are scaled to
+    0..255.
     """
 
     name = "digits"

@@ -1,6 +1,6 @@
 """Networks from the user's own checkpoint files: self-supervised ResNet-50s of solo-learn, MoCo v2 and MoCo v3.
 
-A checkpoint is a file from `torch.save` or a .safetensors file. Its backbone may be under any prefix that these
+A checkpoint is a file from `torch.save` or a .safetensors file. The keys of its backbone may have any prefix that these
 projects use; projectors, predictors, momentum networks, queues and classifiers are dropped; every other key must match.
 """
 
@@ -84,9 +84,9 @@ class Backbone(Photographs):
         return digest(self._file)
 
     def prepare(self, image: Image) -> Tensor:
-        """Return (3, 224, 224) float32: short side to 256 (bilinear), centre crop, scaled as the recipe says.
+        """Return (3, 224, 224) float32: short side resized to 256 (bilinear), centre crop, pixels scaled by the recipe.
 
-        Another `size` than 224 keeps that proportion.
+        With another `size`, the ratio 256 / 224 stays the same.
         """
         from torchvision.transforms import functional
 
@@ -111,10 +111,10 @@ class Backbone(Photographs):
 
 
 def extract_backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
-    """Return the part of a checkpoint that is the backbone, its prefix removed.
+    """Return the backbone's tensors of a checkpoint, without their prefix.
 
-    The prefix is that of most `wanted` keys. Keys elsewhere that belong to no known part of
-    pre-training keep their full name, so that loading refuses them.
+    The prefix is the one under which most `wanted` keys are found. Known parts of pre-training are dropped. Any other
+    key outside the prefix keeps its full name, so that loading refuses it.
     """
     best = max(prefixes, key=lambda prefix: sum(prefix + key in state for key in wanted))
     elsewhere = {key: tensor for key, tensor in state.items() if not key.startswith(best) and not DROPPED.match(key)}
@@ -138,10 +138,10 @@ def _check_first_layer(state: dict[str, Tensor], wanted: dict[str, Tensor], file
 
 @dataclass(frozen=True)
 class Checkpoint(Backbone):
-    """The features before the last layer of any torchvision classifier, from a file (2,048 for a ResNet-50).
+    """The features before the last layer of any torchvision classifier, with weights from a file (ResNet-50: 2,048).
 
-    `recipe` is how pixels are scaled after resizing to 256 and cropping to 224: `imagenet` (normalised by its mean and
-    std) or `unit` ([0, 1], as in SimCLR's reference code). Licence: that of the file.
+    `recipe` is how pixels are scaled after resizing to 256 and cropping to 224: `imagenet` (normalised by ImageNet's
+    mean and std) or `unit` ([0, 1], as in SimCLR's reference code). Licence: that of the file.
     """
 
     name = "checkpoint"
@@ -152,7 +152,7 @@ class Checkpoint(Backbone):
     recipe: Literal["imagenet", "unit"] = setting("imagenet", says="how pixels are scaled")
 
     def __post_init__(self) -> None:
-        """Refuse an architecture that torchvision does not have."""
+        """Check that torchvision has the architecture, and that the architecture takes images of this size."""
         from torchvision import models
 
         names = models.list_models(module=models)

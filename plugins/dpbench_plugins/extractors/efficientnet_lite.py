@@ -30,10 +30,10 @@ STRIDES = (2, 4, 8, 16, 16, 32, 32)  # of the seven stages, in pixels of the ima
 
 @dataclass(frozen=True, kw_only=True)
 class EfficientNetLite(Photographs):
-    """A network of the family: its name ends with its number, and `side` is the size its weights were trained at.
+    """Base class of the EfficientNet-Lite networks: `name` ends with the network's number; `side` is its training size.
 
-    `layer` gives the activations after that stage, unpooled and kept in half precision, in place of pooled features:
-    for learners that train the stages behind it. `layer=blocks.4` leaves blocks.5, blocks.6 and the last convolution.
+    `layer` returns the activations after that stage, unpooled and in half precision, instead of pooled features: for
+    learners that train the later stages. `layer=blocks.4` leaves blocks.5, blocks.6 and the last convolution to train.
     """
 
     licence = "Apache-2.0"
@@ -45,7 +45,7 @@ class EfficientNetLite(Photographs):
     layer: str | None = setting(None, added=True, says="stage whose activations are returned instead of features")
 
     def __post_init__(self) -> None:
-        """Check the layer, and refuse views of activations: those of a mirror image are in other positions."""
+        """Check that `layer` exists, and that it has one view: activations of a mirror image are in other positions."""
         super().__post_init__()
         if self.layer is None:
             return
@@ -58,7 +58,7 @@ class EfficientNetLite(Photographs):
             )
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the seven stages."""
+        """Return the shape (channels, height, width) of the activations after each of the seven stages."""
         size = self.size or self.side
         shapes = ((c, -(-size // stride), -(-size // stride)) for c, stride in zip(self.channels, STRIDES, strict=True))
         return {f"blocks.{stage}": shape for stage, shape in enumerate(shapes)}
@@ -105,7 +105,7 @@ class EfficientNetLite(Photographs):
         return torch.from_numpy(pixels).permute(2, 0, 1).float().div_(127.5).sub_(1)
 
     def backbone(self) -> nn.Module:
-        """Return the network (c, 3, size, size) -> (c, 1280), or up to `layer`."""
+        """Return the network (c, 3, size, size) -> (c, 1280), or its part up to `layer`."""
         from torch import nn
 
         from dpbench_plugins.extractors.folding import fold_batch_norm
@@ -117,7 +117,7 @@ class EfficientNetLite(Photographs):
         return network if self._has_two_scales else fold_batch_norm(network, (3, size, size))
 
     def as_module(self) -> nn.Module | None:
-        """Return the network, or its first layers up to `layer`, for onnxruntime; None as `Photographs` says."""
+        """Return the network, or its part up to `layer`, for onnxruntime; None where `Photographs` returns None."""
         from dpbench_plugins.extractors.exported import Activations
 
         if self.layer is None or self.precision == "bfloat16":
@@ -129,7 +129,10 @@ class EfficientNetLite(Photographs):
         return super().open(device) if self.layer is None else self.map_to_activations(self.backbone(), device)
 
     def tail(self) -> Callable[[], nn.Module] | None:
-        """Return a loader of the stages behind `layer`, the last convolution and the pooling, statistics folded."""
+        """Return a loader of the stages after `layer`, the last convolution and the pooling; None without `layer`.
+
+        Batch normalisation is folded.
+        """
         return None if self.layer is None else self._tail
 
     def _tail(self) -> nn.Module:
@@ -150,7 +153,7 @@ class EfficientNetLite(Photographs):
 
     @property
     def _stage_count(self) -> int:
-        """The number of stages that the activations have passed."""
+        """The number of stages up to and including `layer`."""
         return list(self.layers()).index(str(self.layer)) + 1
 
     def _network(self) -> Any:

@@ -1,4 +1,4 @@
-"""The modules that dpbench exports: what an extractor's `open` computes, as one module that torch can trace.
+"""Modules for export: each computes what an extractor's `open` computes, in a form that torch can trace.
 
 It registers nothing.
 """
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class PooledFeatures(nn.Module):
-    """The backbone's features (c, d) of images (c, 3, h, w), if requested averaged with those of mirror images."""
+    """The backbone's features (c, d) of images (c, 3, h, w); with `mirror`, averaged over images and mirror images."""
 
     def __init__(self, backbone: nn.Module, *, mirror: bool) -> None:
         super().__init__()

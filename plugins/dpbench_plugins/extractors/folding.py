@@ -1,8 +1,7 @@
 """Fold batch normalisation in evaluation mode into the convolutions before it.
 
-It registers nothing. A network in evaluation mode gives the same numbers, up to rounding. It then consists of torch's
-own convolutions with a bias, activations that do not write in place, and pooling; none of these can use batch
-statistics.
+It registers nothing. The folded network gives the same numbers, up to rounding. It consists of torch's own convolutions
+with a bias, activations that do not write in place, and pooling; none of these can use batch statistics.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def fold_batch_norm(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
-    """Return a network (c, *shape) -> ... in evaluation mode, changed in place, without batch normalisation.
+    """Fold the batch normalisation of a network in evaluation mode into its convolutions, in place; return the network.
 
-    Padding that follows the size of the input is made constant, for inputs of this shape.
+    Inputs are (c, *shape). Padding that depends on the size of the input is made constant, for this shape.
 
     Raises:
-        SpecError: a batch normalisation does not follow a convolution, or reads something other than its output.
+        SpecError: a batch normalisation does not directly follow a convolution, or has another input.
     """
     import torch
     from torch import nn
@@ -60,7 +59,7 @@ def fold_batch_norm(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
 
 
 def _convert_to_plain(convolution: Any, seen: tuple[int, ...]) -> nn.Module:
-    """Convert a convolution to torch's class, with TensorFlow's padding as a constant padding before it."""
+    """Convert a convolution to `nn.Conv2d`; TensorFlow's padding becomes a constant padding before it."""
     from torch import nn
 
     plain = nn.Conv2d(

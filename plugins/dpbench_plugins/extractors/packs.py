@@ -1,4 +1,4 @@
-"""Features that were computed elsewhere, from a file: one machine with a large network serves all others."""
+"""Features from a file that another machine computed, so that only one machine needs the large network."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pack(Extractor):
-    """The features that a feature pack has for an image, in half precision; `dpbench features pack` writes packs.
+    """Precomputed features from a feature pack, in half precision; `dpbench features pack` writes packs.
 
     `path` is absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`. Each image is looked up by
     the digest of its pixels, and an image that is not in the pack is refused. Licence and training data are those on
-    the pack's card, which `dpbench features show` prints. Nothing here can check how the features were computed.
+    the pack's card, which `dpbench features show` prints. dpbench cannot check how the features were computed.
     """
 
     name = "pack"
@@ -37,7 +37,7 @@ class Pack(Extractor):
 
     @property
     def made_elsewhere(self) -> str:  # type: ignore[override]  # the pack decides
-        """The network of the features and the digest of the pack."""
+        """The network that computed the features, and the digest of the pack."""
         return f"{self._pack.card.network} (pack {self._pack.digest})"
 
     def present(self) -> bool:

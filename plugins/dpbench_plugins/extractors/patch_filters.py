@@ -20,14 +20,14 @@ SMALLEST = 8  # side of an image of the random processes
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of norm 1 among whitened patches, and the whitening of a patch of p = 3 * patch * patch numbers."""
+    """The whitening of patches of p = 3 * patch * patch numbers, and filters of norm 1 for whitened patches."""
 
     whiten: Tensor  # (p, p), symmetric
     filters: Tensor  # (filters, p); the second half mirrors the first
     rounds: bool = False  # float32 products of numbers with 8 bits of precision, in place of bfloat16 ones
 
     def respond(self, patches: Tensor) -> Tensor:
-        """Return the cosines (n, filters) between filters and whitened patches (n, p), in the precision of filters."""
+        """Whiten patches (n, p) and return their cosines (n, filters) with the filters, in the filters' precision."""
         units = normalize(normalise(patches) @ self.whiten, dim=1)
         if self.rounds:
             return _round(_round(units) @ _round(self.filters).T)

@@ -1,4 +1,4 @@
-"""Patches of images from random processes as filters: features that saw no photograph and were not trained."""
+"""Features from filters that are patches of random-process images: no photograph and no training."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ class Patches(Extractor):
     """Responses to whitened patches of images from random processes (after Coates and Ng 2011; Thiry et al. 2021).
 
     Each `patch` x `patch` patch of an image is centred, divided by its contrast, whitened, and brought to norm 1. Its
-    response to a filter is their cosine. What exceeds `threshold` is averaged over `pool` x `pool` parts of the image,
-    and so is what falls below -`threshold`; features are these means to the power `power`: d = filters * pool^2. Means
-    of few large responses have long tails, and principal components of their roots hold more about classes.
+    response to a filter is their cosine. The excess of responses over `threshold`, and the excess below -`threshold`,
+    are averaged over each of `pool` x `pool` parts of the image. Features are these means to the power `power`: d =
+    filters * pool^2. The means have long tails, because few responses are large; principal components of their roots
+    say more about the classes.
 
     Filters are patches of `images` images from each of two random processes, StyleGAN-oriented and dead leaves, which
     `dpbench pretrain randp-wrn16-4` uses too. Half of the filters are mirror images of the others, so an image and its
-    mirror image have the same features, and averaging over both needs no second pass. `seed` draws other images and
-    patches. No photograph and no label has a part in any of it.
+    mirror image have the same features, and averaging over both needs no second pass. `seed` chooses the images and
+    patches. No photograph and no label is used.
 
-    Images are resized to `size` x `size`; those of the random processes have the next power of two as their side, 8 at
-    least. `precision=bfloat16` computes the responses with 8 bits of precision: extraction is 1.4 times as fast where
-    the processor has such instructions. Where it has none, responses are computed in float32 and rounded.
+    Images are resized to `size` x `size`; the side of the random processes' images is the next power of two, and at
+    least 8. `precision=bfloat16` computes the responses with 8 bits of precision: extraction is 1.4 times as fast on
+    processors with bfloat16 instructions. On other processors, float32 responses are rounded.
 
     Differs from the papers, whose filters are patches or clusters of the training images.
     """
@@ -55,7 +56,7 @@ class Patches(Extractor):
     precision: Precision = setting("float32", says="precision of the computation")
 
     def __post_init__(self) -> None:
-        """Check that filters have mirror images, and that the sizes fit into each other."""
+        """Check that `filters` is even, that `patch` and `pool` fit into `size`, and that other settings are valid."""
         if self.filters % 2:
             raise SpecError(
                 f"Expected filters={self.filters} of extractor 'patches' to be even: half of the filters are mirror "
@@ -105,7 +106,7 @@ class Patches(Extractor):
         return embed
 
     def _pool_responses(self, responses: Tensor) -> Tensor:
-        """Return (c, d) float16 of responses (c, h, w, filters): the second half of the filters mirrors the first."""
+        """Pool responses (c, h, w, filters) to features (c, d) float16, averaging each filter and its mirror image."""
         import torch
         from torch.nn.functional import adaptive_avg_pool2d, softshrink
 

@@ -12,9 +12,10 @@ Mode = Literal["stored", "RGB", "L"]
 
 
 def read_pixels(image: Image, size: int | None, mode: Mode) -> Tensor:
-    """Return (channels, height, width) float32 in [0, 1]; as stored, grey has one channel and all else is RGB.
+    """Return an image as (channels, height, width) float32 in [0, 1].
 
-    With a `size`, the image is resized to size x size (bilinear).
+    With mode `stored`, a grey image has one channel and any other becomes RGB. With a `size`, the image is resized to
+    size x size (bilinear).
     """
     import numpy as np
     import torch

@@ -1,4 +1,4 @@
-"""The identity representation: an image's own pixels, or features as they are."""
+"""The identity representation: an image's own pixels, or a dataset's features unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pixels(Extractor):
 
     `size` first resizes every image to size x size (bilinear); needed if images differ in size. `flat=false` keeps
     (channels, height, width), for learners that train a network on images. `mode` converts every image to RGB or grey
-    (L); needed if a dataset has both. A dataset of features stays as it is.
+    (L); needed if a dataset has both. Features of a dataset of features are unchanged.
     """
 
     name = "pixels"
@@ -37,7 +37,7 @@ class Pixels(Extractor):
     mode: Mode = setting("stored", says="colours that images are converted to")
 
     def prepare(self, image: Image) -> Tensor:
-        """Return (channels, height, width) float32 in [0, 1]; as stored, grey has one channel and all else is RGB."""
+        """Return an image as (channels, height, width) float32 in [0, 1]; if `mode` is `stored`, it is grey or RGB."""
         return read_pixels(image, self.size, self.mode)
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:

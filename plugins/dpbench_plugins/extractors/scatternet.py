@@ -1,4 +1,4 @@
-"""ScatterNet: wavelet features that were never trained on anything (package kymatio), and a private probe of them.
+"""ScatterNet: wavelet features without training (package kymatio), and a private linear probe on them.
 
 Source of both: Tramèr and Boneh, "Differentially Private Learning Needs Better Features", ICLR 2021 (arXiv:2011.11660).
 """
@@ -43,11 +43,11 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by chan
 class ScatterNet(Extractor):
     """Scattering coefficients with J = 2 and L = 8 (Tramèr and Boneh 2021; Oyallon and Mallat 2015).
 
-    d = channels * 81 * (size / 4 / pool)^2: 15,552 for 32x32 colour images, as in the paper. Images become size x size
-    (bilinear); as in the authors' code, colours are normalised by ImageNet's mean and std, and `grey` keeps one channel
-    in [0, 1], for sets such as Fashion-MNIST (size=28: 3,969).
-    `pool` averages the coefficients over pool x pool positions: 2 gives a fourth of the features. No weights; kymatio
-    is BSD-3-Clause. What the paper puts on top, group normalisation and a linear probe, is learner `scatternet`.
+    d = channels * 81 * (size / 4 / pool)^2: 15,552 for 32x32 colour images, as in the paper. Images are resized to size
+    x size (bilinear); as in the authors' code, colours are normalised by ImageNet's mean and std, and `grey` keeps one
+    channel in [0, 1], for sets such as Fashion-MNIST (size=28: 3,969). `pool` averages the coefficients over pool x
+    pool positions: 2 gives a quarter of the features. No weights; kymatio is BSD-3-Clause. Learner `scatternet` adds
+    the paper's group normalisation and linear probe.
     """
 
     name = "scatternet"
@@ -110,10 +110,10 @@ def _scattering_2d() -> Any:
 
 @contextmanager
 def _restore_spherical_harmonics() -> Iterator[None]:
-    """Give SciPy a function back while kymatio is imported.
+    """Restore SciPy's `sph_harm` while kymatio is imported.
 
     SciPy 1.17 removed `sph_harm`; kymatio 0.3.0 imports it for its three-dimensional transform, which is not used here,
-    and so cannot be imported at all. Pinning an old SciPy for that would be worse.
+    so without `sph_harm` it cannot be imported at all. Pinning an old SciPy for that would be worse.
     """
     from scipy import special
 
@@ -131,14 +131,15 @@ def _restore_spherical_harmonics() -> Iterator[None]:
 class ScatterNetLinear(ProbeLearner):
     """Linear probe by DP-SGD on group-normalised ScatterNet features (Tramèr and Boneh 2021, section 3).
 
-    Each example's features are cut into `groups` runs of whole channels, and each run is brought to mean 0 and variance
-    1, so that every example has about the same norm and nothing is learned from others. It takes any extractor whose
-    features `groups` divides. No public data is used.
+    Each example's features are cut into `groups` runs of whole channels, and each run is normalised to mean 0 and
+    variance 1. So every example has about the same norm, and no statistics of other examples are needed. The learner
+    takes any extractor whose number of features is a multiple of `groups`. No public data is used.
 
     Sample rate, clip and momentum are those of the authors' README for the CIFAR-10 probe (batch 8,192 of 50,000, clip
-    0.1, momentum 0.9), and so is the number of steps: 360, the 60 epochs to which its noise multiplier belongs. The
-    learning rate is the README's 4 if n / sigma is at least 36,000 (50,000 examples, epsilon 3), and proportional to n
-    / sigma below; `scatternet:paper` has 4 for any budget, and `paper_space` is the grid of the authors' scripts.
+    0.1, momentum 0.9), and so is the number of steps: 360, the 60 epochs for which the README states its noise
+    multiplier. The learning rate is the README's 4 if n / sigma is at least 36,000 (50,000 examples, epsilon 3), and
+    proportional to n / sigma otherwise; `scatternet:paper` has 4 for any budget, and `paper_space` is the grid of the
+    authors' scripts.
 
     Differs from the authors' code: Poisson samples as the accountant assumes, where theirs shuffles; sigma is
     calibrated to the steps; group normalisation is used for every dataset: the authors' best CIFAR-10 figure normalises
@@ -179,7 +180,7 @@ class ScatterNetLinear(ProbeLearner):
         """One release: the noisy gradient of every step.
 
         Raises:
-            SpecError: the features do not fall into the groups.
+            SpecError: the features cannot be cut into `groups` equal runs of two or more.
         """
         width = prod(task.example_shape)
         if width % self.groups or width == self.groups:
@@ -190,14 +191,14 @@ class ScatterNetLinear(ProbeLearner):
         return super().plan(task, budget)
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-        """Return the normalisation of an example by its own groups."""
+        """Return the function that normalises each group of an example's features."""
         return lambda x: normalise_groups(x.flatten(1), self.groups)
 
 
 def normalise_groups(x: Tensor, groups: int) -> Tensor:
-    """Bring each of `groups` runs of every row (c, d) to mean 0 and variance 1, as `torch.nn.functional.group_norm`.
+    """Scale each of `groups` runs of every row (c, d) to mean 0 and variance 1, as `torch.nn.functional.group_norm`.
 
-    Sums are folded, so that a row's bits do not depend on where it stands in a chunk.
+    Sums are folded, so that a row's bits do not depend on its position in a chunk.
     """
     runs = x.reshape(len(x), groups, x.shape[1] // groups)  # (c, groups, d / groups)
     size = runs.shape[2]

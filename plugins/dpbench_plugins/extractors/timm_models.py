@@ -31,15 +31,15 @@ DATA_OF_TAGS = {
     "jft": "JFT-300M", "swag": "Instagram", "seer": "Instagram", "ssld": "ImageNet-22k", "m30m": "Merged-30M",
     "m38m": "Merged-38M", "laiona": "LAION-Aesthetic",
 }  # fmt: skip
-"""What a word in the tag of timm's weights says of their data."""
+"""The training data that a word in the tag of timm's weights names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedNetwork(Photographs):
-    """A timm network without its classifier; `selection` names it."""
+    """A timm network without its classifier; `selection` names the network."""
 
     def __post_init__(self) -> None:
-        """Check that a network of one size is given that size."""
+        """Check that a network with a fixed input size gets that size."""
         super().__post_init__()
         if (self.size or self.views != "one") and self._entry.fixed_input_size:
             self.check_sizes(self._entry.input_size[-1], least=None)
@@ -51,7 +51,7 @@ class PretrainedNetwork(Photographs):
 
     @property
     def trained_on(self) -> str:  # type: ignore[override]  # the weights decide
-        """The data that the tag of the weights names, such as in1k; empty if it names none that is known here."""
+        """The training data that the tag of the weights names, such as in1k; empty if the tag has no known word."""
         words = self.selection.partition(".")[2].split("_")
         return ", ".join(dict.fromkeys(DATA_OF_TAGS[word] for word in words if word in DATA_OF_TAGS))
 

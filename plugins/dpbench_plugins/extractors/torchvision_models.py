@@ -55,7 +55,7 @@ class Classifier(Photographs):
 
     @property
     def trained_on(self) -> str:  # type: ignore[override]  # the weights decide
-        """The data of the weights, by their tag; `SWAG` weights have seen images of a social network first."""
+        """The training data of the weights; `SWAG` weights were first trained on Instagram images."""
         tag = self.selection[1]
         weights = self._entry.name if tag == "DEFAULT" else tag  # of some models, the default is SWAG
         return "Instagram, ImageNet-1k" if "SWAG" in weights else "ImageNet-1k"

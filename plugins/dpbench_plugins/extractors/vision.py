@@ -1,7 +1,7 @@
 """The common part of extractors with a network for photographs: size, views and precision of features.
 
-It registers nothing. The network maps each view of an image separately, and the features are averaged. This is still a
-map of each image on its own, so neighbouring datasets stay neighbouring and the views cost no privacy.
+It registers nothing. The network maps each view of an image separately, and the features are averaged. Each image is
+still mapped on its own, so neighbouring datasets stay neighbouring and the views cost no privacy.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ AT_ONCE = 4 * 224**2  # pixels that a processor's network sees at once: the laye
 
 @dataclass(frozen=True, kw_only=True)
 class Photographs(Extractor):
-    """Base class of extractors that apply a network for photographs; d is the number of its pooled features.
+    """Base class of extractors that apply a network for photographs; d is the number of the network's pooled features.
 
-    `size` is the side of the square that it sees, in pixels (without: that of the weights). `views` averages the
-    features of each image over several views of it: the image and its `mirror` image, two `scales` (the second three
-    quarters of the first), or `both` (four views). `precision=bfloat16` has torch compute with 8 bits of precision: on
-    most CPUs this is slower than float32 by onnxruntime, and features are a few percent off those of `float32`.
-    Processors without such instructions compute in float32 and round what convolutions and linear layers read and
-    return, so features differ between processors in their last bits only.
+    `size` is the side of the network's input in pixels (default: the size that the weights were trained on). `views`
+    averages the features of each image over several views of it: the image and its `mirror` image, two `scales` (the
+    second three quarters of the first), or `both` (four views). `precision=bfloat16` computes with torch and 8 bits of
+    precision: on most CPUs this is slower than float32 with onnxruntime, and features differ from those of `float32` by
+    a few percent. Processors without such instructions compute in float32 and round the inputs and outputs of
+    convolutions and linear layers, so features differ between processors in their last bits only.
     """
 
     size: int | None = setting(
@@ -49,7 +49,7 @@ class Photographs(Extractor):
         `side`, as transformers with learnt positions do.
 
         Raises:
-            SpecError: an option asks for such a size.
+            SpecError: `size` or `views` needs a size that the network does not take.
         """
         largest = self.size or side
         sides = [largest, round(SMALLER * largest)] if self._has_two_scales else [largest]
@@ -66,10 +66,10 @@ class Photographs(Extractor):
 
     @abstractmethod
     def backbone(self) -> torch.nn.Module:
-        """Return the network (c, 3, h, w) -> (c, d), its weights loaded."""
+        """Return the network (c, 3, h, w) -> (c, d), with its weights loaded."""
 
     def as_module(self) -> torch.nn.Module | None:
-        """Return the backbone and the views that it sees; None with two scales or bfloat16, which onnxruntime lacks."""
+        """Return the map of `open` as a module; None with two scales or bfloat16, which onnxruntime lacks."""
         from dpbench_plugins.extractors.exported import PooledFeatures
 
         if self.precision == "bfloat16" or self._has_two_scales:
@@ -95,7 +95,7 @@ class Photographs(Extractor):
     def map_to_activations(self, network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, 3, h, w) -> (c, channels, h', w') float16 of a network's first layers, in evaluation mode.
 
-        A number that half precision cannot hold is infinite, which extraction refuses.
+        A number too large for half precision becomes infinite, and extraction refuses it.
         """
         import torch
 
@@ -108,7 +108,7 @@ class Photographs(Extractor):
         return embed
 
     def _prepare_network(self, network: torch.nn.Module, device: torch.device) -> tuple[torch.nn.Module, bool]:
-        """Return the network on its device, in evaluation mode, and whether torch is to compute in bfloat16."""
+        """Return the network on its device, in evaluation mode, and whether to compute in torch's bfloat16."""
         import torch
 
         network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
@@ -132,7 +132,7 @@ class Photographs(Extractor):
 
 
 def _run_in_parts(network: torch.nn.Module, images: Tensor) -> Tensor:
-    """Return a network's output on images (c, 3, h, w), computed on few at once on a CPU."""
+    """Return a network's output on images (c, 3, h, w); on a CPU, few images are processed at a time."""
     import torch
 
     height, width = images.shape[2:]

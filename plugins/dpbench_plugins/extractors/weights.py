@@ -1,4 +1,4 @@
-"""Weight files for extractors of pre-trained networks: found, identified by digest, read without pickle, loaded.
+"""Weight files of pre-trained networks: find them, identify them by digest, read them without pickle, load them.
 
 It registers nothing. A network loaded here has every weight from the file: anything missing, left over or of another
 shape is refused, because a layer left at its random initialisation would give plausible but useless features.

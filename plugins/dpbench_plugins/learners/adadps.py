@@ -91,7 +91,7 @@ class AdaDPS(Learner):
     )
 
     def resolve_batch(self, task: Task) -> Self:
-        """Return the learner with the sample rate of its expected batch."""
+        """Return the learner with `batch` converted to a sample rate."""
         return replace(self, batch=None, sample_rate=min(1.0, self.batch / task.size)) if self.batch else self
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -99,7 +99,7 @@ class AdaDPS(Learner):
         return self._pace(travel(task, budget))
 
     def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
-        """Return steps and learning rate of version 0.2, whose travel did not depend on the number of features."""
+        """Return the settings that version 0.2 chose: its travel did not depend on the number of features."""
         return {"0.2.0": self._pace(travel(task, budget, "version 0.2"))}
 
     def _pace(self, way: float) -> Mapping[str, Any]:

@@ -54,8 +54,8 @@ class ClassMeans(Learner):
     to 2) and CIFAR-10 with a class imbalance of 20 to 1 (epsilon 0.1 to 1). Balanced accuracy rose from 37.0% to 40.6%
     on HAM10000 at epsilon 0.7, and from 58.5% to 65.4% on CIFAR-10 at epsilon 0.3.
 
-    Multiplied by k classes / n, the sums give the logits of this analysis for classes of n / classes examples each,
-    because whitened rows of norm 1 have variance 1 / k in every direction.
+    Multiplied by k classes / n, the sums are the logits of linear discriminant analysis for classes of equal size (n /
+    classes examples each), because whitened rows of norm 1 have variance 1 / k in every direction.
     """
 
     name = "class-means"
@@ -67,7 +67,7 @@ class ClassMeans(Learner):
     k: int | None = setting(None, ge=1, says="whitened public components kept")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return as many components as the budget allows, but at most 6 sqrt(m), because m rows cannot whiten more."""
+        """Return k for the budget, at most 6 sqrt(m): m public rows do not estimate more variances well enough."""
         share = 0.5 if task.metric == BALANCED else 1.0
         return {"k": max(1, min(round(share * components(task, budget)), round(6 * task.public**0.5)))}
 
@@ -76,7 +76,7 @@ class ClassMeans(Learner):
         return [Release("class-sums")]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Ask once for the sum of (centred one-hot label) x (whitened features)."""
+        """Compute a linear classifier from one noisy sum of (centred one-hot label) x (whitened features)."""
         from torch.nn.functional import one_hot
 
         whiten, classes = self._whitening(public.x), curator.task.classes

@@ -36,7 +36,7 @@ AT_ONCE = 512  # rows that meet all public rows
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Settings of the coordinates, as learner `who` has them; None if the budget decides."""
+    """Settings of the public coordinates for learner `who`; None means that the budget decides."""
 
     who: str
     k: int | None = None
@@ -44,7 +44,7 @@ class Coordinates:
     whitening: float = 0.3
 
     def features(self, public: Tensor, generator: torch.Generator) -> Transform:
-        """Return the map (c, *shape) -> (c, coordinates), whose rows have norm sqrt(k) or less."""
+        """Return the map from features (c, *shape) to rows (c, coordinates) of norm sqrt(k) or less."""
         import torch
 
         spectral, k, graph = compute_spectrum(public, self.who), require_setting(self.k), require_setting(self.graph)
@@ -76,7 +76,7 @@ def choose_settings(task: Task, budget: Budget, steps: int | None) -> Mapping[st
 
 
 def head_probe(k: int, steps: int, learning_rate: float, clip: float = CLIP) -> LinearProbe:
-    """Return the full-batch descent of a head on `k` coordinates; `clip` is in units of the norm of a row."""
+    """Return full-batch gradient descent for a head on `k` coordinates; `clip` is in units of the norm of a row."""
     norm = (k + 1) ** 0.5  # of a row, however many coordinates it has, and its bias
     return LinearProbe(steps, 1.0, learning_rate, 0.0, clip * norm)
 
@@ -84,14 +84,14 @@ def head_probe(k: int, steps: int, learning_rate: float, clip: float = CLIP) -> 
 def train_head(
     curator: Curator, probe: LinearProbe, features: Transform, generator: torch.Generator, release: str = "gradient"
 ) -> Tensor:
-    """Train a private head (classes, coordinates + 1) on mapped rows, and remove from its bias what noise explains."""
+    """Train a private head (classes, coordinates + 1) on mapped rows, and shrink its bias to remove noise."""
     head = probe.descend(curator.map(features), generator, release)
     step = probe.learning_rate * curator.sigma[release] * probe.clip / curator.task.size
     return shrink_bias(head, step**2 * probe.steps)  # the variance of each of the head's numbers
 
 
 def shrink_bias(head: Tensor, noise: float) -> Tensor:
-    """Return the head (classes, coordinates + 1) with its bias shrunk to remove noise of this variance."""
+    """Return the head (classes, coordinates + 1) with its bias shrunk to remove noise of variance `noise`."""
     import torch
 
     bias = head[:, -1] - head[:, -1].mean()
@@ -100,9 +100,9 @@ def shrink_bias(head: Tensor, noise: float) -> Tensor:
 
 
 def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator: torch.Generator) -> Transform:
-    """Return the map (c, *shape) -> (c, k or fewer) to coordinates in the graph of these public rows.
+    """Return the map from rows (c, *shape) to coordinates (c, k or fewer) in the graph of these public rows.
 
-    Rows have unit norm or are zero. Neighbours are found by cosine similarity in min(200, m / 4) half-whitened
+    Mapped rows have unit norm or are zero. Neighbours are found by cosine similarity in min(200, m / 4) half-whitened
     components, where m is the number of public rows. A row has m / 24 neighbours, at least 3 and at most 20.
     """
     import torch
@@ -135,7 +135,7 @@ def diffusion_coordinates(graph: Tensor, count: int, generator: torch.Generator)
     """Return coordinates (m, count): a basis of a graph's leading non-constant eigenvectors, diffused three times.
 
     The basis comes from subspace iteration that starts at random vectors. Single eigenvectors are not computed: a graph
-    of many parts has equal eigenvalues, and rounding would decide which eigenvector is which.
+    with several components has equal eigenvalues, whose eigenvectors would depend on rounding.
     """
     import torch
 

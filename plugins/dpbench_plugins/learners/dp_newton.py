@@ -1,4 +1,4 @@
-"""DP-Newton: private logistic regression by noisy gradients and a noisy second moment that preconditions them."""
+"""DP-Newton: private logistic regression with noisy gradients, preconditioned by a noisy second moment."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class DPNewton(Learner):
     """Newton's method on a linear head, with noise in the gradient and in the curvature that it is divided by.
 
     Rows have at most 100 of the public components of `thrift`, without its graph. Each of `steps` steps asks for the
-    noisy sum of clipped gradients and multiplies it by the inverse of a curvature matrix, whose eigenvalues below
-    `floor` are raised to it. All classes share one matrix: the mean of u z z^T, where z is a row and u the curvature of
-    the softmax loss averaged over directions, (1 - |p|^2) / (classes - 1) for probabilities p; at the zero head, u is 1
-    / classes. `curvature` says where the matrix is from:
+    noisy sum of clipped gradients and multiplies it by the inverse of a curvature matrix, whose eigenvalues are first
+    raised to at least `floor`. All classes share one matrix: the mean of u z z^T, where z is a row and u is the
+    curvature of the softmax loss averaged over directions: (1 - |p|^2) / (classes - 1) for probabilities p, and 1 /
+    classes at the zero head. `curvature` selects the data that the matrix is computed from:
 
     - `hessian`: private rows at the current head, a noisy sum at every step. This is the Newton step of Ganesh et al.
       (NeurIPS 2023, arXiv:2305.13209), with noise in the gradient and in the curvature.
@@ -51,20 +51,20 @@ class DPNewton(Learner):
       2023, arXiv:2211.13403), which does not depend on the head.
     - `public`: public rows at the current head, without noise.
 
-    The sums of the curvature have the share `share` of the budget, measured in 1 / sigma^2. Along directions that curve
-    less than `floor`, the learner is gradient descent. By default, `floor` is 4 divided by the distance that the head
-    of `thrift` travels for this budget (learning rate times steps), so that about as much noise stays in the head.
+    The curvature sums get the share `share` of the budget, measured in 1 / sigma^2. Along directions whose curvature is
+    below `floor`, the learner is gradient descent. By default, `floor` is 4 divided by the distance that the head of
+    `thrift` travels for this budget (learning rate times steps), so that the noise in both heads is about the same.
 
-    Sensitivity: both sums are clipped row by row. A row adds at most `clip` to the gradient's, and at most |z|^2 to the
-    curvature's, whose weight u * classes is at most 1.
+    Sensitivity: both sums are clipped row by row. A row adds at most `clip` to the gradient sum. It adds at most |z|^2
+    to the curvature sum, because its weight u * classes is at most 1.
 
     Differences from the papers: Ganesh et al. add their second noise to the step itself, in proportion to the noisy
-    gradient (algorithm 3), which no noisy sum over rows can do: here the second noise is in the matrix, and everything
+    gradient (algorithm 3). A noisy sum over rows cannot do this: here the second noise is in the matrix, and everything
     after it is post-processing. They have two classes. The reference code of DP-FC adds the same noise for all classes;
-    here it is drawn anew. If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
+    here each class has its own. If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
 
     `floor`, `steps` and `learning_rate` were chosen on training images of the digits, some of them held out, at epsilon
-    0.5, 1 and 4. There it is level with `thrift` without its graph, whatever the curvature is from.
+    0.5, 1 and 4. There, the learner is as accurate as `thrift` without its graph, for every `curvature`.
     """
 
     name = "dp-newton"
@@ -86,13 +86,13 @@ class DPNewton(Learner):
     clip: float = setting(CLIP, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the components that `thrift` chooses, at most 100, and the floor that its travel asks for."""
+        """Return k (that of `thrift`, at most 100) and the floor that follows from the travel of `thrift`."""
         settled = choose_settings(task, budget, None)
         travel = settled["learning_rate"] * settled["steps"]
         return {"k": min(MOST, settled["k"]), "floor": float(f"{FLOOR / travel:.2g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan the noisy gradients of all steps, and the noisy curvature once, or once per step."""
+        """Plan one noisy gradient per step, and the noisy curvature once, once per step, or (if it is public) never."""
         gradient = Release("gradient", self.steps)
         if self.curvature == "public":
             return [gradient]
@@ -136,7 +136,7 @@ class DPNewton(Learner):
 
 
 def make_weights(head: Tensor) -> Callable[[Any], Tensor]:
-    """Return the function from rows (c, k) to their curvature (c,) by a head, in units of that by the zero head."""
+    """Return a function that computes the curvature (c,) of rows (c, k) at a head, as a multiple of 1 / classes."""
     import torch
 
     weight, bias = head[:, :-1].contiguous(), head[:, -1].contiguous()

@@ -72,7 +72,7 @@ class DPRAFT(Learner):
     mean_share: float = setting(0.0037, gt=0, lt=1, says="share of the budget for the private mean")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the distance that the head travels."""
+        """Return `travel`, in proportion to the number of examples."""
         return {"travel": float(f"{0.08 * task.size:.3g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

@@ -31,7 +31,7 @@ class DPSGD(ProbeLearner):
     deviation of public features, as the authors of PILLAR do for this baseline; `norm` divides them by the example's
     own norm; `none` leaves them as they are. By default, every step uses the full batch and momentum, so there is no
     batch size to search for. `steps` and `learning_rate` follow from the budget (`travel`). `dp-sgd:paper` is a setting
-    of that paper (batches of 1,024), and `paper_space` is its grid (appendix B.1).
+    of PILLAR's paper (batches of 1,024), and `paper_space` is that paper's grid (appendix B.1).
 
     Differences from the authors' code: Poisson samples, as the accountant assumes; division by the expected batch size;
     and no augmentation of public features.
@@ -52,7 +52,7 @@ class DPSGD(ProbeLearner):
 
     @property
     def rows(self) -> Literal["standardised", "unit-norm"]:
-        """The norm of a row: a head moves further when it is 1."""
+        """How rows are scaled; training moves a head further on rows of norm 1."""
         return "unit-norm" if self.scaling == "norm" else "standardised"
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:

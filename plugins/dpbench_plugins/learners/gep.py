@@ -51,14 +51,14 @@ class GEP(Learner):
     Every `refresh` steps, the learner computes gradients of `anchors` public examples with random labels (by default
     200, or all if there are fewer). Power iteration finds `k` orthonormal directions of the subspace that these
     gradients span. Each private gradient is released in two parts: its embedding in the subspace, clipped to `clip`,
-    and the residual, clipped to `residual_ratio` times that (the ratio that PILLAR used). `residual=false` drops the
-    residual, which is B-GEP. Both parts come from the same sample and are accounted as one release. The number of steps
-    and the learning rate follow from the budget (`travel`); `k` is 120, or the number of anchors if that is smaller.
+    and the residual, clipped to `residual_ratio` times `clip` (PILLAR's ratio). `residual=false` drops the residual,
+    which is B-GEP. Both parts come from the same sample and are accounted as one release. The number of steps and the
+    learning rate follow from the budget (`travel`); `k` is 120, or the number of anchors if that is smaller.
 
     `gep:paper` is a setting of `paper_space`, the grid of PILLAR's comparison (appendix B.5): 3,528 settings, as
     appendix C counts. Its public shares, 0.1% and 0.01% of the data, leave 50 and 5 examples of CIFAR-10, fewer than
-    most of its k: k is then cut to the number of examples. It gives no momentum; 0.9 is that of the authors' code,
-    whose weight decay of 2e-4 and falling learning rate are left out.
+    most values of k in the grid: k is then reduced to the number of examples. The paper gives no momentum; 0.9 is from
+    the authors' code. Its weight decay of 2e-4 and decreasing learning rate are left out.
 
     Differences from the authors' code: Poisson samples; the two parts are one Gaussian mechanism, where the authors
     double the Renyi divergence of one part, which is valid only without sampling; bases must be orthonormal to 1e-4,
@@ -104,7 +104,7 @@ class GEP(Learner):
     )
 
     def __post_init__(self) -> None:
-        """Check that the subspace can exist."""
+        """Raise SpecError if `k` exceeds `anchors`."""
         if self.k is not None and self.anchors is not None and self.k > self.anchors:
             raise SpecError(
                 f"Expected k={self.k} in 1..anchors={self.anchors} in learner 'gep': that many public gradients "
@@ -112,7 +112,7 @@ class GEP(Learner):
             )
 
     def resolve_batch(self, task: Task) -> Self:
-        """Return the learner with the sample rate of its expected batch."""
+        """Return the learner with `batch` converted to a sample rate."""
         return replace(self, batch=None, sample_rate=min(1.0, self.batch / task.size)) if self.batch else self
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -120,7 +120,7 @@ class GEP(Learner):
         return self._choose_settings(task, travel(task, budget))
 
     def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
-        """Return the settings of version 0.2, whose travel did not depend on the number of features."""
+        """Return the settings that version 0.2 chose: its travel did not depend on the number of features."""
         return {"0.2.0": self._choose_settings(task, travel(task, budget, "version 0.2"))}
 
     def _choose_settings(self, task: Task, way: float) -> Mapping[str, Any]:

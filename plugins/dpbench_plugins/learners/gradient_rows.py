@@ -1,4 +1,4 @@
-"""The gradients of a linear head as rows for a curator, shared by learners with steps of their own."""
+"""The row function of a linear head's gradients, for learners that implement their own steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def make_gradient_rows(head: Tensor) -> Callable[[Chunk], RankOne]:
-    """Return the function from a chunk of mapped rows to their gradients by a head (classes, k + 1), bias last."""
+    """Return a row function: the gradient of each row's loss with respect to a linear head.
+
+    The head has shape (classes, k + 1); its last column is the bias.
+    """
     weight, bias = head[:, :-1].contiguous(), head[:, -1].contiguous()
 
     def rows(chunk: Chunk) -> RankOne:

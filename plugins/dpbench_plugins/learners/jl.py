@@ -1,4 +1,4 @@
-"""A random projection, which reads no data at all, then DP-SGD: the control for PILLAR's choice of directions."""
+"""JL: a random projection that reads no data, then DP-SGD; the control for PILLAR's choice of directions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class JL(ProbeLearner):
 
     @property
     def rows(self) -> Literal["standardised", "unit-norm"]:
-        """The norm of a row, which a random projection keeps: a head moves further when it is 1."""
+        """How rows are scaled, which the projection keeps; training moves a head further on rows of norm 1."""
         return "unit-norm" if self.scaling == "norm" else "standardised"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:

@@ -83,7 +83,7 @@ class LeastSquares(Learner):
     clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on a residual, in units of the norm of a row")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the components and rounds that the budget allows, and the share of the private second moment."""
+        """Return the number of components and of rounds for the budget, and the share of the private second moment."""
         size, k = effective_size(task, budget), self.k or components(task, budget)
         weight = private_weight(size * SHARE**0.5, k, task.public)
         return {
@@ -137,7 +137,7 @@ class LeastSquares(Learner):
         return lambda x: torch.addmm(head[:, -1], features(x), head[:, :-1].T)
 
     def _second_moment(self, private: Curator, rows: Tensor) -> Tensor:
-        """Return n times the second moment (k + 1, k + 1), float64, of public rows (m, k + 1) or of both kinds."""
+        """Return n times the second moment (k + 1, k + 1), float64: of public rows (m, k + 1), or of both splits."""
         import torch
 
         n, (m, width) = private.task.size, rows.shape
@@ -154,7 +154,7 @@ class LeastSquares(Learner):
 
 
 def private_weight(size: float, k: int, public: int) -> float:
-    """Return the weight of the private second moment in the mean of both, by inverse variance.
+    """Return the inverse-variance weight of the private second moment in its mean with the public one.
 
     An entry of the public moment, times n, has variance n^2 / m. The noise in an entry of the private moment, after it
     is made symmetric, has variance sigma^2 (k + 1)^2 / 2. `size` is n divided by the sigma of the moment's release,

@@ -65,7 +65,7 @@ class NonPrivate(Learner):
     regularisation: float | None = setting(None, gt=0, says="inverse strength C of the penalty")
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan the many questions of an optimiser; refuse any finite epsilon."""
+        """Plan as many questions as an optimiser may ask; raise SpecError for a finite epsilon."""
         if budget.epsilon < math.inf:
             raise SpecError(
                 f"Learner 'non-private' has no guarantee; it runs at epsilon=inf, not at {budget.epsilon:g}. "
@@ -77,7 +77,7 @@ class NonPrivate(Learner):
         return asked
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Fit on everything; a class without a private example is never predicted."""
+        """Fit on all private rows; a class without a private example is never predicted."""
         import torch
 
         standardise, counts = _compute_moments(curator)
@@ -94,7 +94,7 @@ class _Problem:
     """The penalised mean cross-entropy of a head (k, d + 1), or of one head per fold, from the curator's answers.
 
     Weights are scaled by the root of the curvature at zero, (1 - 1/k) / k times the second moments, so that few steps
-    are enough whatever the spectrum.
+    are enough for any spectrum.
     """
 
     def __init__(self, curator: Curator, standardise: Standardise, mask: Tensor, generator: torch.Generator) -> None:
@@ -107,7 +107,7 @@ class _Problem:
         self._values, self._vectors = self._spectrum()
 
     def cross_validate(self, factor: float) -> tuple[float, Tensor]:
-        """Return the best penalty strength, and the heads (f, k, d + 1) fitted without one fold each."""
+        """Return the `regularisation` with the best accuracy, and its heads (f, k, d + 1), one per held-out fold."""
         best, right, heads, worse = STRENGTHS[0], -math.inf, None, 0
         found: Tensor | None = None
         for strength in STRENGTHS:
@@ -174,19 +174,19 @@ class _Problem:
 
 @dataclass(frozen=True)
 class _Scaling:
-    """The map of scaled weights (..., d) to weights, symmetric."""
+    """The symmetric linear map from scaled weights (..., d) to weights."""
 
     vectors: Tensor  # (d, d), or none for a scaling of every weight by itself
     roots: Tensor  # (d,)
 
     def __call__(self, weights: Tensor, inverse: bool = False) -> Tensor:
-        """Return the weights (..., d), or with `inverse` the scaled weights."""
+        """Convert scaled weights (..., d) to weights, or with `inverse` weights to scaled weights."""
         roots = 1 / self.roots if inverse else self.roots
         return weights * roots if self.vectors.ndim < 2 else (weights @ self.vectors * roots) @ self.vectors.T
 
 
 class _Objective:
-    """The sum of the heads' penalised mean losses with its gradient by scaled weights, as flat float64 vectors."""
+    """The sum of the heads' penalised mean losses, and its gradient with respect to flat scaled weights."""
 
     def __init__(
         self, curator: Curator, mask: Tensor, release: str, scaling: _Scaling, penalty: float, count: int, salt: int,
@@ -200,7 +200,7 @@ class _Objective:
         self._level = 0.0  # of a single head the last mean loss: answers are float32, and what lies above it is small
 
     def flatten(self, heads: Tensor) -> np.ndarray:
-        """Return the flat scaled vector of heads (f, k, d + 1)."""
+        """Convert heads (f, k, d + 1) to a flat float64 vector of scaled weights."""
         import torch
 
         whole = heads.double().cpu()
@@ -209,7 +209,7 @@ class _Objective:
         return found
 
     def unflatten(self, flat: np.ndarray) -> Tensor:
-        """Return the heads (f, k, d + 1) of a flat scaled vector."""
+        """Convert a flat vector of scaled weights to heads (f, k, d + 1)."""
         import torch
 
         scaled = torch.from_numpy(flat).reshape(self._count, len(self._mask), -1)
@@ -217,7 +217,7 @@ class _Objective:
         return whole.float().to(self._mask.device)
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the loss and its gradient, from a single question."""
+        """Return the loss and its gradient, from one question to the curator."""
         import torch
         from torch.nn.functional import cross_entropy
 
@@ -273,7 +273,7 @@ def _bound_norm(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
 
 
 def _compute_moments(curator: Curator) -> tuple[Standardise, Tensor]:
-    """Return the map that standardises by the private rows, and how many each class has, (k,)."""
+    """Return the map that standardises with private moments, and the number of private rows of each class (k,)."""
     import torch
     from torch.nn.functional import one_hot
 

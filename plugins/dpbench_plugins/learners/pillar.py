@@ -41,7 +41,7 @@ class Pillar(ProbeLearner):
     epsilon 0.1; for CIFAR-100 at epsilon 0.7 it is 200. `paper_space` is the grid of appendix B.1, with the k of the
     authors' runs (`published_grids`).
 
-    Differences from the authors' code: Poisson samples; the expected batch size; by default, zero initialisation and
+    Differences from the authors' code: Poisson samples; division by the expected batch size; by default, zero init and
     full batches with momentum; no augmentation of private or public features (the authors' code augments both, although
     the paper says otherwise).
     """

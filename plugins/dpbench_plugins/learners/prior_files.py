@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST = 1e6
-"""The largest number of a head, so that logits and their squares stay finite in single precision."""
+"""The largest absolute value in a head, so that logits and their squares stay finite in single precision."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class LinearHead:
 
 
 def read_head(path: str, digest: str, task: Task, who: str) -> LinearHead:
-    """Read the tensors `weight` (classes, d) and, if it is there, `bias` (classes,) of a safetensors file.
+    """Read the tensors `weight` (classes, d) and, if present, `bias` (classes,) of a safetensors file.
 
     Raises:
         DataMissing: there is no such file.
-        SpecError: the file has another SHA-256 digest than `digest`, or its head does not fit the task.
-        DataError: the file is no safetensors file, or has other tensors.
+        SpecError: the SHA-256 digest of the file is not `digest`, or its head is zero or does not fit the task.
+        DataError: the file is not a safetensors file, or its tensors or their numbers are not as expected.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load

@@ -136,7 +136,7 @@ def pool_size(public: int, parts: int) -> int:
 
 
 def neighbourhoods(rows: Tensor) -> Tensor:
-    """Return (3 m, k): for each size in `SIZES`, the mean of that many nearest rows (m, k), of unit norm."""
+    """Return candidates (3 m, k) of unit norm: for each size in `SIZES`, the mean of the rows nearest to each row."""
     import torch
 
     nearest = (rows @ rows.T).topk(min(SIZES[-1], len(rows))).indices  # (m, 20), a row first

@@ -1,4 +1,4 @@
-"""The check of public labels that several learners make."""
+"""The check for public labels, shared by several learners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def require_labels(public: PublicData, who: str) -> Tensor:
     """Return the public labels (m,).
 
     Raises:
-        SpecError: there are none, or all are of one class; `who` is the learner that needs them.
+        SpecError: there are no labels, or all are of one class; the message names the learner `who`.
     """
     if public.y is None or not len(public.y):
         raise SpecError(f"Learner {who!r} needs public labels of two classes or more. Add --public-labels.")

@@ -1,4 +1,4 @@
-"""Public only: a control that shows the accuracy that public labels alone give."""
+"""Public only: a control that trains on public labels alone."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class PublicOnly(Learner):
     the inverse strength C times the number of examples, so the same value works for datasets of other sizes. The
     default is the best value in five-fold cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
 
-    With `tail`, the network behind cached activations is trained on the public labels as `public-tail` does, and its
-    own head predicts: the control of that learner, and of `self-tail`. It needs an extractor with a `layer`.
+    With `tail`, the stages of the network after the cached activations, plus a head, are trained on the public labels
+    as in `public-tail`, and this network predicts. It is the control for `public-tail` and `self-tail`, and needs an
+    extractor with a `layer`.
     """
 
     name = "public-only"
@@ -50,7 +51,7 @@ class PublicOnly(Learner):
     tail: bool = setting(False, added=True, says="whether the network behind cached activations is trained too")
 
     def reads_mirrored(self) -> bool:
-        """Return whether the tail is trained."""
+        """Return whether mirrored public images are read: only to train the tail."""
         return self.tail
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

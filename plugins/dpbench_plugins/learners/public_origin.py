@@ -1,4 +1,4 @@
-"""Public origin: private gradients that are clipped around the public gradient, or mixed with it."""
+"""Public origin: clip private gradients around the public gradient, or mix both gradients."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ AT_ONCE = 1024  # private rows whose gradients are in memory at once
 class PublicOrigin(Learner):
     """DOPE-SGD and PDA-DPMD on a linear head: two ways to use the gradient of labelled public examples.
 
-    Rows have the coordinates of `thrift` without its graph, and the components, steps and learning rate that it chooses
-    for the budget. At each step, the learner computes the mean gradient of the public examples at the current head. It
-    then asks for a noisy sum over all private examples, from which `rule` makes the gradient of the step:
+    Rows have the coordinates of `thrift` without its graph; `k`, `steps` and `learning_rate` are those that `thrift`
+    chooses for the budget. At each step, the learner computes the mean gradient of the public examples at the current
+    head. It then asks for a noisy sum over all private examples. `rule` says how the step uses both:
 
     - `origin` is DOPE-SGD (Nasr et al., ICML 2023). Each private gradient is clipped around the public one: an example
       contributes its gradient minus the public gradient, clipped to `clip`. The public gradient is then added to the
-      mean of the noisy sum. Where both kinds of data agree, less is clipped.
+      mean of the noisy sum. Where private and public gradients agree, less is clipped.
     - `mixing` is PDA-DPMD (Amid et al., ICML 2022, arXiv:2112.00193), in the form that its authors use in their
       experiments: the step is a times the private gradient, clipped as usual, plus 1 - a times the public one. In step
       t of T, a is cos(pi t / 2T), so public data prevail in the end.
 
-    Sensitivity: the public gradient follows from public data and earlier noisy answers. It is the same number for every
-    private example, and the same whether an example is there or not. Clipping bounds the difference that an example
-    contributes, so adding or removing it moves the sum by at most `clip`, as in DP-SGD; what is added afterwards is
-    post-processing. The sum is divided by n, which the protocol declares public, and not by the number of rows.
+    Sensitivity: the public gradient follows from public data and earlier noisy answers. It is the same for every
+    private example, whichever examples are present. Clipping bounds the difference that an example contributes, so
+    adding or removing it moves the sum by at most `clip`, as in DP-SGD; what is added afterwards is post-processing.
+    The sum is divided by n, which the protocol declares public, and not by the number of rows.
 
     With start=public, training starts at softmax regression on the public labels, as both papers do after pre-training.
     `public-prior` is the same idea in closed form. If the protocol compares balanced accuracy, logits are adjusted as
@@ -116,7 +116,7 @@ class PublicOrigin(Learner):
 
 
 def make_contribution(head: Tensor, origin: Tensor | None) -> RowFn:
-    """Return the function from a chunk to gradients by a head (classes, k + 1), less an origin of the same shape."""
+    """Return a row function: the gradient with respect to a head (classes, k + 1), minus `origin` of the same shape."""
     gradients = make_gradient_rows(head)
     return gradients if origin is None else lambda chunk: gradients(chunk).dense() - origin
 

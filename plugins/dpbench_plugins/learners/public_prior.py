@@ -84,7 +84,7 @@ class PublicPrior(Learner):
     such as embeddings of the names of the classes. The file is in safetensors format, with tensors `weight` (classes,
     features) and `bias` (classes). Its logits are divided by the temperature with the least log loss on the public
     labels, and the head counts as much as one that was fitted to them. `prior_digest` is the SHA-256 digest of the
-    file: it stands in every result, and another file is refused. The guarantee does not cover private images that the
+    file: every result records it, and any other file is refused. The guarantee does not cover private images that the
     head was made from.
 
     Source: the posterior mean of a linear model with known noise. Amid et al. (2022, PDA-DPMD, arXiv:2112.00193) also
@@ -151,10 +151,10 @@ class PublicPrior(Learner):
         return aimed(lambda x: probe.logits(head, features(x)), task, public)
 
     def _make_public_head(self, task: Task, x: Tensor, y: Tensor) -> tuple[Predict, Tensor]:
-        """Return a head as a map from rows to logits, and its logits of the public rows, whose labels it has not seen.
+        """Return the public head, and its logits (m, classes) for the public rows, computed without their own labels.
 
         Raises:
-            DpbenchError: the file of a head made elsewhere is missing, another one, or does not fit the task.
+            DpbenchError: the file of a head made elsewhere is missing, has another digest, or does not fit the task.
         """
         if self.prior:
             given = read_head(self.prior, self.prior_digest, task, self.name).calibrate(x, y)
@@ -175,9 +175,9 @@ class PublicTail(PublicPrior):
     """Train the last stages of the network on public labels, then `public-prior` on the features that come out.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4, and labelled public images. The
-    stages behind the layer and a head are trained on them (`tail_training`): the private images are not read, so this
-    costs no privacy. Then `public-prior` trains on the pooled features of the new network. The control is
-    public-only:tail=true, which stops before that.
+    stages after the layer, plus a head, are trained on the public images (`tail_training`). This step reads no private
+    image, so it costs no privacy. Then `public-prior` trains on the pooled features of the new network. The control is
+    public-only:tail=true, which skips the private training.
     """
 
     name = "public-tail"
@@ -187,7 +187,7 @@ class PublicTail(PublicPrior):
     tail_rate: float = setting(TAIL_RATE, gt=0, lt=math.inf, says="peak learning rate of the tail")
 
     def __post_init__(self) -> None:
-        """Refuse a head made elsewhere: the features change, and no such head fits them."""
+        """Raise SpecError if `prior` is set: the features change, so a head made elsewhere does not fit them."""
         if self.prior:
             raise SpecError(
                 f"Expected no prior in learner {self.name!r}, which trains the features that a head reads, got "
@@ -195,7 +195,7 @@ class PublicTail(PublicPrior):
             )
 
     def reads_mirrored(self) -> bool:
-        """Return True: each image is seen mirrored half of the time."""
+        """Return True: training mirrors each public image half of the time."""
         return True
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -203,7 +203,7 @@ class PublicTail(PublicPrior):
         return {**settle_pooled(super().auto(task, budget), task), "passes": choose_passes(task)}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan as `public-prior` does."""
+        """Plan as `public-prior` does, after a check that the tail can be trained."""
         trainable_tail_loader(task, self.name)
         return super().plan(task, budget)
 
@@ -236,7 +236,7 @@ class PublicHead:
 
 
 def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: float) -> PublicHead:
-    """Fit kernel ridge regression to the labels y (m,) of public rows x (m, *shape), and return it as logits.
+    """Fit kernel ridge regression to the labels y (m,) of public rows x (m, *shape), and convert its scores to logits.
 
     The kernel is ((1 + cosine) / 2)^2 in at most 200 components. The fitted head is a quadratic form for each class.
     Only the 64 axes that matter most are kept, so the cost of predicting a row does not depend on m. More than 5,000
@@ -273,7 +273,7 @@ def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: f
 
 
 def leading_axes(form: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the eigenvectors (r, k) and eigenvalues (r,) of a symmetric form (k, k), largest absolute values first."""
+    """Return eigenvectors (r, k) and eigenvalues (r,) of a symmetric form (k, k): the 64 largest in absolute value."""
     import torch
 
     values, vectors = torch.linalg.eigh(form)

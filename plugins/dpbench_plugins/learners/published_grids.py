@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 COMPONENTS = (40, 120, 200, 280, 360, 440, 520, 768, 1028, 1284, 1540)
-"""Numbers of dimensions: those of the authors' runs.
+"""The numbers of dimensions in the authors' runs.
 
 The paper prints no list. Its appendix C counts 405 runs, 9 numbers for each of the 45 settings of `LINEAR_GRID`.
-The axes of its figures have ticks at 40, 520, 1,284 and 2,048; 2,048 is all features of ResNet-50, which is dp-sgd.
+The axes of its figures have ticks at 40, 520, 1,284 and 2,048; 2,048 is ResNet-50's number of features (dp-sgd).
 """
 
 LINEAR_GRID = {
@@ -16,7 +16,7 @@ LINEAR_GRID = {
     "momentum": (0.0,),
     "init": ("uniform",),
 }
-"""Appendix B.1: steps, batches, learning rates, no momentum. The head starts as torch's layers do in the authors' code.
+"""Appendix B.1 has steps, batches, learning rates and no momentum. The authors' code starts at torch's default init.
 
 That code also has values outside this grid: learning rate 0.001, 20,000 and 40,000 steps, batches of 64 and 256.
 """
@@ -25,4 +25,4 @@ LINEAR_SETTINGS = {"batch": 1024, "steps": 1000, "learning_rate": 0.1, "momentum
 """One of the settings of `LINEAR_GRID`. The paper does not print the settings that its search chose."""
 
 PUBLIC_SHARES = (0.001, 0.0001)
-"""Appendix B.5: the public share of the data for GEP and AdaDPS. Section 4.2 says a tenth, for all that use any."""
+"""Appendix B.5: public share of the data for GEP and AdaDPS. Section 4.2: a tenth for all methods with public data."""

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def ask_second_moment(private: Curator, release: str, weigh: Callable[[Chunk], Tensor] | None = None) -> Tensor:
-    """Return the noisy sum of z z^T (k + 1, k + 1), float64 and symmetric, where z is a row of norm sqrt(k) and a 1.
+    """Return the noisy sum of z z^T, (k + 1, k + 1) float64 and symmetric; z is a row of norm sqrt(k), then a 1.
 
-    `weigh` returns a weight in [0, 1] for each row of a chunk, which its outer product is multiplied by.
+    `weigh` returns a factor in [0, 1] for the outer product of each row of a chunk.
 
-    Sensitivity: the outer product of a row has norm |z|^2 = k + 1 or less, and is clipped at that.
+    Sensitivity: the outer product of a row has norm |z|^2, at most k + 1, and is clipped at k + 1.
     """
     import torch
 

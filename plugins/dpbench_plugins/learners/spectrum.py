@@ -25,7 +25,7 @@ class Spectrum:
     who: str = "thrift"  # reads it, for messages
 
     def soften(self, k: int, whitening: float) -> Transform:
-        """Return the map (c, *shape) -> (c, k) on the leading components; its rows have unit norm or are zero.
+        """Return the map from features (c, *shape) to leading components (c, k), softly whitened, of unit norm or zero.
 
         Raises:
             SpecError: there are fewer public examples or features than components.
@@ -46,7 +46,7 @@ class Spectrum:
 
 
 def compute_spectrum(x: Tensor, who: str = "thrift") -> Spectrum:
-    """Return the components of public features (m, *shape), centred, scaled and brought to unit norm.
+    """Return the principal components of public features (m, *shape) that are centred, scaled and of unit norm.
 
     Raises:
         SpecError: there are fewer than two examples, or some features are not finite.

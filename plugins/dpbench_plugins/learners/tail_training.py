@@ -1,13 +1,13 @@
-"""Train the stages behind cached activations on public examples. Nothing here reads a private row.
+"""Train the tail, the stages of a network after the cached activations, on public examples. Reads no private row.
 
-The start is the published network with a softmax regression on its frozen features. A part of the examples is held out;
-if the trained network explains too little of their targets beside the start, the start is kept (`train_tail`).
+Training starts at the published network with a softmax regression on its frozen features. Some examples are held out:
+if the trained network explains too little of their targets compared with the start, the start is kept (`train_tail`).
 
-Covered: the features of a row follow from that row and public values, up to rounding that a library may do differently
-beside other rows, as in `learners.networks.tail`.
+Covered: the features of a row follow from that row and public values, up to rounding, which may depend on other rows in
+the batch, as in `learners.networks.tail`.
 
 The constants were chosen on 1,000 of 5,000 public images of CIFAR-10 (efficientnet-lite0 at 128 pixels): a rate of 3e-4
-was 3.2 points worse, half as many passes 0.6. Mirror images are seen with chance one half; examples and targets are
+was 3.2 points worse, half as many passes were 0.6. Images are mirrored with probability 1/2; examples and targets are
 mixed in pairs (mixup, Zhang et al. 2018); weights are averaged exponentially.
 """
 
@@ -35,10 +35,10 @@ AT_ONCE = 128  # examples whose features are computed at once
 
 
 class PooledNetwork(nn.Module):
-    """A network from activations (c, ...) to logits (c, classes): a tail, which pools its output, and a linear head."""
+    """A map from activations (c, ...) to logits (c, classes): a tail that pools its output, and a linear head."""
 
     def __init__(self, tail: nn.Module, weight: Tensor, bias: Tensor) -> None:
-        """Take the tail as it is, and the weight (classes, d) and bias (classes,) of the head."""
+        """Combine a tail with a head of this weight (classes, d) and bias (classes,)."""
         super().__init__()
         self.tail = tail.to(memory_format=torch.channels_last)
         with torch.device("meta"):
@@ -58,17 +58,17 @@ class PooledNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class TrainedTail:
-    """A network that was trained on public examples, or its start where training taught it too little."""
+    """A network that was trained on public examples, or its start if training explained too little."""
 
     network: PooledNetwork
     explained: float = 0.0
-    """How far the trained network takes the cross-entropy of held-out targets below that of their mean, as a share of
-    how far the start takes it; infinite where the start does not take it below."""
+    """How much the trained network reduces the held-out cross-entropy, compared with predicting the mean target,
+    divided by the reduction of the start; infinite if the start reduces nothing."""
     gained: bool = False  # whether this is the trained network, and not its start
 
     @classmethod
     def as_published(cls, tail: nn.Module) -> TrainedTail:
-        """Return the tail without training, and without a head."""
+        """Return the untrained tail with an empty head."""
         empty = next(tail.parameters()).new_zeros(1, 1)
         return cls(PooledNetwork(tail, empty, empty[0]).requires_grad_(False).eval())
 
@@ -95,8 +95,8 @@ def train_tail(
 ) -> TrainedTail:
     """Train a tail and a head on public activations, with soft or one-hot targets (m, classes).
 
-    The trained network counts if it explains more than the share `least` of what its start explains of the held-out
-    targets. The result depends on the arguments and the number of threads only.
+    The trained network is kept if it reduces the cross-entropy of held-out targets by more than `least` times what its
+    start does (`TrainedTail.explained`). The result depends on the arguments and the number of threads only.
     """
     order = torch.randperm(len(public.x), generator=generator).to(public.x.device)
     held = order[: min(round(HELD_SHARE * len(order)), MOST_HELD)]
@@ -118,7 +118,7 @@ def train_tail(
 def _descend(
     network: PooledNetwork, public: PublicData, targets: Tensor, passes: int, rate: float, generator: torch.Generator
 ) -> PooledNetwork:
-    """Train all weights by AdamW, the rate falling as a cosine, and return their exponential mean."""
+    """Train all weights with AdamW and a cosine learning rate; return their exponential moving average."""
     mean = copy.deepcopy(network).requires_grad_(False)
     network.requires_grad_(True)
     matrices, vectors = ([p for p in network.parameters() if (p.ndim > 1) == big] for big in (True, False))
@@ -145,7 +145,7 @@ def _descend(
 
 
 def _mirror_some(public: PublicData, rows: Tensor, draw: np.random.Generator) -> Tensor:
-    """Return the activations of these examples, of their mirror images where a coin says so."""
+    """Return the activations of these examples, each mirrored with probability 1/2 if mirrored ones exist."""
     flips = torch.from_numpy(draw.random(len(rows)) < 0.5).to(public.x.device)
     if public.mirrored is None:
         return public.x[rows]

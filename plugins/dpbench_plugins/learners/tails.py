@@ -1,4 +1,4 @@
-"""The network behind cached activations, and its training on public labels, for several learners. Imports no torch."""
+"""The tail, the stages of a network after cached activations: its loader and its public training. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ANSWERS_EXPLAINED = 0.5  # the same for the answers of a private head, whose err
 
 
 def tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
-    """Return the loader of the network behind cached activations.
+    """Return the loader of the tail.
 
     Raises:
-        SpecError: there is none.
+        SpecError: the examples have no tail.
     """
     if task.tail is None:
         raise SpecError(
@@ -37,10 +37,10 @@ def tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
 
 
 def trainable_tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
-    """Return the loader of the network behind cached activations, for training on public examples.
+    """Return the loader of the tail, for training on public examples.
 
     Raises:
-        SpecError: there is none, or there are too few public examples.
+        SpecError: there is no tail, or there are too few public examples.
     """
     tail = tail_loader(task, who)
     if task.public < LEAST:
@@ -54,10 +54,10 @@ def trainable_tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
 def train_on_labels(
     task: Task, public: PublicData, who: str, passes: int, rate: float, generator: torch.Generator
 ) -> TrainedTail:
-    """Return the network behind cached activations, trained on public labels.
+    """Return the tail with a head, trained on public labels.
 
     Raises:
-        SpecError: there is no such network, or there are too few public examples or labels.
+        SpecError: there is no tail, or there are too few public examples or labels.
     """
     from torch.nn.functional import one_hot
 
@@ -77,10 +77,10 @@ def train_on_answers(
     rate: float,
     generator: torch.Generator,
 ) -> TrainedTail:
-    """Return the network behind cached activations, trained on a head's answers (m, classes) to public examples.
+    """Return the tail with a new head, trained on a private head's probabilities (m, classes) for public examples.
 
     Raises:
-        SpecError: there is no such network, or there are too few public examples.
+        SpecError: there is no tail, or there are too few public examples.
     """
     from dpbench_plugins.learners.tail_training import train_tail
 
@@ -89,24 +89,24 @@ def train_on_answers(
 
 
 def settle_pooled(settled: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """Return the settings with no more components than the tail has pooled features."""
+    """Return the settings with `k` limited to the number of pooled features."""
     if task.tail is None:
         return dict(settled)
     return {**settled, "k": min(settled["k"], count_pooled_features(task.tail(), task.example_shape))}
 
 
 def choose_passes(task: Task) -> int:
-    """Return the passes over public examples with labels: 12 for 1,000 or fewer, 6 for 5,000, and at least 2."""
+    """Return the number of passes over labelled public examples: 12 for 1,000 or fewer, 6 for 5,000, and at least 2."""
     return max(2, round(12 * min(1.0, math.pow(1000 / max(task.public, 1), 0.43))))
 
 
 def choose_answer_passes(task: Task) -> int:
-    """Return the passes over public examples with the answers of a private head: 8 for 1,000 or fewer, at least 2."""
+    """Return the number of passes over public examples with a head's answers: 8 for 1,000 or fewer, at least 2."""
     return max(2, round(2 / 3 * choose_passes(task)))
 
 
 def count_pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
-    """Return the number of features that the tail pools to, which its activations do not determine."""
+    """Return the number of pooled features, from a call of the tail; the shape of its input does not determine it."""
     import torch
 
     with torch.no_grad():

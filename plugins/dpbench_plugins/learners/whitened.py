@@ -65,7 +65,7 @@ class WhitenedProbe(ProbeLearner):
         return {**super().auto(task, budget), "k": components(task, budget)}
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-        """Return the projection on public components divided by powers of their deviations."""
+        """Return the projection on the leading public components, each divided by a power of its standard deviation."""
         x, k = public.x.flatten(1), require_setting(self.k)  # (m, d)
         if not 1 <= k <= min(x.shape):
             raise SpecError(
@@ -81,7 +81,7 @@ class WhitenedProbe(ProbeLearner):
         return lambda rows: exact_linear(scale(rows), directions)
 
     def refine(self, predict: Predict, features: Callable[[Tensor], Tensor], public: PublicData) -> Predict:
-        """Return the student's predictor, or the head's own."""
+        """Return a student of the head; without `distil`, or if training diverged, return the head."""
         if not self.distil:
             return predict
         mapped, scores = features(public.x), predict(public.x)  # (m, k), (m, classes)

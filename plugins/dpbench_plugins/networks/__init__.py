@@ -1,1 +1,1 @@
-"""Networks, their checkpoints and augmented views, for learners and extractors. It registers nothing."""
+"""Networks, their checkpoints and augmented views, for learners and extractors. Registers no plugins."""

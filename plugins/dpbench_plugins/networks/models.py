@@ -1,6 +1,6 @@
 """Convolutional networks without batch statistics: an image's scores depend on no other image.
 
-Networks are built on torch's meta device, as shapes alone; their parameters are tensors that travel beside them
+Networks are built on torch's meta device and hold only shapes; callers pass the parameters as separate tensors
 (`torch.func.functional_call`). Each has a `trunk`, a final `norm` and a linear `head`, in this order.
 """
 
@@ -31,7 +31,7 @@ def standardise(weight: Tensor, gain: Tensor) -> Tensor:
 
 
 def centre_and_scale(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return filters (o, ...) minus their means, and the factors (o, 1, ...) that give each norm 1."""
+    """Return filters (o, ...) minus their means, and the factors (o, 1, ...) that scale each of them to norm 1."""
     axes = tuple(range(1, weight.ndim))
     centred = weight - weight.mean(axes, keepdim=True)
     return centred, centred.square().sum(axes, keepdim=True).clamp(min=EPSILON).rsqrt()
@@ -47,7 +47,7 @@ class WSConv2d(nn.Conv2d):
         self.gain = nn.Parameter(torch.ones(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (c, outputs, ...) of (c, inputs, height, width)."""
+        """Return the outputs (c, outputs, ...) for x (c, inputs, height, width)."""
         weight = self.weight if self.standardised else standardise(self.weight, self.gain)
         return conv2d(x, weight, self.bias, self.stride, self.padding)
 
@@ -60,18 +60,18 @@ class Network(nn.Module):
         self.trunk, self.norm, self.head = trunk, norm, nn.Linear(width, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return (c, width): the inputs of the head."""
+        """Return the inputs of the head (c, width)."""
         mean: Tensor = self.norm(self.trunk(x)).mean((2, 3))
         return mean
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (c, classes) logits of (c, channels, height, width) images."""
+        """Return the logits (c, classes) of images (c, channels, height, width)."""
         logits: Tensor = self.head(self.features(x))
         return logits
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions, each after ReLU and GroupNorm in this order, as De et al. have it."""
+    """A residual block: two 3x3 convolutions, each preceded by ReLU and then GroupNorm, as in De et al. (2022)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Block(nn.Module):
 def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network:
     """Return WRN-depth-widen (Zagoruyko and Komodakis 2016) as De et al. 2022 train it.
 
-    Differs from the network of Tang et al., who use the code of Sander et al.: it is said to follow De et al., but its
+    The network of Tang et al. differs. They use the code of Sander et al., which is said to follow De et al., but whose
     convolutions are not standardised.
     """
     blocks = (depth - 4) // 6
@@ -105,7 +105,7 @@ def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network
 
 
 class _MishGradient(torch.autograd.Function):
-    """The gradient of Mish by its input, in one call for many examples: vmap would split torch's own."""
+    """The gradient of Mish with respect to its input, in one call for many examples; vmap would split torch's own."""
 
     @staticmethod
     def forward(gradient: Tensor, x: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class _Mish(torch.autograd.Function):
 
 
 class Mish(nn.Module):
-    """x tanh(softplus(x))."""
+    """The activation function x tanh(softplus(x))."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x tanh(softplus(x)), elementwise."""
@@ -154,15 +154,15 @@ class Residual(nn.Module):
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sum."""
+        """Return x plus the output of the inner block."""
         total: Tensor = x + self.inner(x)
         return total
 
 
 def _resnet9(channels: int, classes: int) -> Network:
-    """Return the ResNet-9 of Klause et al. 2022 with GroupNorm and Mish, which DermaMNIST was trained with.
+    """Return the ResNet-9 of Klause et al. 2022 with GroupNorm and Mish, which was trained on DermaMNIST.
 
-    Differs: the mean over places before the head, where theirs takes the maximum of 4x4, so that any size fits.
+    Difference: the head reads the mean over positions, not the maximum over 4x4 positions, so that any image size fits.
     """
 
     def layer(inputs: int, outputs: int, *then: nn.Module) -> nn.Module:
@@ -179,7 +179,7 @@ def _resnet9(channels: int, classes: int) -> Network:
 
 
 def _tiny(channels: int, classes: int) -> Network:
-    """Return two strided convolutions: for tests, and for images of a few pixels."""
+    """Return a network of two strided convolutions, for tests and for images of a few pixels."""
     first, second = WSConv2d(channels, 16, 3, 2), WSConv2d(16, 32, 3, 2)
     trunk = nn.Sequential(first, nn.ReLU(), nn.GroupNorm(4, 16), second, nn.ReLU())
     return Network(trunk, nn.GroupNorm(4, 32), 32, classes)
@@ -215,10 +215,10 @@ def build(name: str, example_shape: tuple[int, ...], classes: int) -> Network:
 
 
 def draw_parameters(network: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return parameters to start from, on the generator's device: normal with variance 1 / fan-in, cut at two std.
+    """Return initial parameters on the generator's device: normal with variance 1 / fan-in, truncated at two std.
 
-    Source: De et al.'s code; biases are 0, gains and the scales of normalisations 1. Sander et al.'s code cuts at the
-    numbers -2 and 2, which cuts nothing.
+    Biases are 0; gains and the scales of normalisations are 1. Source: De et al.'s code. Sander et al.'s code truncates
+    at the numbers -2 and 2, which changes nothing.
     """
     made = {}
     for name, shape in ((name, parameter.shape) for name, parameter in network.named_parameters()):

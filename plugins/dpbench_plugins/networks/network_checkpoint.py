@@ -2,7 +2,7 @@
 
 In the manifest, `network` names the network and `format` names the format of this module. All other entries (generator,
 seed, steps, digest) are kept but not read. Tensors have the names of the network's parameters, in any precision.
-`head.*` and `norm.*` may be absent, because a pre-trained trunk has neither; `embedding.*` is for probes alone.
+`head.*` and `norm.*` may be absent, because a pre-trained trunk has neither; only probes read `embedding.*`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Checkpoint:
     about: Mapping[str, str]
 
     def save(self, file: Path) -> None:
-        """Write the file."""
+        """Write the checkpoint to a safetensors file."""
         from safetensors.torch import save_file
 
         state = {name: value.detach().contiguous() for name, value in self.state.items()}
@@ -43,7 +43,7 @@ class Checkpoint:
         """Read a file that `save` wrote.
 
         Raises:
-            DataError: not a safetensors file, or its manifest is missing or of another format.
+            DataError: it is not a safetensors file, or its manifest is missing or of another format.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -61,10 +61,10 @@ class Checkpoint:
         return cls(about["network"], state, about)
 
     def replace_in(self, start: Mapping[str, Tensor], network: str) -> dict[str, Tensor]:
-        """Return the parameters `start` of `network`, replaced by those of the checkpoint, in their precision.
+        """Return the parameters `start` of `network` with the checkpoint's values, in the precision of `start`.
 
         Raises:
-            SpecError: made for another network; or a parameter that is missing, left over or of another shape.
+            SpecError: the checkpoint is for another network, or a parameter is missing, unknown or of another shape.
         """
         if self.network != network:
             raise SpecError(

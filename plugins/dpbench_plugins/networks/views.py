@@ -1,4 +1,4 @@
-"""Augmented views of images; each depends only on its image, the seed of its row and its own number."""
+"""Augmented views of images. A view depends only on its image, the seed of the image's row, and its own number."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def normalise(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Views:
-    """`count` random crops of an image padded by reflection, mirrored half of the time: augmentation multiplicity.
+    """Augmentation multiplicity: `count` random crops of an image padded by reflection, each mirrored half of the time.
 
-    Source: De et al. 2022, section 3 (after Fort et al. 2021, Hoffer et al. 2019). `count` 0 is the image itself, once.
+    Source: De et al. 2022, section 3 (after Fort et al. 2021, Hoffer et al. 2019). With `count` 0, the image is its
+    only view.
     """
 
     count: int = 16
@@ -38,7 +39,7 @@ class Views:
         return max(1, self.count)
 
     def __call__(self, x: Tensor, seeds: Tensor) -> Tensor:
-        """Return (c, number, channels, h, w) views of images (c, channels, h, w) with row seeds (c,)."""
+        """Return views (c, views, channels, h, w) of images (c, channels, h, w) with row seeds (c,)."""
         if not self.count:
             return x.unsqueeze(1)
         c, _, height, width = x.shape
@@ -57,7 +58,7 @@ class Views:
 
 
 def hash_seeds(seeds: Tensor, count: int) -> Tensor:
-    """Return (c, count) int64: a hash (SplitMix64) of each seed in (c,) and the number of the view."""
+    """Return hashes (c, count) int64, by SplitMix64, of each seed in `seeds` (c,) and each view's number."""
     z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _as_signed(_GOLDEN)
     z = (z ^ _shift(z, 30)) * _as_signed(_FIRST)
     z = (z ^ _shift(z, 27)) * _as_signed(_SECOND)

@@ -1,1 +1,1 @@
-"""Learners and datasets of theorems."""
+"""Learners and datasets from theorems."""

@@ -6,9 +6,9 @@ removing one example.
 ====== ================================================== ======================================================
 name   method                                             use it
 ====== ================================================== ======================================================
-pld    privacy loss distributions, dp-accounting          always: a pessimistic discretisation, and the tightest;
-       (connect the dots)                                 where every rate is 1, the exact Gaussian instead;
-                                                          others by the pair of their mechanism's module
+pld    privacy loss distributions, dp-accounting          always: an upper bound by discretisation, the tightest
+       (connect the dots)                                 of the three; exact for sums if every rate is 1; uses
+                                                          the dominating pair of each other mechanism
 rdp    Renyi orders up to 2,048, dp-accounting            to compare with papers that used RDP
 prv    Opacus' PRV with its error of 0.01; it may lie up to  to reproduce papers that used Opacus
        1% below `pld`
@@ -70,15 +70,15 @@ def _cached_epsilon(method: Callable[..., float], plan: tuple[Planned, ...], sig
 
 
 def find_pure_cost(plan: Sequence[Planned]) -> PureCost | None:
-    """Return the cost of a plan whose delta is 0, the same by every accountant; None if the plan needs a delta.
+    """Return the cost of a plan that is epsilon-DP with delta 0; None if the plan needs a delta.
 
-    One choice, asked once, is such a plan.
+    Every accountant states this cost. A plan of one choice that is asked once has such a cost.
     """
     return plan[0].pure if len(plan) == 1 else None
 
 
 def is_pure(plan: Sequence[Planned]) -> bool:
-    """Return whether the delta of a plan is 0."""
+    """Return whether a plan is epsilon-DP with delta 0."""
     return find_pure_cost(plan) is not None
 
 
@@ -87,11 +87,11 @@ def calibrate(
 ) -> float:
     """Return a base noise multiplier that keeps `plan` within the budget; 0 if the budget's epsilon is infinite.
 
-    It is within about 1e-4 of the smallest such multiplier. `hint`, say from an earlier run, is tried first and
-    believed only if its epsilon is within 0.1% below the target.
+    It is within about 1e-4 of the smallest such multiplier. `hint`, for example from an earlier run, is tried first and
+    returned only if its epsilon is at most the target and less than 0.1% below it.
 
     Raises:
-        PlanError: no sigma up to 1e7 reaches the budget with this accountant, or every sigma does.
+        PlanError: no sigma up to 1e7 keeps within the budget with this accountant, or every sigma does.
     """
     if math.isinf(budget.epsilon) or not plan:
         return 0.0
@@ -118,7 +118,7 @@ def find_smallest_sigma(
         reached: sigma -> epsilon.
         target: epsilon to reach from below.
         guess: a sigma to start the search from.
-        asked: what needs the sigma, for messages.
+        asked: the plan or search that needs the sigma, for messages.
         advice: what to use instead, for messages.
 
     Raises:
@@ -153,9 +153,9 @@ def find_smallest_sigma(
 def gaussian_sigma(budget: Budget) -> float:
     """Return the noise multiplier of one release over all examples that spends the whole budget; 0 without privacy.
 
-    This is the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8). The noise of one sum of vectors of norm 1
-    has this standard deviation, so n / sigma compares the number of examples with the noise. Default settings of a
-    learner may follow from it. The noise that a run adds is calibrated to the plan of that run.
+    This is the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8). It is the standard deviation of the noise
+    on one sum of vectors of norm 1, so n / sigma compares the number of examples with the noise. Learners may derive
+    default settings from it. The noise that a run adds is calibrated to the plan of that run.
 
     Raises:
         SpecError: epsilon is not positive, or delta is not in (0, 1).
@@ -173,10 +173,10 @@ def _gaussian_sigma(epsilon: float, delta: float) -> float:
 
 
 def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
-    """Guess sigma from a single Gaussian release whose neighbours are as far apart.
+    """Guess sigma from the single Gaussian release with the same distance between neighbours.
 
     Raises:
-        PlanError: delta is no smaller than the chance of being sampled at all, so that any sigma would do.
+        PlanError: delta is at least the chance that an example is sampled at all, so any sigma would do.
     """
     if (pure := find_pure_cost(plan)) is not None:
         return pure.base_sigma(budget.epsilon)
@@ -192,8 +192,9 @@ def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
 def neighbour_distance(plan: Sequence[Planned], sigma: float) -> float:
     """Return the distance of neighbours in standard deviations, by the central limit theorem (Bu et al. 2019).
 
-    It is exact for sums at rate 1, and otherwise approximate, from either side, for many steps at small rates. It
-    serves for guesses, and to tell which plans cost too much to compose; no stated epsilon depends on it.
+    It is exact for sums at rate 1. Otherwise it is an approximation, neither an upper nor a lower bound, that suits
+    many steps at small rates. It serves for guesses, and to find plans that take too long to compose; no stated epsilon
+    depends on it.
     """
     squared = 0.0
     for release in plan:
@@ -209,7 +210,7 @@ def _round_up(sigma: float) -> float:
 
 
 def dp_events(plan: Sequence[Planned], sigma: float) -> list[Any]:
-    """Return the `DpEvent` of each release, for Renyi accountants to compose."""
+    """Return the `DpEvent` of each release, the input of Renyi accountants."""
     import dp_accounting as dp
 
     return [dp.SelfComposedDpEvent(use.event(sigma * use.relative_noise), use.steps) for use in plan]
@@ -255,10 +256,11 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
 def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = math.inf, large: float = 0.0) -> float:
     """Compute epsilon on a grid that is fine enough for its size and for the losses of one step.
 
-    A first computation gives its size; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.
+    The first computation finds the size of epsilon. Below 0.2, the default grid of 1e-4 would overstate it by over
+    0.5%.
 
     Args:
-        epsilon_at: interval of a grid -> epsilon, rounded up.
+        epsilon_at: maps the interval of a grid to epsilon, rounded up.
         small: the standard deviation of the loss of one of many steps. Each loss is rounded up to the grid, so on a
             grid that is coarser than a tenth of it the errors of many steps add up.
         large: a loss that a step rarely exceeds; no grid has many more than `MOST_POINTS` points up to it.
@@ -274,22 +276,22 @@ def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = ma
 
 
 def smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
-    """Return the approximate standard deviation of a step's privacy loss, the smallest among releases of many steps."""
+    """Return the smallest (approximate) std of one step's privacy loss, among releases of many steps."""
     losses = [neighbour_distance([use], sigma) / math.sqrt(use.steps) for use in plan if use.steps >= MANY_STEPS]
     return min(losses, default=math.inf)
 
 
 def largest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
-    """Return the privacy loss of a step where the noise is eight standard deviations."""
+    """Return the largest privacy loss of one step, over all releases, at noise of eight standard deviations."""
     noises = [(use.sample_rate, sigma * use.relative_noise) for use in plan]
     whole = [(rate, 0.5 / noise**2 + 8 / noise) for rate, noise in noises]
     return max(math.log1p(rate * math.expm1(loss)) if loss < 700 else loss + math.log(rate) for rate, loss in whole)
 
 
 def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int = 1000) -> float:
-    """Compute epsilon on grids that round up, the first coarse and the last with `points` points up to epsilon.
+    """Compute epsilon on finer and finer grids, the last with `points` points up to epsilon; each grid rounds up.
 
-    Return `bound`, another upper bound that may be far too large, if it is smaller.
+    `bound` is another upper bound on epsilon, which may be far too large; the smallest bound is returned.
     """
     interval = max(1e-2, bound / 1e5)
     while True:
@@ -301,7 +303,7 @@ def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int 
 
 
 def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
-    """Compose a whole plan into dp-accounting's privacy loss distribution, rounded up to a grid of this interval."""
+    """Compose a plan into one privacy loss distribution of dp-accounting, rounded up to a grid of this interval."""
     parts = _merge_gaussians([use for use in plan if use.gaussian]) + merge_steps(
         [use for use in plan if not use.gaussian]
     )

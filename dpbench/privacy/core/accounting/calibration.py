@@ -1,7 +1,7 @@
 """Cache sigma between runs. A cached sigma is only a hint: its epsilon is computed again every time.
 
-It is used if this epsilon is at most the target, and at most 0.1% below it. So whoever can write the cache cannot make
-a run less private than it states, and can add hardly any noise.
+The hint is used if its epsilon is at most the target, and less than 0.1% below it. So somebody who writes to the cache
+cannot make a run less private than it states, and can hardly increase its noise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAUSIBLE = (1e-2, 1e7)  # a damaged file must not send an accountant where it 
 
 
 def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> float:
-    """Return `accountant.calibrate` of these arguments, with the sigma in the disk cache, if any, as a hint."""
+    """Call `accountant.calibrate` with the cached sigma, if any, as a hint; write a new sigma to the disk cache."""
     file = _cache_file(plan, budget, name)
     hint = _read_cached_sigma(file)
     sigma = accountant.calibrate(plan, budget, name, hint)

@@ -1,4 +1,4 @@
-"""A second opinion: an account of epsilon by an independent library and method, or a refusal."""
+"""Check a stated epsilon with an independent library and method; refuse the run if the two contradict each other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Account:
 
     @property
     def least_claim(self) -> float:
-        """The smallest epsilon that one may claim: the lower bound, or the upper bound if none is known."""
+        """The smallest epsilon that may be claimed: the lower bound, or the upper bound if no lower bound is known."""
         return self.lower or self.upper
 
     def __str__(self) -> str:
@@ -52,9 +52,9 @@ def cross_check(
 ) -> Account:
     """Compute epsilon by an independent library and method, and refuse a run whose stated epsilon contradicts it.
 
-    `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
-    2021); if prv-accountant's grid would exceed 2^24 points, RDP checks `pld`. `prv` is checked by `pld`, because its
-    code descends from prv-accountant. For a plan without delta, only the lower bound of its mechanism is checked.
+    `pld` and `rdp` are checked with Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
+    2021); if prv-accountant's grid would exceed 2^24 points, RDP checks `pld`. `prv` is checked with `pld`, because
+    Opacus' code descends from prv-accountant. A plan with delta 0 is checked with its mechanism's bounds on epsilon.
 
     Raises:
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
@@ -79,7 +79,7 @@ def cross_check(
 
 @functools.lru_cache(1024)  # many runs share a plan
 def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Account | None:
-    """Return prv-accountant's account, with an error of 2% of `about`; None if the grid would be too fine."""
+    """Return prv-accountant's account, with an error of 2% of `about`; None if it fails or needs too fine a grid."""
     made = make_prv_accountant(plan, sigma, delta, about, 0.02 * about)
     if made is None:
         return None
@@ -95,21 +95,25 @@ def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: f
 def make_prv_accountant(
     plan: Sequence[Planned], sigma: float, delta: float, about: float, error: float
 ) -> tuple[Any, list[int]] | None:
-    """Return prv-accountant's accountant of a plan, and how often each of its parts composes.
+    """Return prv-accountant's accountant for a plan, and how many copies of each mechanism it composes.
 
-    Its epsilon, which is near `about`, has an error of at most `error`. Return None if the grid would be too fine.
+    `about` is a guess of epsilon; its error is at most `error`. Return None if the grid would be too fine.
     """
     import prv_accountant as prv
+    from prv_accountant.accountant import compute_safe_domain_size
 
     delta_error = delta / 1000
     pairs = [use.loss_variables(sigma * use.relative_noise) for use in merge_steps(plan)]
     mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
-    points = 2 * (about + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
-    if points > 2**24 * error:
+    cells = math.sqrt(sum(counts) / 2 * math.log(12 / delta_error)) / error  # of the grid, for a range of 1
+    if 2 * (about + 3) * cells > 2**24:
         return None
     try:
         with silence_libraries():
-            return prv.PRVAccountant(mechanisms, error, delta_error, counts), counts
+            largest = compute_safe_domain_size(mechanisms, counts, error, delta_error)
+            if 2 * largest * cells > 2**27:  # with little noise far beyond `about`, and more than memory holds
+                return None
+            return prv.PRVAccountant(mechanisms, error, delta_error, counts, eps_max=largest), counts
     except RuntimeError:
         return None
 
@@ -117,9 +121,10 @@ def make_prv_accountant(
 def _rdp_account(
     plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
 ) -> Account:
-    """Return an upper bound by RDP.
+    """Return RDP's epsilon as an upper bound.
 
-    If the stated epsilon is far below it, a coarser grid may give an account. RDP's own epsilon has no second opinion.
+    If it is far above the stated epsilon, first try prv-accountant on a coarser grid. If the run's own accountant is
+    `rdp` and this fails, nothing is checked: return the stated epsilon.
     """
     upper = epsilon(plan, sigma, delta, "rdp")
     coarser = _prv_account(tuple(plan), sigma, delta, upper / 2) if FAR_RATIO * stated < upper < math.inf else None

@@ -1,9 +1,10 @@
-"""The whole curve of a plan: epsilon at other deltas, and the Gaussian curve that covers it.
+"""The privacy curve of a plan: epsilon at every delta, and the smallest Gaussian curve that covers it.
 
-A plan has an epsilon at every delta, and a budget names one point. Gaussian sums over all examples have the curve of
-one normal number whose mean moves by mu standard deviations (mu-GDP, Dong, Roth and Su 2022), so mu says all of it.
-Other plans are covered by the smallest mu whose curve is nowhere below theirs; how well it fits is the largest
-difference between the true-positive rates that the two curves allow membership tests. Curves are those of `pld`.
+A plan has an epsilon at every delta; a budget fixes one point of this curve. For Gaussian sums over all examples, the
+curve is that of one normal number whose mean moves by mu standard deviations (mu-GDP, Dong, Roth and Su 2022), so mu
+describes it fully. Other plans are covered by the smallest mu whose curve is nowhere below theirs. The error of this
+fit is the largest difference between the true-positive rates that the two curves allow membership tests. All curves
+are computed by `pld`.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _BISECTIONS = 60
 
 @dataclass(frozen=True)
 class GaussianFit:
-    """The Gaussian curve that covers a plan, and how much more it allows."""
+    """The Gaussian curve that covers a plan's curve, and how much larger it is."""
 
     mu: float
     difference: float  # the largest, of true-positive rates; 0 if the curve is the plan's own
 
 
 def find_gaussian_mu(plan: Sequence[Planned], sigma: float) -> float | None:
-    """Return mu if the curve of a plan is Gaussian itself; None otherwise."""
+    """Return mu if the curve of a plan is exactly Gaussian; None otherwise."""
     if all(use.gaussian and use.sample_rate == 1 for use in plan):
         return accountant.neighbour_distance(plan, sigma)
     return None
@@ -42,7 +43,7 @@ def find_gaussian_mu(plan: Sequence[Planned], sigma: float) -> float | None:
 
 @functools.lru_cache(4)  # of one plan, several questions are asked in a row
 def compose_curve(plan: tuple[Planned, ...], sigma: float) -> Any:
-    """Return the loss distribution of a plan on a grid that is fine enough for epsilons of its size."""
+    """Return the loss distribution of a plan, on a grid whose step suits the plan's epsilon at `DELTA`."""
     stated = accountant.epsilon(plan, sigma, DELTA)
     with accountant.silence_libraries():
         return accountant.compose(plan, sigma, max(stated / GRID_POINTS, 1e-6))
@@ -82,7 +83,7 @@ def fit_gaussian(plan: Sequence[Planned], sigma: float) -> GaussianFit:
 
 
 def largest_rates(epsilons: np.ndarray, deltas: np.ndarray, false_positive_rate: float) -> np.ndarray:
-    """Return an upper bound, at most 1, on the true-positive rate of membership tests by each point of a curve."""
+    """Return upper bounds, at most 1, on the true-positive rate of membership tests, one from each point of a curve."""
     above = np.exp(np.minimum(epsilons, 700.0)) * false_positive_rate + deltas
     rates: np.ndarray = np.minimum(1.0, np.minimum(above, 1 - np.exp(-epsilons) * (1 - false_positive_rate - deltas)))
     return rates

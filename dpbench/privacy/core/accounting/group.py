@@ -1,22 +1,22 @@
-"""The cost of a plan for a person with several rows: the same mechanism between datasets that differ by m rows.
+"""The cost of a plan for a person with several rows: the same mechanism on datasets that differ by m rows.
 
-Epsilon is stated for one row. If one image is in the private split m times, or one person has m images, removing all of
-them moves each sum by up to m clips. This module accounts for exactly that: multiplying epsilon by m would need a delta
-that grows by exp(epsilon) with every row.
+Epsilon is stated for one row. If one image is in the private split m times, or one person has m images, removing all m
+rows moves each sum by up to m clips. This module accounts for exactly this shift. Multiplying epsilon by m instead
+would need a delta that grows by a factor of exp(epsilon) with every row.
 
-- Every row in every sum (rate 1): a Gaussian of sensitivity m, which is one of noise multiplier sigma / m; an
-  exponential mechanism of m times eps0.
-- Poisson samples: of m rows a binomial number K is sampled, and they move the sum by up to K clips, so that the pair
-  N(0, sigma^2) and the mixture of N(k, sigma^2) over K dominates (Ganesh 2024, Tight Group-Level DP Guarantees for
-  DP-SGD with Sampling via Mixture of Gaussians Mechanisms, arXiv 2401.10294). `pld` composes that pair with those of
-  the other releases.
-- Other accountants have no such mixture. They get a mixture in which K >= 1 rows move the sum by all of m clips: larger
-  sensitivities dominate smaller ones (the same paper). It is a subsampled Gaussian of rate 1 - (1 - rate)^m and
-  noise sigma / m, so the answer is an upper bound, a loose one where rates are small. `pld` states the smaller of it
-  and the mixture.
+- Every row is in every sum (rate 1): the Gaussian has sensitivity m, as if its noise multiplier were sigma / m; the
+  exponential mechanism costs m times eps0.
+- Poisson samples: a binomial number K of the m rows is sampled, and moves the sum by up to K clips, so the pair of
+  N(0, sigma^2) and the mixture of N(k, sigma^2) over K = k dominates (Ganesh 2024, Tight Group-Level DP Guarantees for
+  DP-SGD with Sampling via Mixture of Gaussians Mechanisms, arXiv 2401.10294). `pld` composes this pair with the pairs
+  of the other releases.
+- Other accountants have no such mixture. They use one in which any K >= 1 moves the sum by m clips: larger
+  sensitivities dominate smaller ones (the same paper). This is a subsampled Gaussian of rate 1 - (1 - rate)^m and noise
+  multiplier sigma / m, so the answer is an upper bound, a loose one if rates are small. `pld` states the smaller of
+  this bound and the mixture's.
 
 Covered: any m rows, equal or not, add-or-remove.
-Not covered: rows that depend on each other in other ways than by belonging to one person or showing the same image.
+Not covered: rows that depend on each other without belonging to one person or showing the same image.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import Planned, Release
 
 LARGEST_SHIFT = 100.0
-"""Standard deviations of the noise by which a group moves a sum, up to which the mixture is composed. Beyond, one step
-alone has losses in the thousands, so the Renyi bound is as good."""
+"""The mixture is composed if a group moves a sum by at most this many standard deviations of the noise. Beyond this, a
+single step has losses in the thousands, so the Renyi bound is as good."""
 P = TypeVar("P", bound=Planned)
 
 
 def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name: AccountantName = "pld") -> float:
-    """Return an upper bound on epsilon, in nats, of `plan` at `delta` for `rows` rows that one person may remove.
+    """Return an upper bound on epsilon, in nats, of `plan` at `delta` for a person who owns `rows` rows.
 
     Raises:
         SpecError: fewer than one row.
@@ -79,12 +79,12 @@ def _mixture_epsilon(plan: tuple[Planned, ...], sigma: float, delta: float, rows
 
 
 def can_compose(plan: Sequence[Planned], sigma: float, rows: int) -> bool:
-    """Return whether `compose` takes seconds and not minutes."""
+    """Return whether `compose` is fast (seconds, not minutes): no group moves a sum by more than `LARGEST_SHIFT`."""
     return max(rows / (sigma * use.relative_noise) for use in plan) <= LARGEST_SHIFT
 
 
 def compose(plan: Sequence[Planned], sigma: float, rows: int, interval: float) -> Any:
-    """Compose the privacy loss of `rows` rows together, rounded up to a grid of this interval."""
+    """Compose a plan's privacy loss for a group of `rows` rows, rounded up to a grid of this interval."""
     from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
     from scipy.stats import binom
 

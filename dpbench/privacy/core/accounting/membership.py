@@ -1,14 +1,14 @@
-"""Epsilon as odds: how often a membership test can be right about one example, or one unit.
+"""Epsilon as odds: bounds on how often a membership test can be right about one example, or one unit.
 
-Somebody who knows everything else guesses from all answers whether the example was in the data. At a false-positive
+The attacker knows all other data and guesses from all answers whether the example was in the data. At a false-positive
 rate x, no test has a true-positive rate above either of
 
     exp(epsilon) x + delta(epsilon)    and    1 - exp(-epsilon) (1 - x - delta(epsilon))
 
-for any epsilon, with delta(epsilon) the whole curve of the plan, not its one budgeted point (Wasserman and Zhou 2010,
-theorem 2.4; Dong, Roth and Su 2022, proposition 2.13). The least of these over epsilon is what is returned; for
-Gaussian sums over all examples it is the mechanism's trade-off curve itself. The curve is that of accountant `pld`,
-whichever accountant states epsilon.
+for any epsilon, where delta(epsilon) is the plan's whole curve, not only the point that the budget fixes (Wasserman and
+Zhou 2010, theorem 2.4; Dong, Roth and Su 2022, proposition 2.13). This module returns the smallest of these bounds over
+all epsilons; for Gaussian sums over all examples it is the mechanism's trade-off curve itself. The curve is computed by
+accountant `pld`, whichever accountant states epsilon.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dpbench.privacy.core.accounting.accountant import epsilon, find_pure_cost, 
 from dpbench.privacy.core.plan import Planned
 
 FALSE_POSITIVE_RATES = (0.001, 0.01)
-"""Rates at which results and attacks state true-positive rates."""
+"""False-positive rates at which results and attacks state true-positive rates."""
 
 
 def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rate: float) -> float:
     """Return an upper bound on the true-positive rate of every membership test at this false-positive rate.
 
-    Covered: add-or-remove-one, whatever the test knows of the other examples. Rounding is upwards.
+    Covered: add-or-remove-one, whatever the test knows about the other examples. The bound is rounded up.
 
     Raises:
         SpecError: the rate is not between 0 and 1.
@@ -54,6 +54,6 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
 
 
 def bound_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:
-    """Return an upper bound, at most 1, on the true-positive rate of membership tests."""
+    """Return an upper bound, at most 1, on the true-positive rate of membership tests, from one (epsilon, delta)."""
     above = math.exp(min(epsilon, 700.0)) * false_positive_rate + delta
     return min(1.0, above, 1 - math.exp(-epsilon) * (1 - false_positive_rate - delta))

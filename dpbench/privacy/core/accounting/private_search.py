@@ -1,16 +1,16 @@
-"""The cost of keeping the best of several private runs, if their number is random. Pure: no files, no torch.
+"""The cost of private selection: keep the best of a random number of private runs. Pure: no files, no torch.
 
-A search draws K once, makes K independent runs, each with its own random configuration and fresh noise, and keeps
-the best (Papernot and Steinke, Hyperparameter Tuning with Rényi Differential Privacy, arXiv 2110.03620). Keeping the
-best of a fixed number can cost about as much as publishing all of them. A random number hides how many a good run
-had to beat: up to a mean of about 50, the geometric costs some two to three times one run. Neighbours differ by
-adding or removing one example.
+A search draws K once, makes K independent runs, each with its own random configuration and fresh noise, and keeps the
+best (Papernot and Steinke, Hyperparameter Tuning with Rényi Differential Privacy, arXiv 2110.03620). Keeping the best
+of a fixed number can cost about as much as publishing all of them. A random number hides how many runs the best one had
+to beat: up to a mean of about 50, a geometric number costs some two to three times one run. Neighbours differ by adding
+or removing one example.
 
-Two bounds are computed, and the smaller one is stated. `renyi_epsilon` is the paper's theorem 2. The other follows from
-the curve delta(epsilon) of one run, which a privacy loss distribution gives, and not from its Rényi divergences.
+Two bounds are computed, and the smaller one is stated. `renyi_epsilon` is the paper's theorem 2 and uses the Rényi
+divergences of one run. The other bound uses its curve delta(epsilon), from a privacy loss distribution.
 
-Theorem. Let delta_Q(e) be the largest hockey-stick divergence, at e, of one run on neighbouring data, either way round.
-Then the search has, at every e and for every e1 >= 0,
+Theorem. Let delta_Q(e) be the largest hockey-stick divergence at e, in either direction, of one run on neighbouring
+data. Then for every e and every e1 >= 0 the search satisfies
 
     delta(e) <= E[K] delta_Q(e - (1 + eta) log(exp(e1) + (1 - gamma) / gamma delta_Q(e1))).
 
@@ -27,18 +27,18 @@ as the first factor is at least gamma. So f'(F'(y)) >= f'(F(y)) exp(-c), with c 
 1 + eta. For every set S, the search then has P(S) - exp(e) P'(S) <= the integral over S of f'(F(y)) (Q(y) - exp(e - c)
 Q'(y)), which is at most E[K] delta_Q(e - c).
 
-At a given delta this says epsilon = epsilon_Q(delta / E[K]) + min over e1 of c. Bounds of this form: Koskela, Redberg
-and Wang 2024, Privacy Profiles for Private Selection, arXiv 2402.06701; the proof above is ours.
+At a given delta, the theorem gives epsilon = epsilon_Q(delta / E[K]) + min over e1 of c. Bounds of this form: Koskela,
+Redberg and Wang 2024, Privacy Profiles for Private Selection, arXiv 2402.06701; the proof above is ours.
 
-Covered: the output of the best run, if its score is post-processing of that run's output and public data (a score
-on private examples is one more release of the plan), ties go to the earlier run, and every run has this plan and
-noise. A run that fails counts, with the worst score: it is neither dropped nor made again.
+Covered: the output of the best run, if each score is computed from its run's output and public data alone (a score
+on private examples must be one more release of the plan), ties go to the earlier run, and all runs have this plan and
+noise. A run that fails counts, with the worst score: it is neither dropped nor repeated.
 
-Not covered: publishing K, the other runs or their scores, or how long the search took, which the machine's clock and
-the times of its files and logs say too; the seed of research randomness, from which K follows; stopping it once a score
-is good enough; a second fit with the configuration that won; a grid walked without replacement; several searches, which
-compose; a mixture of plans, whose Rényi curve is the worst of theirs at every order: calibrating each on its own is
-not enough.
+Not covered: publishing K, the other runs or their scores, or the duration of the search, which the machine's clock,
+file times and logs reveal too; publishing the seed of research randomness, which determines K; stopping a search once a
+score is good enough; a second fit with the winning configuration; a grid searched without replacement; several
+searches, which compose; runs with different plans: the Rényi curve of their mixture is the largest of the plans' curves
+at every order, so it is not enough to calibrate each plan on its own.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Repeats:
 
     Args:
         mean: expected number of runs, above 1.
-        shape: eta; 0 is the logarithmic distribution, 1 the geometric. A larger one varies less and costs more.
+        shape: eta; 0 is the logarithmic distribution, 1 the geometric. With a larger eta, K varies less and costs more.
 
     Raises:
         SpecError: mean outside (1, 1e6], or shape outside [0, 10].
@@ -110,7 +110,7 @@ class Repeats:
     def log_inverse_gamma(self) -> float:
         """The logarithm of 1 / gamma, used because gamma itself loses its digits near 1.
 
-        It solves ``mean = shape * (1 - gamma) / (gamma * (1 - gamma^shape))``, whose right side grows with it.
+        It solves ``mean = shape * (1 - gamma) / (gamma * (1 - gamma^shape))``; the right side grows with 1 / gamma.
         """
         from scipy.optimize import brentq
 
@@ -125,11 +125,11 @@ class Repeats:
 
 
 def draw_run_count(repeats: Repeats, chance: UniformSource) -> int:
-    """Draw K, the number of runs of a search: one uniform draw through the inverse distribution function.
+    """Draw K, the number of runs of a search, by inverting its distribution function at one uniform draw.
 
     Exact up to the rounding of doubles. K must stay secret, and so must the state of `chance` and the duration of the
-    search: the guarantee rests on nobody knowing how many runs the best run had to beat. Once K is known, the
-    output is that of a search of fixed length, whose cost grows with K.
+    search: the guarantee holds only if nobody knows how many runs the best run had to beat. Once K is known, the search
+    is one of fixed length, and its cost grows with K.
     """
     u = repeats.log_inverse_gamma
     probability = -math.expm1(-u) * _eta_over_expm1(u, repeats.shape)  # of K = 1
@@ -145,8 +145,8 @@ def draw_run_count(repeats: Repeats, chance: UniformSource) -> int:
 def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, rows: int = 1) -> float:
     """Return an upper bound on epsilon, in nats, of a whole search at `delta`: the smaller of the module's two bounds.
 
-    Every run spends `plan` with base noise multiplier `sigma`. With `rows`, it is the epsilon of somebody who may
-    remove so many rows. Covered and not covered: see the module.
+    Every run spends `plan` with base noise multiplier `sigma`. `rows` is the number of rows that one person may remove.
+    Covered and not covered: see the module.
     """
     if not plan:
         return 0.0
@@ -168,7 +168,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeat
 
 
 def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
-    """Return the bound by Rényi orders up to 2,048, by dp-accounting."""
+    """Return dp-accounting's bound on epsilon of a search, from Rényi orders up to 2,048."""
     from dp_accounting.dp_event import ComposedDpEvent, RepeatAndSelectDpEvent
     from dp_accounting.rdp import RdpAccountant
 
@@ -180,15 +180,15 @@ def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: 
 
 
 def _least_choice(repeats: Repeats, epsilons: np.ndarray, deltas: np.ndarray) -> float:
-    """Return the least extra cost of choosing the best run, over points (epsilon, delta) of a single run."""
+    """Return the theorem's min over e1 of c, the cost of choosing the best run, over points (e1, delta) of one run."""
     odds = math.expm1(repeats.log_inverse_gamma)  # (1 - gamma) / gamma
     return float((1 + repeats.shape) * np.log(np.exp(epsilons) + odds * deltas).min())
 
 
 def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
-    """Return the same bound as `epsilon` by independent code: the smaller of two bounds by other libraries.
+    """Return the bound of `epsilon` as computed by independent code: the smaller of two bounds, by other libraries.
 
-    The curve of one run is that of Microsoft's prv-accountant, with its errors added.
+    The Rényi bound uses Opacus. The curve of one run is computed by Microsoft's prv-accountant, with its errors added.
     """
     if not plan:
         return 0.0
@@ -199,12 +199,12 @@ def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rep
 
 
 def independent_renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
-    """Return the bound of `renyi_epsilon` by Opacus' Rényi curve, and the theorem written out here.
+    """Return the bound of `renyi_epsilon`, computed with Opacus' Rényi curve and this module's code for the theorem.
 
-    The two agree to rounding where every rate is 1, or the best orders are whole numbers up to 1,024, as they mostly
-    are for epsilon in [0.05, 5]. This one is lower where the best order is a fraction: there dp-accounting sums the
-    absolute values of an alternating series, and skips the order where they do not converge. It is higher where the
-    best order is above 1,024, as Opacus overflows there.
+    Both functions agree to rounding if every rate is 1, or if the best order is a whole number up to 1,024, as mostly
+    for epsilon in [0.05, 5]. This bound is lower if the best order is a fraction: for such orders, dp-accounting sums
+    the absolute values of an alternating series, and skips an order if they do not converge. It is higher if the best
+    order is above 1,024, because Opacus overflows there.
 
     Source: theorem 2 of the paper, for the search; Canonne, Kamath and Steinke 2020, proposition 12, for delta.
     """
@@ -217,7 +217,7 @@ def independent_renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: floa
 
 
 def _prv_curve_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, about: float) -> float:
-    """Return the bound by the curve of one run, as prv-accountant has it; infinite where it cannot answer."""
+    """Return the bound from prv-accountant's curve of one run; infinite if prv-accountant cannot answer."""
     error = PRV_ERROR * about / (2 + repeats.shape)
     found = make_prv_accountant(plan, sigma, delta / repeats.mean, about, error)
     if found is None:
@@ -235,7 +235,7 @@ def _prv_curve_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repe
 
 
 def estimate_deltas(losses: Any, epsilons: np.ndarray) -> np.ndarray:
-    """Return `compute_delta_estimate` of prv-accountant's losses at each epsilon, by two sums over the grid for all."""
+    """Return delta at each epsilon like prv-accountant's `compute_delta_estimate`, but from two sums over the grid."""
     grid, infinite = losses.domain.ts(), 1 - math.exp(losses.log_pmc_inf)
     sums = [np.append(np.cumsum(mass[::-1])[::-1], 0.0) for mass in (losses.pmf, losses.pmf * np.exp(-grid))]
     first = np.searchsorted(grid, epsilons)
@@ -244,7 +244,7 @@ def estimate_deltas(losses: Any, epsilons: np.ndarray) -> np.ndarray:
 
 
 def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float) -> Account:
-    """Compare the two accounts of a search and return them as one account; refuse accounts that contradict each other.
+    """Compare the stated epsilon of a search with `independent_epsilon`, and return the interval between them.
 
     Args:
         plan: the plan of every run.
@@ -254,8 +254,8 @@ def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Re
         stated: the result of `epsilon` for these arguments.
 
     Raises:
-        AccountantsDisagree: `independent_epsilon` is more than 2% above the stated epsilon, and above 0.05: below, it
-            is loose.
+        AccountantsDisagree: `independent_epsilon` is more than 2% above both the stated epsilon and 0.05; small
+            values are loose.
     """
     other = independent_epsilon(plan, sigma, delta, repeats)
     if max(stated, 0.05) < other / (1 + _LOOSE):
@@ -267,10 +267,10 @@ def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Re
 
 
 def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> float:
-    """Return the smallest base noise multiplier, to 1e-4, that keeps a whole search in `budget`; 0 if it is infinite.
+    """Return the smallest base noise multiplier, to 1e-4, that keeps a search within `budget`; 0 at epsilon = inf.
 
     Raises:
-        PlanError: no sigma up to 1e7 is enough, or every sigma is.
+        PlanError: no sigma up to 1e7 keeps within the budget, or every sigma does.
     """
     if math.isinf(budget.epsilon) or not plan:
         return 0.0
@@ -285,7 +285,7 @@ def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> floa
 
 
 def _expected_runs(u: float, shape: float) -> float:
-    """Return E[K], where u is log(1 / gamma)."""
+    """Return E[K], given u = log(1 / gamma) and the shape eta."""
     return math.expm1(u) * (shape / -math.expm1(-shape * u) if shape else 1 / u)
 
 

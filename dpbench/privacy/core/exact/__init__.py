@@ -1,1 +1,1 @@
-"""Arithmetic whose results are the same bits wherever a row stands: integer products, and floats one step at a time."""
+"""Arithmetic that gives a row the same bits at every position: integer products, and floats one operation at a time."""

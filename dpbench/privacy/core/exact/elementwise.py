@@ -1,8 +1,9 @@
 """Floats one correctly rounded operation at a time: a row's bits depend on the row alone.
 
-Library kernels may round a vector loop, its remainder and another split among threads in different ways, and fused
-operations round once where two round twice. IEEE 754 fixes the result of one addition, multiplication, division or
-square root, so sums here are folded by explicit additions and the exponential is a polynomial.
+Library kernels may round differently in a vector loop, in its remainder and under another split among threads, and a
+fused operation rounds once where two separate ones round twice. IEEE 754 fixes the result of one addition,
+multiplication, division or square root, so sums here are folded by explicit additions and the exponential is a
+polynomial.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LOWEST = -80.0  # exp of less is taken for exp(-80) = 2e-35
 
 @cache
 def cached_number(value: float) -> Tensor:
-    """Return a cached float32 tensor of a number, because torch would otherwise create one at every operation."""
+    """Return a number as a cached float32 tensor on the CPU; otherwise torch would create one at every operation."""
     import torch
 
     with torch.inference_mode(False):  # whoever asks first decides nothing for those who ask later
@@ -37,7 +38,7 @@ def cached_number(value: float) -> Tensor:
 
 
 def folded(terms: Tensor, axis: int = 0, *, keepdim: bool = False) -> Tensor:
-    """Sum along an axis by halving it repeatedly, which rounds a term at most twice per halving."""
+    """Sum along an axis by halving it repeatedly and adding the halves; a term is rounded at most twice per halving."""
     if terms.shape[axis] == 0:
         return terms.sum(axis, keepdim=keepdim)
     last: list[Tensor] = []  # the odd ones out
@@ -51,14 +52,14 @@ def folded(terms: Tensor, axis: int = 0, *, keepdim: bool = False) -> Tensor:
 
 
 def count_roundings(terms: int) -> int:
-    """Return an upper bound on the number of roundings of a term in `folded`, for this many terms."""
+    """Return an upper bound on how often `folded` rounds each of this many terms."""
     return 2 * max(1, terms).bit_length()
 
 
 def exp_(x: Tensor) -> Tensor:
-    """Return e^x of float32 `x` <= 0, which is overwritten, to a relative error of 1e-5 or, for x > -2, of 5e-7.
+    """Return e^x for float32 `x` <= 0, and overwrite `x`. The relative error is at most 1e-5, and 5e-7 for x > -2.
 
-    NaN stays NaN.
+    `x` below -80 counts as -80. NaN stays NaN.
     """
     import torch
 
@@ -74,11 +75,11 @@ def exp_(x: Tensor) -> Tensor:
 
 
 def softmax_(logits: Tensor) -> Tensor:
-    """Return the softmax of float32 (..., m, c) along m, overwriting them: classes first, examples last."""
+    """Return the softmax of float32 logits (..., m, c) along m, and overwrite them: classes first, examples last."""
     shares = exp_(logits.sub_(logits.amax(-2, keepdim=True)))
     return shares.div_(folded(shares, -2, keepdim=True))
 
 
 def residuals_(logits: Tensor, y: Tensor) -> Tensor:
-    """Return softmax minus one-hot of float32 logits (..., k, c), overwriting them: classes first, examples last."""
+    """Return softmax minus one-hot for float32 logits (..., k, c), and overwrite them: classes first, examples last."""
     return softmax_(logits).scatter_(-2, y.expand(*logits.shape[:-2], 1, -1), -1.0, reduce="add")

@@ -1,13 +1,13 @@
 """A step of a linear head in compiled loops: scores, residuals, clip weights, rounding and the sum, block by block.
 
-Integers are multiplied by `tiles`, and no sum of them overflows. Floats are rounded as in `elementwise` and `sums`,
-operation by operation: these modules say why, and the tests hold both forms to the same bits. Nothing is fused or
-reordered, as no kernel asks for fast mathematics. So neither the order of rows, nor the number of threads, nor the
-instructions can change a result.
+The functions of `tiles` multiply integers, and no sum of integers overflows. Floats are rounded as in `elementwise` and
+`sums`, operation by operation: these modules explain why, and tests check that both forms give the same bits. No
+operation is fused or reordered, because no kernel enables fast mathematics. So neither the order of rows, nor the
+number of threads, nor the processor's instructions can change a result.
 
-Threads call a kernel together and take blocks of rows from one counter. Each adds to a total of its own.
+Several threads call a kernel at once, take blocks of rows from a shared counter and add to a total of their own.
 
-Loops over a block run to the length of an array: LLVM unrolls those of constant length before it could use vectors.
+Loops over a block run to the length of an array: LLVM would unroll loops of constant length before vectorising them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LIMIT = ROW_LIMIT**2
 
 @compiled
 def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
-    """Write the exact products of a block of rows with packed numbers to `total` (k, b) float64."""
+    """Write the exact products of packed numbers and a block of rows to `total` (k, b) float64."""
     pairs = packed.shape[1]
     clear(total.ctypes.data, total.nbytes)
     for low in range(0, pairs, PART // 2):
@@ -78,9 +78,9 @@ def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows 
     numbers: np.ndarray, rows: np.ndarray, pairs: np.ndarray, part: np.ndarray, since: int, total: np.ndarray,
     q: np.ndarray, places: np.ndarray, upcoming: int,
 ) -> int:  # fmt: skip
-    """Add numbers (k, b) @ rows to `part`, emptied into `total` before it overflows; return its rows.
+    """Add numbers (k, b) @ rows to `part`, and first move `part` to `total` if it could overflow.
 
-    The rows of q at places[upcoming:], which the caller reads next, are fetched meanwhile.
+    Return the number of rows that `part` then sums. Prefetch the rows of q at places[upcoming:], which are read next.
     """
     if since + numbers.shape[1] > PART:
         _move_to_total(part, q.shape[1], total)
@@ -117,7 +117,7 @@ def _fold(terms: np.ndarray) -> None:
 def _take_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray, top: np.ndarray) -> None:
     """Overwrite float32 logits (k, b) with softmax minus one-hot, as `elementwise.residuals_` does.
 
-    A label that is none makes its row NaN, which counts as a row that is not finite.
+    An invalid label makes its row NaN, so that the row counts as not finite.
     """
     count, rows = logits.shape
     for i in range(rows):
@@ -149,9 +149,9 @@ def _compute_factors(
     left: np.ndarray, scale: np.ndarray, length: np.ndarray, share: np.ndarray, limits: np.ndarray,
     terms: np.ndarray, factors: np.ndarray, column_factors: np.ndarray,
 ) -> None:  # fmt: skip
-    """Write the factors that scale each row's left factors before rounding, the same as in `sums.outer_sum`.
+    """Write the numbers by which each row's left factors are multiplied before rounding, as in `sums.outer_sum`.
 
-    `limits` are `sums.outer_limits`. A row that is not finite is multiplied by zero.
+    `limits` is the return value of `sums.outer_limits`. A row that is not finite gets zero.
     """
     clip, grid, column, move, column_move, least, slack = limits
     for j in range(left.shape[0]):
@@ -174,7 +174,7 @@ def _compute_factors(
 def _round_left_factors(
     left: np.ndarray, factors: np.ndarray, column_factors: np.ndarray, numbers: np.ndarray, columns: np.ndarray
 ) -> None:
-    """Round left factors (k, b) to grid steps in `numbers`, and add those of the bias column to `columns` (k,)."""
+    """Write left factors (k, b) in whole grid steps to `numbers`; add those of the bias column to `columns` (k,)."""
     for j in range(left.shape[0]):
         total = i64(0)
         for i in range(left.shape[1]):
@@ -186,7 +186,7 @@ def _round_left_factors(
 
 @kernel
 def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a head (k, features [+ 1]) in 15 bits and packed, its unit (1,) and its bias; see `whole_numbers`.
+    """Pack a head (k, features [+ 1]) in 15 bits; return it, its unit (1,) and its bias (k,); see `whole_numbers`.
 
     A head that is not finite has an infinite unit, so that no row has finite logits.
     """
@@ -208,7 +208,7 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
 
 @kernel
 def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> None:
-    """Write numbers (k, d, and zeros to a multiple of `LANES`) @ q[places].T to `scores` (k, c), rounded once."""
+    """Write numbers (k, d), zero-padded to a multiple of `LANES`, @ q[places].T to `scores` (k, c), rounded once."""
     count, block, packed = numbers.shape[0], count_rows_at_once(q.shape[1]), pack_numbers(numbers)
     rows = np.zeros((block, padded_stride(q.shape[1])), i16)
     part, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)
@@ -250,8 +250,8 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
 ) -> None:  # fmt: skip
     """Add the clipped gradients of a packed head, rounded to integers, to `total` (k, d [+ 1]) int64, the bias last.
 
-    Row i of the sample is q[places[i]], with the label y[sample[i]] and a share of its unit, unless `shares` is empty.
-    `limits` are `sums.outer_limits`. What is kept of rows while it runs is wiped.
+    Row i of the sample is q[places[i]], with label y[sample[i]]. Its share of its unit is shares[i], or 1 if `shares`
+    is empty. `limits` is the return value of `sums.outer_limits`. Copies of rows are wiped at the end.
     """
     count, features, block = total.shape[0], q.shape[1], count_rows_at_once(q.shape[1])
     width, since = padded_stride(features), i64(0)

@@ -1,4 +1,4 @@
-"""Constants that bound integers and their float factors, shared by sums in Python and in compiled loops."""
+"""Constants that bound integers and their float factors, shared by the sums in Python and those in compiled loops."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Exact products of whole numbers: bits depend on no order of a sum, number of threads or set of instructions.
+"""Exact products of whole numbers: the same bits for any order of summation, threads or processor instructions.
 
-On a processor, numbers of up to 15 bits meet int8 rows in compiled loops (`kernels`); a GPU takes them in two slices of
-8 bits. Neither lets a sum overflow. Longer numbers are multiplied in float64, whose integers are exact up to
-2^53.
+On a CPU, compiled loops (`kernels`) multiply numbers of up to 15 bits with int8 rows; a GPU multiplies two slices of 8
+bits instead. No sum overflows on either. Longer numbers are multiplied in float64, which holds all integers up to 2^53.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ Found = TypeVar("Found")
 
 
 def is_compiled(device: torch.device) -> bool:
-    """Return whether products on a device are taken in compiled loops; on a GPU, by torch."""
+    """Return whether products on this device are computed in compiled loops (CPU) rather than by torch (GPU)."""
     return device.type == "cpu"
 
 
 def scores(numbers: Tensor, q: Tensor) -> Tensor:
-    """Return numbers @ q.T, (k, c) float32, rounded once, for whole numbers (k, d) up to 127 * 2^7 and int8 (c, d)."""
+    """Return numbers @ q.T, (k, c) float32, rounded once; whole numbers (k, d) up to 127 * 2^7, int8 q (c, d)."""
     if not is_compiled(q.device):
         return _in_slices(numbers, q.T).float()
     from dpbench.privacy.core.exact import kernels, tiles
@@ -43,7 +42,7 @@ def scores(numbers: Tensor, q: Tensor) -> Tensor:
 
 
 def sums(numbers: Tensor, q: Tensor) -> Tensor:
-    """Return numbers @ q, (k, d) int64, for whole numbers (k, c) up to 127 * 2^7 and int8 (c, d)."""
+    """Return numbers @ q, (k, d) int64; whole numbers (k, c) up to 127 * 2^7, int8 q (c, d)."""
     if not is_compiled(q.device):
         return _in_slices(numbers, q)
     from dpbench.privacy.core.exact import kernels
@@ -57,9 +56,9 @@ def sums(numbers: Tensor, q: Tensor) -> Tensor:
 
 
 def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int], count: int) -> np.ndarray:
-    """Return the sum of the int64 totals that threads compute while sharing one counter of the work.
+    """Run `add` in several threads that share one counter, each with its own int64 total; return the sum of the totals.
 
-    `count` times the width of the total is how many products they take.
+    `count` times the width of the total is the number of products, from which the number of threads follows.
     """
 
     def work(counter: np.ndarray) -> np.ndarray:
@@ -88,7 +87,7 @@ def _int16(numbers: Tensor) -> np.ndarray:
 
 
 def _in_slices(numbers: Tensor, matrix: Tensor) -> Tensor:
-    """Return numbers @ matrix, int64, by the int8 instructions of a GPU."""
+    """Return numbers @ matrix, int64, computed with the int8 instructions of a GPU."""
     if numbers.shape[1] > LONGEST:
         parts = zip(torch.split(numbers, LONGEST, 1), torch.split(matrix, LONGEST), strict=True)
         return torch.stack([_in_slices(*part) for part in parts]).sum(0)
@@ -106,7 +105,8 @@ def _in_slices(numbers: Tensor, matrix: Tensor) -> Tensor:
 def long_products(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b.T, (k, c) float64, for integers (k, d) and (c, d) whose products are below 2^40.
 
-    Above `DEEPEST` columns, exact sums of so many products are added in order: bits are functions of two rows alone.
+    Above `DEEPEST` columns, the exact sums of `DEEPEST` products each are added in order, so an entry's bits depend on
+    its two rows alone.
     """
     left = a.double()
     found = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)

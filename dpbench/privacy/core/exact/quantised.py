@@ -1,4 +1,4 @@
-"""Rows in 8 bits and matrices in slices of 8 bits, the operands of integer products."""
+"""Rows in 8 bits and matrices as whole numbers: the operands of exact products."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HALF = 14  # bits of the lower half of a number in four slices
 class QuantisedRows:
     """Int8 rows with one scale per row: how `Curator.map` stores rows, and what a mapped chunk contains.
 
-    Make them with `quantise`; `float()` gives the numbers. Adding a row adds exactly that row: its integers, its scale
-    and its length are functions of the row alone. Lengths are measured here and never taken from a caller.
+    Make them with `quantise`; `float()` returns the numbers. A row's integers, scale and length depend on this row
+    alone, so adding a row to the data adds exactly this row. Lengths are measured here and never taken from a caller.
 
     Raises:
-        SpecError: integers of another type than int8, or of -128, or not one float32 scale a row.
+        SpecError: the integers are not int8 or hold -128, or there is not one float32 scale per row.
     """
 
     __slots__ = ("_versions", "lengths", "q", "scale")
@@ -60,7 +60,7 @@ class QuantisedRows:
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The tensors that store the rows."""
+        """The tensors that store the rows: integers, scales and lengths."""
         return self.q, self.scale, self.lengths
 
     @property
@@ -78,27 +78,27 @@ class QuantisedRows:
         return self.q * self.scale.reshape(-1, *(1,) * (self.q.ndim - 1))
 
     def double(self) -> Tensor:
-        """Return the rows exactly, as float64."""
+        """Return the rows as float64, without rounding."""
         return self.q.double() * self.scale.double().reshape(-1, *(1,) * (self.q.ndim - 1))
 
     def clone(self) -> QuantisedRows:
-        """Return a copy."""
+        """Return a copy that shares no memory with these rows."""
         return assemble_rows(*(part.clone() for part in self.parts))
 
     def check_unchanged(self) -> None:
         """Refuse rows that were changed after their lengths were measured.
 
         Raises:
-            PrivacyError: a tensor of these rows was written to, or another one put in its place.
+            PrivacyError: a tensor of these rows was written to or replaced.
         """
         if tensor_versions(*self.parts) != self._versions:
             raise PrivacyError("Quantised rows were changed in place. Work on .float(), which is a copy.")
 
 
 def assemble_rows(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
-    """Assemble rows from parts of other `QuantisedRows`, whole or indexed.
+    """Assemble rows from the parts of other `QuantisedRows`, or from rows of these parts.
 
-    It believes the lengths, which the clip rests on: never call it with lengths that `_lengths` did not return.
+    The lengths are not checked, and clipping relies on them: pass only lengths that `_lengths` returned.
     """
     rows = QuantisedRows.__new__(QuantisedRows)
     rows._keep(q, scale, lengths)
@@ -106,14 +106,14 @@ def assemble_rows(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
 
 
 def tensor_versions(*tensors: Tensor) -> list[tuple[int, int]]:
-    """Return the identity of each tensor and its version, which torch increases at every write that it tracks."""
+    """Return each tensor's identity and version counter, which torch increases at every write that it tracks."""
     return [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
 def quantise(rows: Tensor) -> QuantisedRows:
-    """Round each float row (c, *shape) to integers of at most 127 times the row's own scale.
+    """Round each row of floats (c, *shape) to int8 multiples of the row's own scale, its largest entry divided by 127.
 
-    A row with a number that is not finite, or above 1e25, is marked and contributes zero.
+    A row with an entry that is not finite, or above 1e25, gets scale NaN and contributes zero.
     """
     import torch
 
@@ -143,7 +143,7 @@ def to_floats(rows: Tensor | QuantisedRows) -> Tensor:
 
 
 def _lengths(q: Tensor) -> Tensor:
-    """Return (c,) float64: the length of each int8 row, its square summed exactly."""
+    """Return (c,) float64: the length of each int8 row, never under-estimated; its square is an exact sum."""
     import torch
 
     squares = q.flatten(1).to(torch.int16).square_().sum(1, dtype=torch.int64)
@@ -151,11 +151,11 @@ def _lengths(q: Tensor) -> Tensor:
 
 
 def whole_numbers(numbers: Tensor, slices: int) -> tuple[Tensor, Tensor]:
-    """Return float32 whole numbers for each row of (r, ...) numbers, of 5 + 7 * slices bits, and the rows' units (r,).
+    """Round each row of numbers (r, ...) to float32 whole numbers; return them and the rows' units (r,).
 
-    Units are powers of two, at most a 32nd of the largest entry. Row i is unit[i] * whole[i] * 2^(-7 (slices - 1)), up
-    to half of such a step in each entry, and whole numbers are at most 64 * 2^(7 (slices - 1)). A row that is not
-    finite has an infinite unit.
+    They keep 5 + 7 (slices - 1) bits relative to the row's largest entry. Units are powers of two, at most 1/32 of the
+    row's largest entry. Row i is unit[i] * whole[i] * 2^(-7 (slices - 1)), up to half such a step in each entry, and
+    whole numbers are at most 64 * 2^(7 (slices - 1)). A row that is not finite has an infinite unit.
     """
     flat = strip_subclass(numbers.detach() if numbers.requires_grad else numbers).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
@@ -165,7 +165,7 @@ def whole_numbers(numbers: Tensor, slices: int) -> tuple[Tensor, Tensor]:
 
 
 def power_of_two(numbers: Tensor) -> Tensor:
-    """Return the largest power of two below each positive float32 or float64 number, from its exponent bits."""
+    """Round each positive float32 or float64 number down to a power of two, by keeping only its exponent bits."""
     import torch
 
     if numbers.dtype == torch.float64:
@@ -174,7 +174,7 @@ def power_of_two(numbers: Tensor) -> Tensor:
 
 
 def round_numbers(numbers: Tensor) -> tuple[Tensor, float]:
-    """Return the numbers in float32, rounded to 19 bits of the largest, and their unit, a power of two."""
+    """Round numbers to 19 bits relative to the largest; return them in float32, and their unit, a power of two."""
     _, largest = whole_numbers(numbers.reshape(1, -1), 1)
     unit = float(largest) * 2.0 ** (-SLICE * (SLICES - 1))
     return (numbers.double() / unit).round_().mul_(unit).float(), unit
@@ -183,9 +183,9 @@ def round_numbers(numbers: Tensor) -> tuple[Tensor, float]:
 def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return (c, k): x @ weight.T + bias for (c, d) rows; each row's bits depend on that row and the weights only.
 
-    `weight` (k, d) and `bias` (k,) are public. A library's matrix product may round a row differently at another place
-    in the chunk, so that removing one row would change others; this function adds integers instead. Float32 numbers
-    keep 19 bits relative to the largest number of their row. If the rows are `QuantisedRows` already, weights keep 12
+    `weight` (k, d) and `bias` (k,) are public. A library's matrix product may round a row differently at another
+    position in the chunk, so that removing one row would change others; this function adds integers instead. Float32
+    rows and weights keep 19 bits relative to the largest number of their row. With `QuantisedRows`, weights keep 12
     bits relative to the largest weight. Float64 rows are multiplied by the library; no curator holds such rows.
 
     Raises:
@@ -209,7 +209,7 @@ def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None 
 
 
 def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
-    """Return scores (s, k, c) float32, classes first, of rows (c, d) by s heads (s, k, d) rounded to 12 bits."""
+    """Return scores (s, k, c) float32 of rows (c, d) under s heads (s, k, d), which are rounded to 12 bits."""
     from dpbench.privacy.core.exact import products
 
     x.check_unchanged()
@@ -220,9 +220,9 @@ def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
 
 
 def exact_product(a: Tensor | QuantisedRows, b: Tensor | QuantisedRows, slices: int) -> Tensor:
-    """Return the inner products (k, c) float64 of rows (k, d) and (c, d), cutting float rows into `slices` slices.
+    """Return the inner products (k, c) float64 of rows (k, d) and (c, d); float rows are rounded to `slices` slices.
 
-    The bits of entry (i, j) are a function of the two rows alone.
+    The bits of entry (i, j) depend on its two rows alone.
     """
     from dpbench.privacy.core.exact.products import long_products
 

@@ -2,9 +2,9 @@
 
 Adding or removing a row then moves the sum by exactly that row's integers, whatever the other rows are and in
 whatever order they are added (Casacuberta, Shoemate, Vadhan and Wagaman 2022 show what goes wrong otherwise).
-Grids are the clip times a power of two that depends on public shapes alone. Rounding to the nearest moves a row of t
-entries by sqrt(t) / 2 grid steps at most: this `reserve` is kept free below the clip, by the triangle inequality
-|rounded row| <= weight * |row| + reserve <= clip, with a norm that is never under-estimated and weights rounded down.
+A grid step is the clip times a power of two that depends on public shapes alone. Rounding to the nearest step moves a
+row of t entries by at most sqrt(t) / 2 steps. This `reserve` is kept free below the clip: by the triangle inequality
+|rounded row| <= weight * |row| + reserve <= clip, with norms that are never under-estimated and weights rounded down.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class IntegerSum:
     largest: float = 2.0**31  # bounds what one row may add to an entry: 2^24 if dense, 127 * `LEFT_LIMIT` in products
 
     def __add__(self, other: IntegerSum) -> IntegerSum:
-        """Return the sum of both: parts of one sample.
+        """Return the sum of two parts of one sample.
 
         Raises:
-            NotPerExample: they differ in form, shape or grid; broadcast, a row would count several times.
+            NotPerExample: they differ in form, shape or grid; broadcasting would count a row several times.
         """
         same = type(other) is IntegerSum and self.total.shape == other.total.shape
         if not same or not torch.equal(self.grid, other.grid):
@@ -50,10 +50,10 @@ class IntegerSum:
         return IntegerSum(self.total + other.total, self.grid, self.largest)
 
     def expect_room(self, rows: int) -> None:
-        """Refuse a sum of so many rows that 64 bits may not hold it.
+        """Check that 64 bits can hold a sum of this many rows.
 
         Raises:
-            SpecError: rows and their largest entries are too many.
+            SpecError: the number of rows times the largest entry of a row is above 2^62.
         """
         if rows * self.largest > 2.0**62:
             raise SpecError(
@@ -67,9 +67,9 @@ class IntegerSum:
 
 
 def lengths(rows: Tensor, axis: int = 1) -> Tensor:
-    """Return float64 L2 norms along an axis of float32 or float64 rows: never under-estimated, bits of the row alone.
+    """Return the L2 norms (float64) of float32 or float64 rows along an axis, never under-estimated.
 
-    Above 1e25, or NaN, for a row that counts as not finite.
+    The bits of a norm depend on its row alone. A norm above 1e25, or NaN, marks a row that counts as not finite.
     """
     if rows.shape[axis] <= BLOCK:
         total = folded(rows.square(), axis).double()
@@ -79,7 +79,7 @@ def lengths(rows: Tensor, axis: int = 1) -> Tensor:
 
 
 def _length_slack(entries: int, dtype: torch.dtype) -> float:
-    """Return the factor by which rounding may under-estimate the length of a vector with this many entries, at most."""
+    """Bound the factor by which rounding under-estimates the length of a vector with this many entries."""
     blocks = -(-entries // BLOCK)
     count = count_roundings(min(BLOCK, entries)) + 8 + (count_roundings(blocks) if blocks > 1 else 0)
     rounding: float = torch.finfo(dtype).eps / 2
@@ -89,12 +89,12 @@ def _length_slack(entries: int, dtype: torch.dtype) -> float:
 def weights_within(
     norms: Tensor, bounds: Tensor | float, largest: float = ROW_LIMIT, most: Tensor | None = None
 ) -> Tensor:
-    """Return float64 weights in [0, 1] with weight * norm <= bound, and 0 for norms above `largest` or not finite.
+    """Return float64 weights in [0, 1] with weight * norm <= bound; 0 for norms above `largest` or not finite.
 
-    If given, `most` (c,) limits the weights of rows that are shares of their units.
+    `most` (c,), if given, bounds each row's weight by the row's share of its unit.
 
-    A part in 2^20 is left free for the float32 roundings of the weight and of its product with a row, and for the few
-    2^-53 by which a noise std in grid steps may be rounded down.
+    A fraction 2^-20 of the bound is left free for the float32 roundings of the weight and of its product with a row,
+    and for the few 2^-53 by which a noise std in grid steps may be rounded down.
     """
     weights = (bounds / norms).mul_(ROOM).clamp_(0, 1)
     weights = weights if most is None else torch.minimum(weights, most)
@@ -102,9 +102,10 @@ def weights_within(
 
 
 def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Tensor | None = None) -> IntegerSum:
-    """Return the sum of dense rows given in parts (c, ...), clipped jointly; `norms` (c,) bounds the whole row.
+    """Return the clipped sum of dense rows whose entries come in parts (c, ...); `norms` (c,) bounds whole rows.
 
-    Sensitivity: at most `clip`, under adding or removing one row; `shares` (c,) of it, where given.
+    Sensitivity, under adding or removing one row: at most `clip`, or the row's share of `clip` if `shares` (c,) is
+    given.
     """
     entries = sum(part[0].numel() if len(part) else 0 for part in parts)
     grid = clip * 2.0**-DENSE_BITS
@@ -125,17 +126,18 @@ def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Ten
 
 
 def outer_bits(features: int) -> int:
-    """Return b for the grid clip * 2^-b of outer products with int8 rows of so many features.
+    """Return b, for the grid clip * 2^-b of outer products with int8 rows of this many features.
 
-    The left factor of a row at the clip is then 2^b / |q| long, 11 bits or more of the 14 that two slices hold; rows
-    whose largest feature is 16 times the others or more may be weighed down, to fit as a whole. 21 bits suit 256
-    features, and |q| grows like their root: one more for each factor of 4. Another choice would cost accuracy alone.
+    The left factor of a row at the clip then has length 2^b / |q|: 11 or more of the 14 bits that two slices hold. Rows
+    with one feature at least 16 times larger than the others may get a smaller weight, so that all entries fit. 21 bits
+    suit 256 features; |q| grows like the square root of their number, so each factor of 4 adds a bit. Another choice of
+    b would affect accuracy only, not privacy.
     """
     return 21 + max(0, (features // 256).bit_length() - 1) // 2
 
 
 def chunk_mismatch_error() -> NotPerExample:
-    """Return the error for chunks whose sums cannot be added; the first chunk of every sample is empty."""
+    """Return the error for two chunks whose sums cannot be added; the first chunk of every sample is an empty one."""
     return NotPerExample(
         "Two chunks of one sample, one of them empty perhaps, contributed rows of another form, shape or scale. "
         "Expected these to be the same for all chunks: name them by public values, such as task.classes, and not by "
@@ -145,7 +147,7 @@ def chunk_mismatch_error() -> NotPerExample:
 
 @dataclass(frozen=True)
 class OuterGrids:
-    """The grids of outer products with int8 rows under s settings: public, so made once and kept for all steps."""
+    """The grids of outer products with int8 rows, for s clips: they are public, so they are made once for all steps."""
 
     products: Tensor  # (s, 1) float64
     column: Tensor | None  # (s, 1) float64: of a bias column, the left factor times a constant 1
@@ -153,7 +155,7 @@ class OuterGrids:
     moves: tuple[Tensor, Tensor | float]  # (s, 1): rounding error of products per unit of reach, and of the bias column
 
     def bound_rounding(self, reach: Tensor) -> Tensor:
-        """Return bounds (s, c) float64 on the rounding error of outer products with rows of lengths `reach` (c,)."""
+        """Bound the rounding errors (s, c) float64 of outer products with rows of lengths `reach` (c,)."""
         return (reach * self.moves[0]).add_(self.moves[1])
 
 
@@ -161,7 +163,7 @@ class OuterGrids:
 def outer_grids(
     products: tuple[float, ...], outputs: int, features: int, bias: bool, device: torch.device
 ) -> OuterGrids:
-    """Return the grids of (outputs, features) products, given those of the products."""
+    """Return the grids of (outputs, features) outer products, given one grid step per clip; cached."""
     grids = torch.tensor(products, dtype=torch.float64, device=device).unsqueeze(1)
     half = 0.5 * outputs**0.5 * WIDER
     entries = grids.expand(-1, features).unsqueeze(1)
@@ -172,15 +174,15 @@ def outer_grids(
 
 
 def two_slice_weights(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
-    """Return weights (s, c) float64 small enough for the left factors (s, m, c) to fit into two slices."""
+    """Return weights (s, c) float64 so small that the left factors (s, m, c) fit into two slices."""
     largest = left.abs().amax(1).double().mul_(right.scale)  # (s, c), exact
     return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
 
 
 def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterGrids) -> IntegerSum:
-    """Return the sums of outer products times their weights (s, c), rounded to integers: (s, m, d) or (s, m, d + 1).
+    """Return sums of outer products times weights (s, c), rounded to integers: (s, m, d) or, with bias, (s, m, d + 1).
 
-    `left` is (s, m, c), classes first. Row i of setting s adds whole numbers times the integers of right.q[i].
+    `left` is (s, m, c), classes first. Under setting s, row i adds its rounded left factor times right.q[i].
     """
     right.check_unchanged()
     settings, outputs, count = left.shape
@@ -197,7 +199,7 @@ def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids
 
 
 def _factors(weights: Tensor, grids: Tensor) -> Tensor:
-    """Return (s, 1, c) float32 weights in grid steps; a row that needs more than `STEEPEST` is made smaller."""
+    """Return the weights in grid steps, (s, 1, c) float32, at most `STEEPEST` each."""
     return (weights / grids).clamp_(max=STEEPEST).float().unsqueeze(1)
 
 
@@ -206,8 +208,9 @@ def outer_sum(
 ) -> IntegerSum:
     """Return the clipped sums of outer products, one for each of s clips: (s, m, d) or, with bias, (s, m, d + 1).
 
-    A row with few large features is assumed to be longer than it is, so that its left factor fits into two slices.
-    Sensitivity: under each setting at most its clip, under adding or removing one row; `shares` (c,) of it, if given.
+    A row with few large features counts as longer than it is, so that its left factor fits into two slices.
+    Sensitivity, under adding or removing one row: at most the clip of each sum, or the row's share of this clip if
+    `shares` (c,) is given.
     """
     outputs, features = left.shape[1], right.shape[1]
     bits = outer_bits(features)
@@ -220,7 +223,7 @@ def outer_sum(
 
 
 def _least_reach(bits: int) -> float:
-    """Return the minimum length that a row is assumed to have, so that its left factor fits into two slices."""
+    """Return the length that shorter rows are assumed to have, so that their left factors fit into two slices."""
     return 2.0**bits / (LEFT_LIMIT - 2)
 
 
@@ -239,7 +242,7 @@ def _scale_clips(clips: Tensor | float, shares: Tensor | None) -> Tensor | float
 
 @lru_cache(64)
 def empty_outer_sum(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
-    """Return `outer_sum` over no rows for one clip: cached, and expanded from a single number."""
+    """Return `outer_sum` over zero rows for one clip. It is cached, and a single zero is expanded to its shape."""
     grids = outer_grids(_grid_steps((clip,), features), outputs, features, bias, device)
     nothing = torch.zeros((), dtype=torch.int64, device=device)
     return IntegerSum(nothing.expand(outputs, features + bias), grids.entries[0])
@@ -252,14 +255,14 @@ def _grid_steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:
 def scaled_sum(
     left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, clip: float, shares: Tensor | None = None
 ) -> IntegerSum:
-    """Return the clipped sum of outer products that are divided entry by entry by a public `scale`.
+    """Return the clipped sum of outer products that are divided, entry by entry, by a public `scale`.
 
     `left` is (1, m, c) and the scale (m, d) or, with bias, (m, d + 1). Rows are clipped after the division: the norm is
-    that of the quantised row, each square weighed by an integer that is at least 1 / scale^2.
-    Sensitivity: at most `clip`, under adding or removing one row; `shares` (c,) of it, where given.
+    that of the quantised row, with each square weighted by an integer that is at least 1 / scale^2. Sensitivity, under
+    adding or removing one row: at most `clip`, or the row's share of `clip` if `shares` (c,) is given.
 
     Raises:
-        SpecError: a scale of the bias that is far above those of the features.
+        SpecError: the scale of the bias is far above those of the features.
     """
     right.check_unchanged()
     features, inverse = right.shape[1], 1 / scale.double()
@@ -288,7 +291,7 @@ def scaled_sum(
 
 
 def _weighted_squares(right: QuantisedRows, shares: Tensor) -> Tensor:
-    """Return (m, c) float64: sum over l of q[i, l]^2 shares[j, l], never under-estimated, bits of row i alone."""
+    """Return (m, c) float64: sum_l shares[j, l] q[i, l]^2, never under-estimated; bits depend on row i alone."""
     whole, unit = whole_numbers(shares, SLICES)
     squares = right.q.to(torch.int16)
     total = products.long_products(whole, squares.mul_(squares)).mul_(2.0 ** (-SLICE * (SLICES - 1)))

@@ -13,7 +13,7 @@ from torch.utils import _python_dispatch
 def own_arithmetic() -> Iterator[None]:
     """Switch off autocast, gradients, inference mode, and modes that redefine torch's functions or operations.
 
-    What depends on other settings is not used: sums are taken in integers, or in dtypes that are named.
+    No operation here depends on other settings: sums are computed in integers, or in an explicit dtype.
     """
     with torch.no_grad(), torch._C.DisableTorchFunction(), ExitStack() as stack:
         if torch.is_inference_mode_enabled():

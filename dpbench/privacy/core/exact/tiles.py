@@ -1,11 +1,11 @@
-"""The product of 16-bit numbers that every processor has: pairs are multiplied and added up in 32 bits at once.
+"""Matrix products of 16-bit numbers, with an instruction of every processor: multiply pairs and add them in 32 bits.
 
-`_tile` says it in LLVM's own terms, on vectors of 16 sums, and LLVM finds the instructions of the processor: `vpmaddwd`
-with AVX2 or AVX-512, `vpdpwssd` with VNNI. The loops around it lay numbers out in pairs.
+`_tile` describes this operation in LLVM's terms, on vectors of 16 sums, and LLVM selects the processor's instruction:
+`vpmaddwd` with AVX2 or AVX-512, `vpdpwssd` with VNNI. The loops around `_tile` arrange numbers in pairs.
 
-int32 never holds more than `PART` products of an int8 row and a number of at most `LEFT_LIMIT` = 127 * 2^7:
-127 * 16,256 * 1,024 = 2,114,060,288, which is below 2^31. Longer sums are taken in parts by whoever calls, and added up
-in float64, which is exact below 2^53, or in int64.
+An int32 never sums more than `PART` products of an int8 row and a number of at most `LEFT_LIMIT` = 127 * 2^7:
+127 * 16,256 * 1,024 = 2,114,060,288, which is below 2^31. Callers split longer sums into parts, and add these up in
+float64, which is exact below 2^53, or in int64.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ i16, i32 = np.int16, np.int32
 
 @instructions
 def take_number(typing: Any, counter: Any) -> Any:  # numba passes its typing context
-    """Read the number at an address and increment it, atomically among threads."""
+    """Return the number at an address and increment it, as one atomic operation."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
@@ -39,7 +39,7 @@ def take_number(typing: Any, counter: Any) -> Any:  # numba passes its typing co
 
 @instructions
 def add_to_exponent(typing: Any, number: Any, exponent: Any) -> Any:
-    """Return a float32 number with an int32 added to its exponent bits."""
+    """Add an int32 to the exponent bits of a float32 number, and return the result."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = ir.IntType(32)
@@ -63,7 +63,7 @@ def clear(typing: Any, place: Any, size: Any) -> Any:
 
 @instructions
 def prefetch(typing: Any, place: Any) -> Any:
-    """Have the processor fetch the cache line at an address, which need not be one of this process."""
+    """Ask the processor to fetch the cache line at an address; the address need not be valid."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -78,10 +78,10 @@ def prefetch(typing: Any, place: Any) -> Any:
 
 @instructions
 def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: Any) -> Any:
-    """Add a product to a tile of `DEEP` x `LANES` int32 numbers at `c`, over pairs of int16 numbers.
+    """Add the product of `a` and `b`, over pairs of int16 numbers, to a tile of `DEEP` x `LANES` int32 numbers at `c`.
 
-    Row m of `a` is a sequence of pairs, at `a` + m * `a_row` bytes. `b` holds `LANES` pairs side by side, a pair of `a`
-    after another. Rows of `c` are `c_row` bytes apart.
+    Row m of `a` is a sequence of pairs, at `a` + m * `a_row` bytes. For each of these pairs, `b` holds `LANES` pairs
+    side by side. Rows of `c` are `c_row` bytes apart.
     """
     word, half = ir.IntType(32), ir.IntType(16)
     narrow, wide = ir.VectorType(word, LANES), ir.VectorType(word, 2 * LANES)
@@ -164,13 +164,13 @@ def round_up_to_multiple(count: int, multiple: int) -> int:
 
 @compiled
 def padded_stride(width: int) -> int:
-    """Round a row width up so that the entries of a column do not compete for one place in the processor's cache."""
+    """Round a row width up so that the entries of a column do not map to the same set of the processor's cache."""
     return round_up_to_multiple(width, 64) + 32
 
 
 @compiled
 def count_rows_at_once(features: int) -> int:
-    """Return how many rows of so many features are multiplied at once."""
+    """Return the number of rows, given their number of features, that are multiplied at once."""
     return BLOCK_OF_NARROW if features <= NARROW else BLOCK
 
 
@@ -187,7 +187,7 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
 
 @compiled
 def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
-    """Copy a block to `rows` (b, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
+    """Copy a block of rows of q to `rows` (b, d) in 16 bits; return it, zero-padded to a multiple of DEEP rows."""
     count = min(rows.shape[0], places.shape[0] - start)
     block: np.ndarray = rows[: round_up_to_multiple(count, DEEP)]
     for i in range(count):
@@ -200,7 +200,7 @@ def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -
 
 @compiled
 def pair_rows(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
-    """Pack `LANES` columns of a block of rows in pairs (1, ..., LANES), for the right side of `multiply`."""
+    """Pack `LANES` columns of a block, from `column` on, in pairs (1, ..., LANES), for the right side of `multiply`."""
     source, stride, target = rows.ctypes.data + 2 * column, 2 * rows.shape[1], pairs.ctypes.data
     for p in range(rows.shape[0] // 2):
         _zip(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
@@ -208,6 +208,6 @@ def pair_rows(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
 
 @compiled
 def prefetch_rows(q: np.ndarray, places: np.ndarray, start: int, count: int, column: int) -> None:
-    """Have the processor fetch the numbers at this column of `count` rows of a sample, a cache line each."""
+    """Ask the processor to fetch one cache line, at this column, of each of `count` rows of a sample."""
     for i in range(start, min(start + count, places.shape[0])):
         prefetch(q.ctypes.data + places[i] * q.shape[1] + column)

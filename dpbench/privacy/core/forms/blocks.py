@@ -1,4 +1,4 @@
-"""The return values of row functions: one contribution per row, or several side by side."""
+"""The return values of row functions: one contribution per row, or several blocks of them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Several contributions side by side, each clipped to its own bound: `noisy_sum(..., clip=(a, b))`.
+    """Several contributions of each row, each clipped to its own bound: `noisy_sum(..., clip=(a, b))`.
 
-    Divided by their bounds, b blocks together have norm at most sqrt(b), so each block's noise std is
-    sigma * sqrt(b) * its bound. GEP's embedding and residual are two blocks of one sample.
+    A row's b blocks, divided by their bounds, together have norm at most sqrt(b), so the noise std of a block is
+    sigma * sqrt(b) times the block's bound. GEP's embedding and residual are two blocks of one sample.
     """
 
     parts: tuple[Contribution | Tensor | QuantisedRows, ...]
 
 
 def wrap_blocks(contribution: Tensor | QuantisedRows | Contribution | Blocks) -> tuple[Contribution, ...]:
-    """Return the blocks in a row function's return value, with bare tensors wrapped.
+    """Return a row function's return value as a tuple of blocks; bare tensors become `Rows`.
 
     Raises:
-        PrivacyError: a form outside the closed set, even a subclass: its norms could be anything.
+        PrivacyError: a block's class is not in the closed set; even a subclass is refused, as its norms may be wrong.
     """
     import torch
 

@@ -1,10 +1,11 @@
 """The closed set of forms in which one example may contribute to a noisy sum.
 
-Each form takes its clipped sum without ever materialising a row, so a linear head never holds per-example gradients
-(c, m, d): only its two factors (c, m) and (c, d).
+Each form computes its clipped sum from what it stores. So per-example gradients (c, m, d) of a linear head are never
+held in memory, only their factors (c, m) and (c, d).
 
-Dense rows are clipped by `norms()`, which is never an under-estimate, rounding included (see `rounding`). Outer
-products are clipped by the norm of their 8-bit rows (`exact.sums`); their `norms()` serve checks and residuals alone.
+Dense rows are clipped according to `norms()`, which never under-estimates, rounding included (see `rounding`). Outer
+products are clipped according to the norms of their 8-bit rows (`exact.sums`); their `norms()` serves only checks and
+residuals.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SCALES = (1e-8, 1e8)
 
 
 class Contribution(ABC):
-    """A form in which each row contributes to a sum."""
+    """Base class of the forms: one contribution to a sum per row of a chunk."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -42,9 +43,9 @@ class Contribution(ABC):
         """Return the sum of the rows, each clipped to `clip` and rounded to a public grid before it is added.
 
         Sensitivity: adding or removing one row moves the sum by at most `clip`, in integer arithmetic: a row's integers
-        are a function of that row, `clip` and public values, and their norm times the grid is at most `clip`. A row
-        that is not finite counts as zero. With `shares` (c,) float64, positive and at most 1, row i is clipped to
-        shares[i] * clip and weighed by at most shares[i]: its integers times the grid are at most shares[i] * clip.
+        depend only on this row, `clip` and public values, and their norm times the grid step is at most `clip`. A row
+        that is not finite counts as zero. With `shares` (c,) float64 in (0, 1], row i is clipped to shares[i] * clip
+        and its weight is at most shares[i]: the norm of its integers times the grid step is at most shares[i] * clip.
         """
 
     @abstractmethod
@@ -53,7 +54,7 @@ class Contribution(ABC):
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """Return the rows as a plain tensor (c, ...), for maps and checks, never for a sum."""
+        """Return the rows written out as a tensor (c, ...), for maps and checks, never for a sum."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Rows(Contribution):
     rows: Tensor  # (c, ...)
 
     def __post_init__(self) -> None:
-        """Refuse a tensor that lacks an axis to sum over or an axis to clip along."""
+        """Refuse tensors with fewer than two axes (rows and entries), or neither in float32 nor in float64."""
         if self.rows.ndim < 2:
             raise SpecError(
                 f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
@@ -80,7 +81,7 @@ class Rows(Contribution):
         return row_norms(self.rows)
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the sum on a grid of clip * 2^-24, shaped like one row."""
+        """Return the sum, shaped like one row, on a grid with step clip * 2^-24."""
         from dpbench.privacy.core.exact.sums import IntegerSum, dense_sum
 
         found = dense_sum((self.rows,), self.norms(), clip, shares)
@@ -97,15 +98,15 @@ class Rows(Contribution):
 
 @dataclass(frozen=True)
 class Joined(Contribution):
-    """The rows of several parts joined end to end, such as gradients by parameter, without copying them together.
+    """A row is several parts joined end to end, such as the gradients of all parameters, without a joint copy.
 
-    One bound clips the whole row. The sum is a vector of all parts' entries in order.
+    One bound clips the whole row. The sum is one vector with the entries of all parts in order.
     """
 
     parts: tuple[Tensor, ...]  # each (c, ...)
 
     def __post_init__(self) -> None:
-        """Refuse parts of different lengths, and parts that lack an axis to clip along."""
+        """Refuse no parts, parts with different numbers of rows, and parts with fewer than two axes."""
         shapes = [tuple(part.shape) for part in self.parts]
         if not shapes or min(map(len, shapes)) < 2 or len({shape[0] for shape in shapes}) > 1:
             raise SpecError(
@@ -125,7 +126,7 @@ class Joined(Contribution):
         return joined_norms(torch.stack([row_norms(part) for part in self.parts]))
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the sum (p,) on a grid of clip * 2^-24, part after part."""
+        """Return the sum (p,), part after part, on a grid with step clip * 2^-24."""
         from dpbench.privacy.core.exact.sums import dense_sum
 
         return dense_sum(self.parts, self.norms(), clip, shares)
@@ -145,8 +146,8 @@ class Joined(Contribution):
 class RankOne(Contribution):
     """Row i contributes the outer product of `left[i]` and `right[i]`: the gradient of a linear layer.
 
-    With `bias` the right factor gains a constant 1 as its last entry, without a copy of `right`. The sum is taken over
-    the integers of the right factors, 8 bits each (`quantise`): those of a mapped chunk's `x` are there already.
+    With `bias` the right factor gains a constant 1 as its last entry, without a copy of `right`. The sum uses the right
+    factors rounded to 8 bits (`quantise`); rows of a mapped chunk are in 8 bits already.
     """
 
     left: Tensor  # (c, m)
@@ -154,7 +155,7 @@ class RankOne(Contribution):
     bias: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse factors whose shapes do not match: broadcasting would add entries that the norms leave out."""
+        """Refuse factors whose shapes do not match: broadcasting would add entries that the norms do not count."""
         if len(self.left.shape) != 2 or len(self.right.shape) != 2 or len(self.left) != len(self.right):
             raise SpecError(
                 f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
@@ -175,7 +176,7 @@ class RankOne(Contribution):
         return row_norms(self.left).mul_(self.right_norms())
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the sum, (m, d) or, with bias, (m, d + 1): one integer product; see `exact.sums`."""
+        """Return the sum (m, d) or, with bias, (m, d + 1), computed as one integer product; see `exact.sums`."""
         from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
 
         found = outer_sum(self.columns(), self.quantised(), self.bias, (clip,), shares)
@@ -203,7 +204,7 @@ class RankOne(Contribution):
         return norms.square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(norms)) if self.bias else norms
 
     def right_with_bias(self) -> Tensor:
-        """Return the right factors as floats, with the bias's constant 1 as last entry, (c, d) or (c, d + 1)."""
+        """Return the right factors as floats, (c, d) or, with the bias's constant 1 as last entry, (c, d + 1)."""
         import torch
 
         right = to_floats(self.right)
@@ -215,14 +216,14 @@ class Scaled(Contribution):
     """Row i contributes an outer product divided elementwise by a public `scale` (a diagonal preconditioner).
 
     Norm: sqrt(left^2 @ (1 / scale^2) . right^2).
-    `scale` must lie in [1e-8, 1e8]: outside it float32 squares would vanish and norms be under-estimated.
+    Entries of `scale` must lie in [1e-8, 1e8]: outside, float32 squares would vanish and norms be under-estimated.
     """
 
     outer: RankOne
     scale: Tensor  # (m, d), or (m, d + 1) with bias
 
     def __post_init__(self) -> None:
-        """Refuse a scale whose shape differs from a row's, or for which float32 cannot bound the norms."""
+        """Refuse a scale that is not shaped like a row, or whose entries are outside [1e-8, 1e8]."""
         expected = (self.outer.left.shape[1], self.outer.right.shape[1] + self.outer.bias)
         if tuple(self.scale.shape) != expected:
             raise SpecError(
@@ -253,7 +254,7 @@ class Scaled(Contribution):
         return bound.mul_(left_norms).mul_(largest * (1 + 8 * unit_roundoff(inverse)))
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the sum of the outer products on a grid that is divided by the scale, entry by entry."""
+        """Return the sum of the scaled outer products; the grid step of each entry is divided by the entry's scale."""
         from dpbench.privacy.core.exact.sums import scaled_sum
 
         return scaled_sum(self.outer.columns(), self.outer.quantised(), self.outer.bias, self.scale, clip, shares)

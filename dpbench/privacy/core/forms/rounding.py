@@ -1,9 +1,9 @@
 """Norms that rounding never under-estimates.
 
 Clipping is safe only if no norm is under-estimated. A sum of t non-negative terms, each rounded at most r times, is at
-least (1 - u)^r of the true sum, u = 2^-24 in float32 (Higham, Accuracy and Stability of Numerical Algorithms, section
-3.1), so each norm is multiplied by 1 + (r + 8) u, which also covers the square root, the division by the norm and
-the two roundings of a weighted product. Squares below 2^-126 may vanish; `elementwise.TINY` covers them.
+least (1 - u)^r times the true sum, with u = 2^-24 in float32 (Higham, Accuracy and Stability of Numerical Algorithms,
+section 3.1). So each norm is multiplied by 1 + (r + 8) u, which also covers the square root, the division by the norm
+and the two roundings of a weighted product. Squares below 2^-126 may vanish; `elementwise.TINY` covers them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def check_precision(*factors: Tensor) -> None:
     """Check that the bounds of this module cover the number types of all factors.
 
     Raises:
-        SpecError: they are not all float32, or all float64.
+        SpecError: the factors are neither all float32 nor all float64.
     """
     import torch
 
@@ -35,26 +35,26 @@ def check_precision(*factors: Tensor) -> None:
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """Return (c,) float64: each row's L2 norm, never under-estimated, and to the last bit a function of that row."""
+    """Return (c,) float64: each row's L2 norm, never under-estimated; its bits depend on this row alone."""
     from dpbench.privacy.core.exact.sums import lengths
 
     return _mark_infinite(lengths(rows.flatten(1)))
 
 
 def joined_norms(norms: Tensor) -> Tensor:
-    """Return (c,) float64: upper bounds on norms of rows whose parts have at most the norms (parts, c)."""
+    """Return (c,) float64: upper bounds on the norms of whole rows, given upper bounds (parts, c) on those of parts."""
     from dpbench.privacy.core.exact.sums import lengths
 
     return _mark_infinite(lengths(norms, 0))
 
 
 def _mark_infinite(norms: Tensor) -> Tensor:
-    """Replace by infinity the norms of rows that count as not finite."""
+    """Replace norms above `ROW_LIMIT`, and NaN, by infinity: such rows count as not finite."""
     return norms.masked_fill_(~(norms <= ROW_LIMIT), math.inf)
 
 
 def unit_roundoff(values: Tensor) -> float:
-    """Return u, half the distance from 1 to the next number of the same type."""
+    """Return the unit roundoff u of the values' type: half the distance from 1 to the next number."""
     import torch
 
     return torch.finfo(values.dtype).eps / 2

@@ -1,37 +1,39 @@
-"""What many choices cost together, however later ones follow from earlier answers. Imports no torch.
+"""The joint cost of many choices, even if later ones depend on earlier answers. Imports no torch.
 
 Theorem. Let V_0(e) = max(0, 1 - exp(e)) and, for an eps0, let B be this map of curves:
 
     (B V)(e) = max over t in [0, eps0] of p V(e - t) + (1 - p) V(e - t + eps0),
     p = (1 - exp(t - eps0)) / (1 - exp(-eps0)).
 
-The largest hockey-stick divergence at e of k choices of this eps0 is (B^k V_0)(e). That of choices of several eps0, of
-Gaussian sums and of other mechanisms, in any order that may follow from answers, is at most that of independent pairs:
-those of the other mechanisms, and one with the curve B^k V_0 for each eps0 and its k.
+The largest hockey-stick divergence at e of k choices of this eps0 is (B^k V_0)(e). For choices of several eps0,
+Gaussian sums and other mechanisms, in any order and even if the order depends on answers, the divergence is at most
+that of independent pairs: one with the curve B^k V_0 for each eps0 and its k, and the pairs of the other mechanisms.
 
-Proof. (1) One choice. Let P and Q be its laws on neighbours, and let V(e), convex in x = exp(e), bound the divergence
-of all that follows. After an answer y with log-ratio f = log P(y) / Q(y), what follows is compared at e - f, so the
-whole is at most E_P[V(e - f)]. Here u = exp(-f) has mean 1 under P and lies in [exp(-t), exp(eps0 - t)] for some t in
-[0, eps0] (bounded range: `choice_plan`). V is convex in u, so this is largest if u takes both ends alone, with chances
-p and 1 - p. That is B V, again convex in x, as a maximum of convex functions. Two candidates, of which a row loses 0
-and 1, have exactly these laws, with t as their totals say, so the maximum is attained, either way round.
+Proof. (1) One choice. Let P and Q be its distributions on neighbours, and let V(e), convex in x = exp(e), bound the
+divergence of all later answers. After an answer y with log-ratio f = log P(y) / Q(y), the divergence of the later
+answers counts at e - f, so the total is at most E_P[V(e - f)]. Here u = exp(-f) has mean 1 under P and lies in
+[exp(-t), exp(eps0 - t)] for some t in [0, eps0] (bounded range: `choice_plan`). V is convex in u, so E_P[V(e - f)] is
+largest if u takes only the two ends, with chances p and 1 - p. That is B V, again convex in x, as a maximum of convex
+functions. With two candidates, for which a row's losses are 0 and 1, P and Q are exactly of this form, with a t that
+depends on the totals, so the maximum is attained, in both directions.
 
 (2) Several. A mechanism with a dominating pair of loss L maps V to (G V)(e) = E[V(e - L)]. Such maps commute, and
 B G V <= G B V, as the right side chooses t after L is known. A convex V that falls from 1 to 0 is a mixture of curves
 V_0(e - c), and B is sublinear, so B^k V <= G_k V, with G_k the map of a pair whose curve is B^k V_0. Let H be the map
-of everything that is left but b choices of this eps0. If one of these comes next, the rest is at most H G_(b-1) V_0 by
-induction, and the whole at most B H G_(b-1) V_0 <= H B G_(b-1) V_0 = H B^b V_0 = H G_b V_0. If another mechanism comes
-next, its own map is taken out of H in the same way. Blocks of choices are choices under several names.
+of all remaining mechanisms except b choices of this eps0. If one of these choices comes next, the rest is at most
+H G_(b-1) V_0 by induction, and the whole at most B H G_(b-1) V_0 <= H B G_(b-1) V_0 = H B^b V_0 = H G_b V_0. If another
+mechanism comes next, its own map is taken out of H in the same way. Blocks of choices are choices under several names.
 
 Sources: Dong, Durfee and Rogers 2020, Optimal Differential Privacy Composition for Exponential Mechanisms and the Cost
-of Adaptivity, arXiv 1909.13830, reduce bounded range to these two-point laws and show that adaptive choices cost more
-than others. Vadhan and Zhang 2023, Concurrent Composition Theorems for Differential Privacy, arXiv 2207.08335, have (2)
-for all interactive mechanisms. The proof above is ours.
+of Adaptivity, arXiv 1909.13830, reduce bounded range to these two-point distributions and show that adaptive choices
+cost more than non-adaptive ones. Vadhan and Zhang 2023, Concurrent Composition Theorems for Differential Privacy, arXiv
+2207.08335, prove (2) for all interactive mechanisms. The proof above is ours.
 
-Numbers. Curves stand on a lattice of steps eps0 / m. Between its points, a convex curve is at most its chord in x. With
-chords, what is maximised between two points is a concave function c1 + c2 u + c0 / u, largest at u^2 = c0 / c2
-(`compose_above`). With t at the points alone it is a lower bound (`compose_below`). A curve ends where zCDP leaves
-1e-20: above it is constant, and below it follows the chord from x = 0.
+Numerics. Curves are stored on a lattice of steps eps0 / m. Between lattice points, a convex curve is at most its chord
+in x. With chords, the function of t that B maximises is concave between two points, c1 + c2 u + c0 / u with its largest
+value at u^2 = c0 / c2; this gives an upper bound (`compose_above`). With t at lattice points only, the maximum is a
+lower bound (`compose_below`). A curve ends where zCDP bounds the divergence by 1e-20: beyond its right end it is
+constant, and before its left end it follows the chord from x = 0.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 BLOCK = 100
-"""The most choices that are composed as one curve; blocks of so many state 0.4% too much for a thousand."""
+"""Largest number of choices composed as one curve. For a thousand choices, such blocks overstate epsilon by 0.4%."""
 FEWEST, MOST, POINTS = 16, 64, 160  # lattice steps of an eps0, and of all choices together
 WIDEST = 0.1  # a step that needs no halving
 TAIL = 46.0  # -log of the divergence at which a curve ends
@@ -64,7 +66,7 @@ class DivergenceCurve:
         return len(self.values) // 2
 
     def upper_bound(self, e: np.ndarray) -> np.ndarray:
-        """Return an upper bound on the curve at each e, by the chords between the lattice's points."""
+        """Return an upper bound on the curve at each e, from the chords between lattice points."""
         import numpy as np
 
         end = self.last * self.step
@@ -76,20 +78,20 @@ class DivergenceCurve:
         return bound
 
     def tail(self) -> np.ndarray:
-        """Return P(L > e) between each two points of the lattice, with L the loss of a pair that has this curve."""
+        """Return P(L > e) between neighbouring lattice points, where L is the loss of a pair with this curve."""
         found: np.ndarray = self.values[:-1] - (self.values[1:] - self.values[:-1]) / math.expm1(self.step)
         return found
 
 
 def split_in_blocks(steps: int) -> tuple[int, int]:
-    """Return how many choices compose as one curve, and how many such curves cover `steps` choices."""
+    """Return the number of choices to compose as one curve, and the number of curves that covers `steps` choices."""
     count = math.ceil(steps / BLOCK)
     return math.ceil(steps / count), count
 
 
 @functools.lru_cache(64)
 def compose_above(eps0: float, steps: int) -> DivergenceCurve:
-    """Return an upper bound on the curve of so many choices, near enough that epsilon is within half a percent."""
+    """Return an upper bound on the curve of `steps` choices; it overstates epsilon by at most half a percent."""
     import numpy as np
 
     points = _lattice_steps(eps0, steps)
@@ -116,7 +118,7 @@ def compose_above(eps0: float, steps: int) -> DivergenceCurve:
 
 @functools.lru_cache(64)
 def compose_below(eps0: float, steps: int) -> DivergenceCurve:
-    """Return a lower bound on the curve of so many choices, exact but for t between the lattice's points."""
+    """Return a lower bound on the curve of `steps` choices: it maximises over lattice points t only."""
     import numpy as np
 
     points = 2 * _lattice_steps(eps0, steps)
@@ -138,7 +140,7 @@ def _lattice_steps(eps0: float, steps: int) -> int:
 
 
 def _start(eps0: float, steps: int, points: int) -> DivergenceCurve:
-    """Return V_0 on the lattice of a composition."""
+    """Return V_0 on the lattice of `steps` choices."""
     import numpy as np
 
     rho, step = steps * eps0**2 / 8, eps0 / points
@@ -147,7 +149,7 @@ def _start(eps0: float, steps: int, points: int) -> DivergenceCurve:
 
 
 def _extend(values: np.ndarray, step: float, points: int) -> np.ndarray:
-    """Return a curve with `points` more points on either side."""
+    """Return a curve's values, extended by `points` points on both sides."""
     import numpy as np
 
     below = 1 - (1 - values[0]) * np.exp(np.arange(-points, 0) * step)
@@ -155,5 +157,5 @@ def _extend(values: np.ndarray, step: float, points: int) -> np.ndarray:
 
 
 def _shift_curve(wide: np.ndarray, points: int, index: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the curve at e - t and at e - t + eps0, for t the lattice's point of this index."""
+    """Return the curve at e - t and at e - t + eps0, where t is the lattice point of this index."""
     return wide[points - index :][:count], wide[2 * points - index :][:count]

@@ -19,7 +19,7 @@ from dpbench.privacy.mechanisms.choice.steps import BITS, loss_grid
 
 @dataclass(frozen=True)
 class Cells(Contribution):
-    """Row i contributes the unit vector of its cell, or nothing where its index is not in [0, count)."""
+    """Row i contributes the unit vector of its cell, or zero if its index is not in [0, count)."""
 
     index: Tensor  # (c,) int64
     count: int
@@ -34,8 +34,8 @@ class Cells(Contribution):
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Count the rows in each cell, (count,), in whole numbers; the clip must be 1.
 
-        Sensitivity: adding or removing one row moves one cell by 1. With `shares` a row counts for its share of 2^20
-        steps, rounded down.
+        Sensitivity: adding or removing one row moves one cell by 1. With `shares` a row adds its share of 2^20
+        steps of 2^-20, rounded down, instead of 1.
         """
         if clip != 1:
             raise SpecError(f"Expected clip=1 of rows in cells, got {clip:g}: each counts once.")
@@ -52,7 +52,7 @@ class Cells(Contribution):
         return Cells(self.index.index_select(0, rows), self.count)
 
     def dense(self) -> Tensor:
-        """Return the unit vectors, (c, count): of a few rows, for checks."""
+        """Return the unit vectors (c, count), for checks of a few rows."""
         inside = self._inside()
         units = torch.zeros(len(self), self.count, device=self.index.device)
         units[inside, self.index[inside]] = 1
@@ -71,10 +71,10 @@ def count_rows(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
 
 
 def wrap_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
-    """Wrap a row function so that the whole numbers that it returns become the cells of the rows.
+    """Wrap a row function that returns each row's cell number, so that it returns `Cells`.
 
     Raises:
-        SpecError: when called, if it returns anything but one whole number per row.
+        SpecError: when called, if the row function returns anything but one int64 number per row.
     """
 
     def make_cells(chunk: Chunk) -> Cells:
@@ -84,10 +84,10 @@ def wrap_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
 
 
 def check_whole_numbers(index: object, over: str) -> Tensor:
-    """Check that a row function over cells or parts returned whole numbers, and return them.
+    """Check that a row function returned one cell or part per row, and return them as a plain tensor.
 
     Raises:
-        SpecError: it returned anything but one whole number per row.
+        SpecError: it returned anything but one int64 number per row.
     """
     if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
         kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
@@ -96,7 +96,7 @@ def check_whole_numbers(index: object, over: str) -> Tensor:
 
 
 def wrap_bytes(rows: RowFn) -> RowFn:
-    """Wrap a row function to return its integers as bytes, (c, 8), so that no two of them are nearly equal."""
+    """Wrap a row function to return its integers as bytes (c, 8), so that different integers are never nearly equal."""
 
     def return_bytes(chunk: Chunk) -> Tensor:
         index: Any = rows(chunk)

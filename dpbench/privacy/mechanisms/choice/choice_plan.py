@@ -1,33 +1,35 @@
 """A choice in a plan, and its cost: the privacy of the exponential mechanism. Imports no torch.
 
-Totals L_j of losses are whole steps, and adding or removing a row moves each by that row's loss in [0, 1], all in one
-direction (`choice.question`). Candidate j is chosen with chance P(j) = exp(-eps0 L_j) / Z, with Z the sum over all
-candidates, which are public.
+The total loss L_j of candidate j is a whole number of steps. Adding or removing a row moves each total by the row's
+loss in [0, 1], all in one direction (`choice.question`). Candidate j is chosen with chance P(j) = exp(-eps0 L_j) / Z,
+with Z the sum over all candidates, which are public.
 
-Privacy (add or remove one). Let P' be the law with one more row, of losses l_j.
+Privacy (add or remove one). Let P' be the distribution with one more row, whose losses are l_j.
 
-- eps0-DP, without the factor 2 of replacing a row, by which some l_j may rise as others fall: the log-ratio
+- eps0-DP. (Replacing a row costs a factor of 2, because some totals may rise while others fall.) The log-ratio
   f(j) = log P'(j) / P(j) is log(Z / Z') - eps0 l_j, where 1 <= Z / Z' <= exp(eps0) as 0 <= l_j <= 1, so |f| <= eps0.
 - eps0^2 / 8 zero-concentrated DP: all values of f lie in one interval of length eps0. Let K(s) be log E_P[exp(s f)].
   K(0) = K(1) = 0, and K'' is the variance, under a tilted law, of a number in that interval: at most eps0^2 / 4. So
   eps0^2 / 8 * s (s - 1) - K(s) is convex with zeros at 0 and 1, and not negative for s > 1, where K(s) / (s - 1) is the
-  Renyi divergence of order s of P' from P. With -f for f it is that of P from P' (Cesar and Rogers 2021, lemma 3.4).
+  Renyi divergence of order s of P' from P. Replacing f by -f gives the divergence of P from P' (Cesar and Rogers 2021,
+  lemma 3.4).
 
-`compute_eps0` makes that of a Gaussian of noise multiplier sigma: eps0 = 2 / sigma, eps0^2 / 8 = 1 / (2 sigma^2).
+`compute_eps0` matches the zCDP of a Gaussian of noise multiplier sigma: eps0 = 2 / sigma, eps0^2 / 8 = 1 / (2 sigma^2).
 
-What composes. f lies in an interval [t - eps0, t], 0 <= t <= eps0: it has bounded range. Both ways round, and whatever
-was answered before, its hockey-stick divergence at e is then at most
+Composition. f lies in an interval [t - eps0, t] with 0 <= t <= eps0: the choice has bounded range. In both directions,
+and whatever earlier answers were, its hockey-stick divergence at e is then at most
 
     h(e) = (1 - exp((e - eps0) / 2))^2 / (1 - exp(-eps0)),  -eps0 <= e <= eps0.
 
-For fixed t, among all laws with E_Q[exp f] = 1, E_Q[(exp f - exp e)+], convex in exp f, is largest if f takes the ends
-of its interval alone: Q(f = t) = (exp(-t) - exp(-eps0)) / (1 - exp(-eps0)). That gives
+For fixed t, among all laws with E_Q[exp f] = 1, E_Q[(exp f - exp e)+], convex in exp f, is largest if f takes only the
+ends of its interval: Q(f = t) = (exp(-t) - exp(-eps0)) / (1 - exp(-eps0)). That gives
 (1 + exp(e - eps0) - exp(t - eps0) - exp(e - t)) / (1 - exp(-eps0)), which is largest at t = (e + eps0) / 2, where it is
-h(e) (Dong, Durfee and Rogers 2020 have these steps). And h is the divergence of a pair itself: of the loss L with
-density exp((e - eps0) / 2) / (2 (1 - exp(-eps0))) on [-eps0, eps0], as P(L > e) = h(e) - h'(e) says. So this pair
-dominates all choices; and dominating pairs compose, however choices follow answers (Zhu, Dong and Wang 2022, theorem
-10). For a single choice beside other mechanisms it is exact. Copies of it would state 2% too much for five choices, 13%
-for twenty and 15% for fifty, as no strategy has the worst t at every e: `bounded_range` composes them exactly.
+h(e) (Dong, Durfee and Rogers 2020 have these steps). And h is itself the divergence of a pair. Its loss L has density
+exp((e - eps0) / 2) / (2 (1 - exp(-eps0))) on [-eps0, eps0], because P(L > e) = h(e) - h'(e). So this pair dominates all
+choices, and dominating pairs compose, even if choices depend on earlier answers (Zhu, Dong and Wang 2022, theorem
+10). For a single choice among other mechanisms the pair is exact. Copies of it would overstate epsilon by 2% for five
+choices, 13% for twenty and 15% for fifty, as no strategy has the worst t at every e; `bounded_range` composes several
+choices exactly.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ MOST_CANDIDATES = 2**22  # of a choice, over all parts
 
 
 def compute_eps0(sigma: float) -> float:
-    """Return the eps0 of a choice with this noise multiplier: eps0^2 / 8 is the zCDP of a Gaussian release with it."""
+    """Return the eps0 with which a choice has the zCDP of a Gaussian release of this noise multiplier: eps0^2 / 8."""
     return 2 / sigma
 
 
@@ -60,8 +62,8 @@ class Choice(Planned):
     A candidate j is chosen with chance proportional to exp(-eps0 L_j). L_j is the sum of the examples' losses for
     candidate j, each in [0, 1], and eps0 = 2 / (base sigma * relative_noise). A choice satisfies the same
     zero-concentrated DP as a `Release` of that noise. A plan of a single choice is pure: eps0 is the whole epsilon, and
-    delta is 0. `parts` choices, each among `candidates`, cost as much as one, because each example touches only one
-    part.
+    delta is 0. `parts` choices, each among `candidates`, together cost as much as one, because each example
+    counts in only one part.
     """
 
     numbers: ClassVar[tuple[str, ...]] = ("candidates", "parts", "steps", "relative_noise")
@@ -81,11 +83,11 @@ class Choice(Planned):
 
     @property
     def pure(self) -> PureCost | None:
-        """The cost eps0 of a choice that is asked only once; None for several choices."""
+        """The cost of a choice that is asked once: eps0, with delta 0; None if it is asked several times."""
         return PureChoice(self) if self.steps == 1 else None
 
     def check(self, where: str) -> None:
-        """Refuse numbers of candidates and parts that leave no choice, or need more totals than memory can hold."""
+        """Refuse fewer than 2 candidates, fewer than 1 part, and more candidates in total than fit into memory."""
         for field, count, least in (("candidates", self.candidates, 2), ("parts", self.parts, 1)):
             if not (count >= least and count % 1 == 0):
                 raise PlanError(f"Expected {field}={count} to be a whole number >= {least} {where}.")
@@ -97,14 +99,14 @@ class Choice(Planned):
             )
 
     def event(self, noise: float) -> Any:
-        """Return the event of the choice's zCDP alone."""
+        """Return the event of one step, which states only the choice's zCDP."""
         import dp_accounting as dp
 
         return dp.ZCDpEvent(compute_eps0(noise) ** 2 / 8)
 
     @property
     def step(self) -> Choice:
-        """One step; the number of candidates and parts costs nothing."""
+        """One step; its cost does not depend on the number of candidates and parts."""
         return Choice("", 2, relative_noise=self.relative_noise)
 
     def loss_distribution(self, noise: float, interval: float) -> Any:
@@ -112,7 +114,7 @@ class Choice(Planned):
         return loss_distribution(compute_eps0(noise), self.steps, interval)
 
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return the loss variable of the pair that dominates a block of steps, and the number of blocks."""
+        """Return the loss variable of the pair for a block of steps, and the number of blocks."""
         size, copies = bounded_range.split_in_blocks(self.steps)
         eps0 = compute_eps0(noise)
         return loss_variable(eps0) if size == 1 else curve_variable(bounded_range.compose_below(eps0, size)), copies
@@ -127,7 +129,7 @@ class Choice(Planned):
 
 @dataclass(frozen=True)
 class PureChoice(PureCost):
-    """The cost of one choice that is asked once."""
+    """The cost of a choice that is asked once."""
 
     choice: Choice
 
@@ -136,7 +138,7 @@ class PureChoice(PureCost):
         return compute_eps0(noise)
 
     def epsilon_lower_bound(self, noise: float) -> float:
-        """Return the privacy loss of one row at the worse of two candidates, whose total losses are far apart."""
+        """Return the privacy loss that one row causes at the worse of two candidates with far apart totals."""
         import numpy as np
 
         eps0, far = compute_eps0(noise), 30.0  # eps0 times how much more; at its worst, rounding is worth 1e-12
@@ -149,7 +151,7 @@ class PureChoice(PureCost):
 
 
 def divergence(eps0: float, e: np.ndarray) -> np.ndarray:
-    """Return h(e), the largest hockey-stick divergence of a choice."""
+    """Return h(e), the largest hockey-stick divergence of one choice at each e."""
     import numpy as np
 
     inside = np.clip(e, -eps0, eps0)
@@ -159,7 +161,7 @@ def divergence(eps0: float, e: np.ndarray) -> np.ndarray:
 
 
 def loss_distribution(eps0: float, steps: int, interval: float) -> Any:
-    """Return the pair that dominates all steps for dp-accounting, on a grid of this interval, never under-estimated."""
+    """Return dp-accounting's loss distribution of the pair that dominates all steps, rounded up to this grid."""
     import numpy as np
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -174,7 +176,7 @@ def loss_distribution(eps0: float, steps: int, interval: float) -> Any:
 
 
 def curve_variable(curve: bounded_range.DivergenceCurve) -> Any:
-    """Return the pair with this curve for Microsoft's prv-accountant, from the curve's slopes."""
+    """Return prv-accountant's loss variable of the pair with this curve, computed from the curve's slopes."""
     import numpy as np
     from prv_accountant import PrivacyRandomVariable
     from scipy.special import logsumexp
@@ -194,7 +196,7 @@ def curve_variable(curve: bounded_range.DivergenceCurve) -> Any:
 
 
 def loss_variable(eps0: float) -> Any:
-    """Return the dominating pair for Microsoft's prv-accountant, from the density of its loss."""
+    """Return prv-accountant's loss variable of the pair that dominates one choice, from the density of its loss."""
     import numpy as np
     from prv_accountant import PrivacyRandomVariable
 

@@ -1,28 +1,30 @@
-"""Choices in several parts: a row's losses count in one part only, so all parts together cost one choice.
+"""Choices in several parts: a row's losses count in one part only, so all parts together cost as much as one choice.
 
-Claim (add or remove one row, or one unit): let row i touch part p_i, or none, and lose l_ij in [0, 1] by candidate j of
-that part. Part p becomes j with chance proportional to exp(-eps0 L_pj), where L_pj adds up l_ij over the rows that
-touch p, and each part is drawn on its own. The answer, all parts together, costs what one choice of eps0 does.
+Claim (add or remove one row, or one unit): let row i count in part p_i, or in none, with loss l_ij in [0, 1] for
+candidate j of that part. In part p, candidate j is chosen with chance proportional to exp(-eps0 L_pj), where L_pj is
+the sum of l_ij over the rows that count in p; parts are drawn independently. The answer, all parts together, costs as
+much as one choice of eps0.
 
 Why:
 
-- It is one choice. Of a combination v, which names a candidate v_p for each part, row i loses l_i(v) = l_ij with j the
-  candidate that v names for p_i. The product over parts of exp(-eps0 L_{p v_p}) is exp(-eps0 sum_i l_i(v)), and a sum
-  over all combinations of such products is the product of the sums by part. So drawing parts on their own draws v with
-  the chance that the exponential mechanism over all combinations gives it, and each l_i(v) is in [0, 1]. Everything
-  that `choice.choice_plan` shows of a choice holds, however many combinations there are: eps0, and what composes.
-- In integers, a row's losses are whole steps from 0 to 2^20 (`loss_steps`), a function of that row alone, and are added
-  to the totals of one part. Adding or removing the row moves the total of each v by the row's steps for it: by 0 to
-  2^20, all in one direction, whatever the other rows are.
-- Units: the rows of a unit may touch several parts, so what is bounded is what they add to a combination, and not to a
-  part. Row i adds its steps times its share, rounded down. The shares of a unit add up to at most 1 (`rows.Units`), so
-  its rows move the total of each v by at most 2^20 steps together, however they are spread over parts: one eps0 again.
+- It is one choice. Let a combination v name a candidate v_p for each part. Row i's loss for v is l_i(v) = l_ij, with j
+  the candidate that v names for p_i. The product over parts of exp(-eps0 L_{p v_p}) is exp(-eps0 sum_i l_i(v)), and the
+  sum of such products over all combinations is the product of the sums by part. So drawing each part independently
+  draws v with the chance that the exponential mechanism over all combinations gives it, and each l_i(v) is in [0, 1].
+  Everything that `choice.choice_plan` shows about a choice holds, however many combinations there are: its eps0 and its
+  composition.
+- In integers, a row's losses are whole steps from 0 to 2^20 (`loss_steps`), which depend on that row alone and are
+  added to the totals of one part. Adding or removing the row moves the total of each v by the row's steps for v: by 0
+  to 2^20, all in one direction, whatever the other rows are.
+- Units: the rows of a unit may count in several parts, so the bound is on their effect on a combination, not on a part.
+  Row i adds its steps times its share, rounded down. The shares of a unit add up to at most 1 (`rows.Units`), so its
+  rows together move the total of each v by at most 2^20 steps, however they are spread over parts: again one eps0.
 
-The reason is not that parts hold disjoint rows. That argument would fail for a unit with rows in two parts, because
-each part would count it whole. Nor does it cover a row that touches several parts; here every row names one part.
-Replacing a row is not covered either, as everywhere in dpbench: it removes one and adds one.
+The reason is not that parts hold disjoint rows: that argument would fail for a unit with rows in two parts, because
+each part would count the whole unit. The claim does not cover a row that counts in several parts; here, every row names
+one. As elsewhere in dpbench, it does not cover replacing a row either, which removes one row and adds another.
 
-The number of candidates of every part is that in the losses of an empty chunk; the number of parts is planned.
+The losses of an empty chunk determine the number of candidates of every part; the plan fixes the number of parts.
 """
 
 from __future__ import annotations
@@ -58,13 +60,13 @@ from dpbench.privacy.mechanisms.choice.steps import loss_grid, loss_steps
 class LeastLosses(ChoiceQuestion):
     """Asks for a candidate with a small total loss in each part; see `Curator.noisy_choices`.
 
-    Rows are losses by each candidate of their part, (c, N); `part` is the part that each row touches, (c,) int64.
+    `rows` returns each row's loss for each candidate of its part, (c, N); `part` returns the row's part, (c,) int64.
     """
 
     part: Callable[[Chunk], Tensor]
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
-        """Add up losses by part, and choose a candidate for each part."""
+        """Add up the losses by part, and choose a candidate for each part."""
         choice: Choice = spent[0]
         draws, rows = curator.draws(self.release), wrap_parts(self.rows, self.part, choice)
         with closing(curator.empty_chunk()) as empty:  # no private row has a part in how many candidates there are
@@ -78,7 +80,7 @@ class LeastLosses(ChoiceQuestion):
 
     @property
     def row_function(self) -> RowFn:
-        """The row function of the losses, which puts the parts as bytes before them."""
+        """A row function that returns each row's part, as bytes, followed by its losses."""
         parts = wrap_bytes(self.part)
         return lambda chunk: torch.cat([parts(chunk), self.rows(chunk)], 1)  # type: ignore[list-item]
 
@@ -90,14 +92,14 @@ class LeastLosses(ChoiceQuestion):
 
 @dataclass(frozen=True)
 class PartLosses(Contribution):
-    """Row i contributes its losses to part `part[i]`, or nothing if that number is not in [0, parts)."""
+    """Row i contributes its losses to part `part[i]`, or nothing if `part[i]` is not in [0, parts)."""
 
     part: Tensor  # (c,) int64
     rows: Rows  # losses (c, N)
     parts: int
 
     def __post_init__(self) -> None:
-        """Refuse a number of parts that differs from the number of losses."""
+        """Check that there is one part per row of losses."""
         if len(self.part) != len(self.rows):
             raise SpecError(f"Expected a part for each of {len(self.rows)} rows of losses, got {len(self.part)}.")
 
@@ -105,14 +107,14 @@ class PartLosses(Contribution):
         return len(self.part)
 
     def norms(self) -> Tensor:
-        """Return (c,) float64: the norm of the losses, 0 for a row in no part."""
+        """Return (c,) float64: the norm of each row's losses; 0 for a row in no part."""
         return self.rows.norms().where(self._inside(), 0)
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the total losses, part after part, (parts * N,); the clip must be 1.
 
-        Sensitivity: adding or removing one row moves the totals of one part, each by 0 to 2^20 steps; with `shares` by
-        that share of them, rounded down.
+        Sensitivity: adding or removing one row moves the totals of one part, each by 0 to 2^20 steps; with `shares`, by
+        the row's share of these, rounded down.
         """
         if clip != 1:
             raise SpecError(f"Expected clip=1 of losses by parts, got {clip:g}: a loss is at most 1.")
@@ -126,7 +128,7 @@ class PartLosses(Contribution):
         return PartLosses(self.part.index_select(0, rows), self.rows.take(rows), self.parts)
 
     def dense(self) -> Tensor:
-        """Return losses by all candidates of all parts, (c, parts, N): of a few rows, for checks."""
+        """Return the losses for all candidates of all parts, (c, parts, N), for checks of a few rows."""
         inside, lost = self._inside(), self.rows.rows
         found = lost.new_zeros(len(self), self.parts, lost.shape[1])
         found[inside, self.part[inside]] = lost[inside]
@@ -137,7 +139,7 @@ class PartLosses(Contribution):
 
 
 def wrap_parts(rows: RowFn, part: Callable[[Chunk], Tensor], choice: Choice) -> Callable[[Chunk], PartLosses]:
-    """Wrap a row function so that its losses are losses by the candidates of each row's part.
+    """Combine a row function that returns losses with one that returns parts; the result returns `PartLosses`.
 
     Raises:
         SpecError: when called, if losses are not (c, N) with N as planned, or parts are not one whole number per row.

@@ -1,19 +1,20 @@
-"""The exponential mechanism (McSherry and Talwar 2007): choose at random a public candidate that loses little.
+"""The exponential mechanism (McSherry and Talwar 2007): choose at random a public candidate with a small total loss.
 
-Row i loses l_ij in [0, 1] by candidate j. Totals L_j = sum_i l_ij are added up in integers, and j is chosen with chance
-P(j) = exp(-eps0 L_j) / Z, with Z the sum over all candidates, which are public. What that costs: `choice.choice_plan`.
+Row i has loss l_ij in [0, 1] for candidate j. Totals L_j = sum_i l_ij are computed in integers, and j is chosen with
+chance P(j) = exp(-eps0 L_j) / Z, with Z the sum over all candidates, which are public. `choice.choice_plan` has the
+cost.
 
 Sensitivity: losses are clamped to [0, 1] and rounded to steps of 2^-20, so that adding or removing a row moves each
 total by exactly that row's steps: whole numbers from 0 to 2^20, all in one direction.
 
-Parts: a row touches one part, in which each candidate loses 1 except the one that it votes for. Choosing part by part,
-each on its own, is choosing among all combinations with the loss of a row at the part it touches, in [0, 1]: one
-mechanism, with the eps0 of one choice. `choice.parts` has losses in place of votes, and the whole argument.
+Parts: a row counts in one part, where its loss is 1 for each candidate except the one that it votes for. Choosing in
+each part independently equals one choice among all combinations, where a row's loss in [0, 1] is that in its part: one
+mechanism, with the eps0 of one choice. `choice.parts` has the full argument, and losses instead of votes.
 
-The number of candidates is that in the losses of an empty chunk, which no private row influences.
+The losses of an empty chunk determine the number of candidates, so no private row influences it.
 
-Not covered: how long a choice takes. With research randomness Gumbel noise is drawn in float64: chances below some
-2^-53 come out as zero, and low bits are those of a library's logarithm (mitigation, not proof). `--secure-rng` draws by
+Not covered: the duration of a choice. With research randomness, Gumbel noise is drawn in float64: chances below about
+2^-53 become zero, and the low bits depend on a library's logarithm (mitigation, not proof). `--secure-rng` draws by
 OpenDP in exact arithmetic (`draw_least_exactly`).
 """
 
@@ -55,7 +56,7 @@ class ChoiceQuestion(Question):
     kind: ClassVar[type[Planned]] = Choice
 
     rows: RowFn
-    """What each row loses or votes for: see the questions."""
+    """The row function: it returns losses, cells or votes; see the subclasses."""
     release: str
     chunk_size: int | None = field(default=None, kw_only=True)
 
@@ -73,7 +74,7 @@ class ChoiceQuestion(Question):
 class LeastLoss(ChoiceQuestion):
     """Asks for a candidate with a small total loss; see `Curator.noisy_choice`.
 
-    Rows are losses by each candidate, (c, N); with `project` the cell of each row, (c,) int64.
+    `rows` returns each row's loss for each candidate, (c, N); with `project`, each row's cell, (c,) int64.
     """
 
     project: Tensor | None = None
@@ -99,7 +100,7 @@ class LeastLoss(ChoiceQuestion):
         return int(choose_parts(curator, lost, 1, choice, draws))
 
     def _count_candidates(self, curator: LedgerCurator, candidates: int) -> int:
-        """Count the candidates in the losses of an empty chunk, so that private rows have no influence."""
+        """Return the number of candidates in the losses of an empty chunk, so that private rows do not influence it."""
         with closing(curator.empty_chunk()) as empty:
             blocks = curator.guard.blocks_of_empty_chunk(self.rows, next(empty), self.release)
             return int(check_losses(single_block(blocks, self.release), candidates).rows.shape[1])
@@ -124,7 +125,7 @@ class LeastLoss(ChoiceQuestion):
 
 @dataclass(frozen=True)
 class Majorities(ChoiceQuestion):
-    """Asks for a candidate with many votes in each part; see `Curator.noisy_choices`. Rows are votes, (c,) int64."""
+    """Asks for a candidate with many votes in each part; see `Curator.noisy_choices`. `rows` returns votes."""
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
         """Count votes, and choose a candidate for each part."""
@@ -146,10 +147,10 @@ class Majorities(ChoiceQuestion):
 
 
 def single_block(blocks: Sequence[Contribution], release: str) -> Contribution:
-    """Return the only block that rows contribute to a choice.
+    """Return the only block of contributions to a choice.
 
     Raises:
-        SpecError: there are several.
+        SpecError: there is not exactly one block.
     """
     if len(blocks) != 1:
         raise SpecError(
@@ -163,7 +164,7 @@ def sum_over_rows(
     integers: Callable[[Contribution, Tensor | None], IntegerSum], limit: int | None,
     totals: Sequence[IntegerSum] = (),
 ) -> IntegerSum:  # fmt: skip
-    """Return `totals` plus the sum of `integers` over all chunks of the private rows."""
+    """Return `totals` plus the sum, over all chunks of private rows, of what `integers` returns for each block."""
     _, shares = curator.rows.expand_units(np.arange(curator.rows.count), curator.task.device)
 
     def sum_each_chunk(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
@@ -178,7 +179,7 @@ def sum_over_rows(
 
 
 def choose_parts(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
-    """Choose a candidate for each part, given total losses (parts * N,)."""
+    """Choose a candidate for each part, given total losses (parts * N,), and report the choice to the witness."""
     sigma = curator.sigma[choice.name]
     if curator.ledger.spent[choice.name] == 1 and sigma:
         draws.check_cost(lost.total.numel(), choice.steps)
@@ -200,9 +201,9 @@ def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
 
 
 def draw_least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
-    """Draw an index in each row of int64 (parts, N): j with chance proportional to exp(-totals[j] / scale).
+    """Draw an index in each row of int64 totals (parts, N); index j has chance proportional to exp(-totals[j] / scale).
 
-    Return int64 (parts,): the index of the least total after subtracting Gumbel noise of this scale.
+    Return int64 (parts,): the index of the smallest total after subtracting Gumbel noise of this scale.
     """
 
     def gumbel_least(stream: np.random.Generator) -> np.ndarray:
@@ -214,9 +215,9 @@ def draw_least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
 
 
 def draw_least_exactly(totals: np.ndarray, scale: float) -> np.ndarray:
-    """Draw as `draw_least` does, by OpenDP, which compares noise to as many bits as needed: the law is exact.
+    """Draw as `draw_least` does, with exact chances: OpenDP compares noise to as many bits as needed.
 
-    `scale` is exact too if it is a double, as one half of sigma times a power of two is.
+    `scale` is exact because it is a double: half of sigma times a power of two.
     """
     import opendp.prelude as dp
 
@@ -228,15 +229,15 @@ def draw_least_exactly(totals: np.ndarray, scale: float) -> np.ndarray:
 
 
 def count_rows_per_chunk(candidates: int, chunk_size: int | None) -> int:
-    """Return the number of rows per chunk, given losses by this many candidates: at least two, to compare them."""
+    """Return the number of rows per chunk, given the number of candidates; at least two, to compare rows."""
     return max(2, min(chunk_size or MOST_LOSSES_HELD, MOST_LOSSES_HELD // candidates))
 
 
 def check_losses(block: Contribution, candidates: int) -> Rows:
-    """Check that a block is losses (c, N) by at most `candidates` candidates, and return it.
+    """Check that a block holds losses (c, N) for 1 to `candidates` candidates, and return it.
 
     Raises:
-        SpecError: the block is not losses, or has more candidates than were planned.
+        SpecError: the block is not such a table of losses.
     """
     shape = tuple(block.rows.shape) if isinstance(block, Rows) else None
     if not isinstance(block, Rows) or block.rows.ndim != 2 or not 1 <= block.rows.shape[1] <= candidates:
@@ -247,12 +248,13 @@ def check_losses(block: Contribution, candidates: int) -> Rows:
 
 
 def sum_losses(block: Contribution, count: int, shares: Tensor | None = None) -> IntegerSum:
-    """Add up the losses of a chunk by each of `count` candidates, in steps of 2^-20.
+    """Add up a chunk's losses for each of `count` candidates, in steps of 2^-20.
 
-    Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps; `shares` (c,) of them, where given.
+    Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps, or with `shares` (c,) by the row's
+    share.
 
     Raises:
-        SpecError: the number of candidates differs from that of an empty chunk, which no private row influences.
+        SpecError: the number of candidates differs from that in an empty chunk.
     """
     losses = check_losses(block, count).rows
     if losses.shape[1] != count:
@@ -264,7 +266,7 @@ def check_matrix(project: Tensor, candidates: int) -> Tensor:
     """Check a public matrix of losses (cells, N), and return a copy.
 
     Raises:
-        SpecError: it is not such a matrix, or an entry is not in [0, 1].
+        SpecError: `project` is not such a matrix, has more columns than `candidates`, or has an entry outside [0, 1].
     """
     if not isinstance(project, Tensor) or project.ndim != 2 or not project.numel() or project.shape[1] > candidates:
         what = tuple(project.shape) if isinstance(project, Tensor) else type(project).__name__

@@ -1,8 +1,8 @@
-"""The audit of choices: how far a row moves totals and the law, and whether candidates are drawn by the law.
+"""The audit of choices: how far a row moves totals and probabilities, and whether draws have these probabilities.
 
-A question is replayed, through the one constructor, on unusual rows, alone and among other rows; the law that
-follows from the totals is compared between neighbours, candidate by candidate. Draws are compared with the law at the
-stated noise: many parts at once, and many questions one after another.
+A question is replayed, with a curator from `bind`, on unusual rows, alone and among other rows. The probabilities that
+follow from the totals are compared between neighbouring datasets, candidate by candidate. Draws at the stated noise are
+compared with their probabilities: in many parts of one question, and in many questions one after another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ReplayableChoice = LeastLoss | LeastLosses | Majorities
 
 @dataclass(frozen=True)
 class ChoiceCounts:
-    """The number of times that each candidate was chosen, and its chance by the law."""
+    """How often each candidate was chosen, and the probability with which the mechanism should choose it."""
 
     how: str
     found: np.ndarray  # (3,) counts
@@ -57,7 +57,7 @@ def replay(question: ReplayableChoice, near: Neighbours) -> RowInfluence:
 
 
 def probe(near: Neighbours) -> RowInfluence:
-    """Replay a choice of the audit's own over all private rows, taking the rows' numbers as losses."""
+    """Replay an audit's own choice over all private rows, with the rows' entries as losses."""
     own = replace(near, planned=Choice(REPLAY, near.held.example_shape[0]))
     return _measure_moves(LeastLoss(lambda chunk: chunk.x, REPLAY), own, near.held, near.make_odd_rows(near.held))
 
@@ -81,7 +81,7 @@ def _measure_moves(question: ReplayableChoice, near: Neighbours, base: PrivateRo
 def _total_losses(
     question: ReplayableChoice, near: Neighbours, rows: PrivateRows, chunk_size: int | None = None
 ) -> np.ndarray:
-    """Return the total losses (parts, N) over these rows."""
+    """Replay the question over these rows, and return the total losses (parts, N)."""
     seen: list[ChoiceObservation] = []
     planned = near.planned
     assert isinstance(planned, Choice)
@@ -94,7 +94,7 @@ def _total_losses(
 
 
 def _hide_seeds(question: ReplayableChoice) -> ReplayableChoice:
-    """Return the question with row functions that see the same seed for every row."""
+    """Return the question with row functions that get the same seed for every row."""
     rows = question.rows
     if isinstance(question, LeastLosses):
         part = question.part
@@ -110,7 +110,7 @@ def log_chances(lost: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def draw_from_laws(sigma: float, task: Task, generator: np.random.Generator) -> Iterator[ChoiceCounts]:
-    """Draw among three candidates at this noise in both kinds of question, and yield the counts."""
+    """Draw among three candidates at this noise, in parts of one question and in many questions; yield the counts."""
     votes = int(np.clip(round(1 / compute_eps0(sigma)), 1, MOST_VOTES))
     chances = np.exp(log_chances(-votes * np.arange(3.0)[None], sigma))[0]
     for how, made in (("part by part", _make_part_votes), ("one by one", _make_question_losses)):
@@ -120,14 +120,14 @@ def draw_from_laws(sigma: float, task: Task, generator: np.random.Generator) -> 
 
 
 def _make_part_votes(votes: int) -> tuple[PrivateRows, Choice]:
-    """Return rows that give candidates 0, 1 and 2 no votes, `votes` and twice `votes` in every part, and the plan."""
+    """Return rows that give candidates 0, 1 and 2 of each part 0, `votes` and 2 `votes` votes, and the plan."""
     each = torch.tensor([1] * votes + [2] * 2 * votes)
     cells = (3 * torch.arange(DRAWN_PARTS).unsqueeze(1) + each).flatten()
     return PrivateRows(torch.zeros(len(cells), 1), cells, torch.arange(len(cells))), Choice(REPLAY, 3, DRAWN_PARTS)
 
 
 def _make_question_losses(votes: int) -> tuple[PrivateRows, Choice]:
-    """Return a plan and rows whose total losses for candidates 0, 1 and 2 are 2 `votes`, `votes` and 0."""
+    """Return rows whose total losses for candidates 0, 1 and 2 are 2 `votes`, `votes` and 0, and the plan."""
     y = torch.arange(2 * votes) % 2
     return PrivateRows(torch.zeros(len(y), 1), y, torch.arange(len(y))), Choice(REPLAY, 3, 1, DRAWN_QUESTIONS)
 

@@ -13,7 +13,7 @@ MOST_LOSSES_HELD = 2**24  # losses of a chunk that are held at once
 
 
 def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
-    """Return losses (c, N) in whole steps of 2^-20: from 0 to 2^20, or to the row's share of that."""
+    """Return losses (c, N) in whole steps of 2^-20: 0 to 2^20 or, with `shares`, the row's share of these."""
     steps = _steps(lost)
     if shares is not None:  # down, so that those of a unit add up to 2^20 at most
         steps = steps.double().mul_(shares.unsqueeze(1)).floor_()
@@ -21,11 +21,11 @@ def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
 
 
 def project_totals(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
-    """Return the total losses (N,) of rows counted by cell, given a checked matrix of a row's losses in each cell.
+    """Return the total losses (N,), given the number of rows in each cell and a checked matrix of each cell's losses.
 
-    Sensitivity: that of `question.sum_losses`: a row adds the steps of its cell. Products and sums are whole numbers
-    below 2^53. Rows that are shares of units are counted in steps themselves: then a loss keeps fewer bits, so that
-    these products fit too.
+    Sensitivity: as in `question.sum_losses`, because a row adds the steps of its cell. Products and sums are whole
+    numbers below 2^53. If rows have units, counts are in steps of 2^-20 themselves, and losses keep fewer bits, so that
+    the products fit too.
     """
     bits = BITS if float(cells.grid) == 1 else FEWER_BITS
     total = torch.zeros(matrix.shape[1], dtype=torch.float64, device=cells.total.device)

@@ -22,7 +22,7 @@ _GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}
 
 @dataclass(frozen=True)
 class CoreExhibit(Exhibit):
-    """A function that computes something other than the curator states, and the run that is audited with it."""
+    """An exhibit that replaces one function of the privacy core with a wrong one, and audits a run with it."""
 
     place: str  # that `Replacement` puts it in
     learner: type[Learner]
@@ -33,7 +33,7 @@ class CoreExhibit(Exhibit):
     images: int = 1  # of one of them that count as so many patients
 
     def truth(self) -> Epsilon | None:
-        """Return the epsilon that the run states, and the epsilon at the noise and rate of the worst example."""
+        """Return the stated epsilon, and the actual epsilon of the worst example; None if that is unknown."""
         stated = self._run.privacy
         if self.images > 1 and (found := compute_copies_epsilon(stated, self.images)) is not None:
             return Epsilon(EPSILON, found)
@@ -95,12 +95,12 @@ def edit(file: str, name: str, why: str, *changes: str, tests: str | tuple[str, 
 
 
 def show(exhibit: CoreExhibit, *audits: AuditCase, tests: tuple[str, ...] = ()) -> BrokenCore:
-    """Return a core that the museum exhibits."""
+    """Return the broken core of an exhibit, with the audits and tests that must notice it."""
     return BrokenCore(exhibit.name, exhibit.patch, exhibit.summary, exhibit, audits, tests)
 
 
 def check_patches(cores: Iterable[BrokenCore]) -> dict[str, str]:
-    """Return a complaint for each core, by name, whose patch no longer applies to the current code."""
+    """Return complaints by name of the core: one for each core whose patch no longer applies to the current code."""
     complaints: dict[str, str] = {}
     for core in cores:
         try:

@@ -16,7 +16,7 @@ from dpbench_lab.museum.cores.published import KEY, NOISE, WHOLE, Honest
 
 
 class NoiseRequest:
-    """One request of the core for noise."""
+    """A request for noise, with the draws that a broken core makes its noise from."""
 
     def __init__(self, honest: Honest, draws: Any, shape: Sequence[int]) -> None:
         self.shape, self._honest, self._draws = tuple(shape), honest, draws
@@ -35,11 +35,11 @@ class NoiseRequest:
         return drawn
 
     def generator(self, *key: object) -> np.random.Generator:
-        """Return a generator of this fit, for any key."""
+        """Return a generator that the fit and `key` determine."""
         return randomness._stream((*self.fit, *map(str, key)))
 
     def step_noise(self, step: int) -> np.ndarray:
-        """Return normal noise that belongs to a step, the same for every caller."""
+        """Return standard normal noise of this shape for a step: the same at every call in this fit."""
         return self.generator("innovation", step, self.shape).standard_normal(self.shape)
 
 
@@ -47,7 +47,7 @@ Make = Callable[[NoiseRequest], np.ndarray]
 
 
 def noise_core(name: str, make: Make, *audits: AuditCase) -> BrokenCore:
-    """Return a core with other noise in the learner's answers; the noise of canaries, in one axis, stays as it is."""
+    """Return a core that adds the noise of `make` to answers; the noise of canaries (one axis) stays honest."""
 
     def noise(honest: Honest, draws: Any, shape: Sequence[int], std: Any) -> np.ndarray:
         if len(shape) == 1 and shape[0] >= CANARIES:

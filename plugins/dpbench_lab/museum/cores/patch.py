@@ -1,4 +1,4 @@
-"""Patches that put a bug into `dpbench`: an edit of some words, or a function that replaces another."""
+"""Patches that put a bug into `dpbench`: an edit of its source text, or a function that replaces another."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class NoLongerApplies(Exception):
 
 @dataclass(frozen=True)
 class Edit:
-    """Changes of one file's text, marked as `git diff --word-diff` marks them: `if [-not same-]{+False+}:`.
+    """Changes to one file's text, in the notation of `git diff --word-diff`: `if [-not same-]{+False+}:`.
 
-    The text before a change occurs once in the file. Edits are tried in a copy of the repository.
+    The original text of each change occurs exactly once in the file. Edits are applied in a copy of the repository.
     """
 
     file: str  # below dpbench
@@ -33,7 +33,7 @@ class Edit:
         """Return the file's text with the bug.
 
         Raises:
-            NoLongerApplies: the text before a change is not there, or is there more than once.
+            NoLongerApplies: the original text of a change is missing, or occurs more than once.
         """
         for change in self.changes:
             before, after = REMOVED.sub(r"\1", ADDED.sub("", change)), ADDED.sub(r"\1", REMOVED.sub("", change))
@@ -43,7 +43,7 @@ class Edit:
         return source
 
     def check(self) -> None:
-        """Raise `NoLongerApplies` if the text before a change is not in the file."""
+        """Raise `NoLongerApplies` if the original text of a change is missing, or occurs more than once."""
         self.edit_source((Path(dpbench.__file__).parent / self.file).read_text(encoding="utf-8"))
 
 
@@ -66,7 +66,7 @@ class Replacement:
                 setattr(owner, name, honest)
 
     def check(self) -> None:
-        """Raise `NoLongerApplies` if a function that is replaced is gone."""
+        """Raise `NoLongerApplies` if a function to replace no longer exists."""
         for place in self.functions:
             find_function(place)
 
@@ -75,10 +75,10 @@ Patch = Edit | Replacement
 
 
 def find_function(place: str) -> tuple[Any, str, Any]:
-    """Return a module or class of `dpbench.privacy`, the name of its function, and that function.
+    """Return the owner of a function (a module or class of `dpbench.privacy`), its name, and the function itself.
 
     Raises:
-        NoLongerApplies: there is none.
+        NoLongerApplies: there is no such function.
     """
     module, _, path = place.partition(":")
     *classes, name = path.split(".")

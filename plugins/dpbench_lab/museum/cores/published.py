@@ -1,4 +1,4 @@
-"""Broken cores of the museum. Each function receives the honest function that it replaces, and its arguments."""
+"""Broken cores that the museum exhibits. Each function receives the honest function, then that function's arguments."""
 
 from __future__ import annotations
 

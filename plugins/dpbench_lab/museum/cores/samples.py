@@ -20,7 +20,7 @@ Sample = Callable[[Any, int, float, np.ndarray], np.ndarray]
 
 
 def sample_core(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
-    """Return a core whose samples `sample` makes from the draws, the number of rows, the rate and the honest sample."""
+    """Return a core that replaces the sampler: `sample(draws, size, rate, honest_sample)` returns the rows to use."""
 
     def sampled(honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
         drawn: np.ndarray = honest(draws, size, rate)
@@ -30,12 +30,12 @@ def sample_core(name: str, sample: Sample, part: Part | None = "noise", *, quick
 
 
 def _sample_stream(draws: Any, *key: object) -> np.random.Generator:
-    """Return a generator for the samples of one release, for any key."""
+    """Return a generator for the samples of one release, determined by `key`."""
     return randomness._stream((*draws._shared[:-1], "samples", *map(str, key)))
 
 
 def _locate_epoch(draws: Any, rate: float) -> tuple[np.random.Generator, int, int]:
-    """Return a generator of this step's epoch, the step's place in it, and the steps of an epoch."""
+    """Return the generator of this step's epoch, the step's position in it, and the number of steps per epoch."""
     step, steps = int(draws._shared[-1]) - 1, round(1 / rate)
     return _sample_stream(draws, "epoch", step // steps), step % steps, steps
 
@@ -79,7 +79,7 @@ def _omit_a_row(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.nd
 
 
 class _DrawnShare:
-    """The size of the last sample, as a share of what was expected, in the noise or in the sum."""
+    """Leaks the size of the last sample, divided by its expected size, through the noise or through the sum."""
 
     share = 1.0
 

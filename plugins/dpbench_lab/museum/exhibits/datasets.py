@@ -1,4 +1,4 @@
-"""Datasets in which one image decides about others, or is there more than once."""
+"""Datasets in which one image affects others, or occurs more than once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decode(levels: bytes) -> Image:
 
 @dataclass(frozen=True)
 class HonestDigits(Dataset):
-    """Scikit-learn's digits, each image a record; every fifth is for testing."""
+    """Scikit-learn's digits, with one record per image; every fifth image is a test image."""
 
     name: ClassVar[str] = "exhibit-digits"
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
@@ -46,7 +46,7 @@ class HonestDigits(Dataset):
         return Splits(self.split(levels[~test], labels[~test]), honest, f"{type(self).__name__} {len(labels)}")
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
-        """Return images of levels 0..16 (n, 8, 8) uint8, with their labels (n,)."""
+        """Return a split of images with grey levels 0..16 (n, 8, 8) uint8 and labels (n,)."""
         return Split(Records([level.tobytes() for level in levels], decode, PROCESSING), labels)
 
 
@@ -128,7 +128,7 @@ def read_photo(file: Path) -> Image:
 
 @dataclass(frozen=True)
 class PhotosInFolders(Dataset):
-    """Class folders of photos, train/CLASS/PHOTO and test/CLASS/PHOTO."""
+    """Photos in one folder per class: train/CLASS/PHOTO and test/CLASS/PHOTO."""
 
     name: ClassVar[str] = "exhibit-photos"
     classes: ClassVar[tuple[str, ...]] = ("cats", "dogs")
@@ -142,11 +142,11 @@ class PhotosInFolders(Dataset):
         return Splits(self.split(self.listed("train")), PhotosInFolders.split(self, self.listed("test")), self.path)
 
     def listed(self, split: str) -> list[list[Path]]:
-        """Return the photos of each class."""
+        """Return the files of a split, class by class."""
         return [sorted((Path(self.path) / split / name).iterdir()) for name in self.classes]
 
     def split(self, photos: Sequence[Sequence[Path]]) -> Split:
-        """Return these photos of each class."""
+        """Return a split of photos that are given class by class."""
         import numpy as np
 
         labels = [label for label, files in enumerate(photos) for _ in files]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prototypes(Learner):
-    """Clusters public examples; private rows vote on the class of each cluster, one choice in parts: pure epsilon."""
+    """Clusters public examples; private rows vote on the class of each, in one choice with a part per cluster."""
 
     name: ClassVar[str] = "exhibit"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
@@ -39,7 +39,7 @@ class Prototypes(Learner):
 
 @dataclass(frozen=True)
 class Stumps(Prototypes):
-    """Labels the clusters with half of the budget; then a choice by losses separates one class by a single pixel."""
+    """Labels the clusters with half of the budget; a second choice finds the pixel that best separates class 0."""
 
     relative_noise: float = 0.5
 
@@ -116,12 +116,12 @@ def nearest(rows: Tensor, centres: Tensor) -> Tensor:
 
 
 def distances(rows: Tensor, centres: Tensor) -> Tensor:
-    """Return squared distances (c, m): the bits of a row's distances are its own."""
+    """Return squared distances (c, m); the bits of each row's distances depend on that row alone."""
     return folded((rows.unsqueeze(1) - centres).square(), 2)
 
 
 def cluster_centres(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return the means of clusters of public rows."""
+    """Return the cluster means of public rows, by five rounds of k-means."""
     import torch
 
     centres = rows[torch.randperm(len(rows), generator=generator)[:count]].clone()

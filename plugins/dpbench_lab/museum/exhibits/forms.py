@@ -1,4 +1,4 @@
-"""Learners that ask too many questions, or whose contributions exceed their norm."""
+"""Learners that ask more questions than planned, or whose contributions break the rules of a release."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class SelfReportedNorms(HonestLearner):
 
 
 class ShortRankOne(RankOne):
-    """An outer product that gives its norm as zero."""
+    """An outer product that reports a norm of zero."""
 
     def norms(self) -> Tensor:
         """Return zeros."""

@@ -55,7 +55,7 @@ class PoissonLearner(HonestLearner):
 
 @dataclass(frozen=True)
 class TwoBlockLearner(HonestLearner):
-    """The honest learner on two halves of each gradient, each with its own clip: a per-layer clipper."""
+    """The honest learner with each gradient split into two halves that have their own clips (per-layer clipping)."""
 
     def noisy_gradient(self, curator: Curator, head: Tensor, step: int) -> Tensor:
         half = len(head) // 2

@@ -1,4 +1,4 @@
-"""Row functions that remember rows and hand them to the learner."""
+"""Row functions that store what they see of private rows, and learners that use it."""
 
 from __future__ import annotations
 

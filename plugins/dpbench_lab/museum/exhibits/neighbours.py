@@ -1,4 +1,4 @@
-"""Row functions that read other rows besides the row that they return."""
+"""Row functions whose result for one row depends on other rows."""
 
 from __future__ import annotations
 

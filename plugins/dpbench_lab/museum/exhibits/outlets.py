@@ -1,4 +1,4 @@
-"""Learners that leak rows past the sums: print them, write them to a file, or keep them where no guard looks."""
+"""Learners that leak rows outside the sums: they print rows, write them to a file, or store them elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digits of patients, some with several images, and a split that ignores the owners of images."""
+"""Digits of made-up patients, some with several images, and a split that divides the images of a patient."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 LARGEST = 8
-"""Images of the patient with most of them."""
+"""The number of images of the patient with the most."""
 MOST_LABELS = 7
-"""Labels that the images of one patient have, at most."""
+"""The largest number of distinct labels among one patient's images."""
 
 
 def owners(size: int) -> np.ndarray:
@@ -28,7 +28,7 @@ def owners(size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PatientDigits(HonestDigits):
-    """Scikit-learn's digits, with patients of one to eight images."""
+    """Scikit-learn's digits, divided among patients with one to eight images each."""
 
     name: ClassVar[str] = "exhibit-patients"
 

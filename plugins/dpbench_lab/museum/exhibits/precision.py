@@ -1,4 +1,4 @@
-"""Settings of torch that a learner leaves on, so that the curator's arithmetic would differ from its claim."""
+"""Settings of torch that a learner turns on and that would change the curator's arithmetic."""
 
 from __future__ import annotations
 

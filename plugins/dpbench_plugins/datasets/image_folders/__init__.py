@@ -1,4 +1,4 @@
-"""Datasets that are class folders of images: two of Kaggle's, ImageNet, and the user's own."""
+"""Datasets of images in class folders: two from Kaggle, ImageNet, and the user's own."""
 
 from __future__ import annotations
 

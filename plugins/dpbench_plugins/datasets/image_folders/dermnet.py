@@ -32,12 +32,12 @@ class DermNet(Dataset):
     """Photographs of skin diseases: 15,557 training and 4,002 test images of many sizes, RGB, 23 classes.
 
     Read from a data folder: from `dermnet.zip` (Kaggle's download, renamed), else from an unpacked folder `dermnet`;
-    inside, {train,test}/CLASS/*.jpg with the class folders that `classes` names. Nothing is unpacked. Class folders
-    and the number of images are checked. The digest covers split, class, file name, size and CRC-32 of every image, and
-    is the same for the zip and the folder, which is read in full to compute it.
+    inside, {train,test}/CLASS/*.jpg with the class folders that `classes` names. Nothing is unpacked. Class folders and
+    the number of images are checked. The digest covers split, class, file name, size and CRC-32 of every image, and is
+    the same for the zip and the folder; a folder is read in full to compute it.
 
-    Neighbouring datasets differ by one image: the guarantee is per image, not per patient, who may have
-    several. PILLAR (Pinto et al. 2023) trains on "12,000" images of DermNet and does not say how it chose them.
+    Neighbouring datasets differ by one image: the guarantee is per image, not per patient, and a patient may have
+    several images. PILLAR (Pinto et al. 2023) trains on "12,000" images of DermNet and does not say how it chose them.
     """
 
     name = "dermnet"
@@ -79,7 +79,7 @@ class DermNet(Dataset):
         """Open the two splits, sorted by class and file name.
 
         Raises:
-            DataError: a class folder is missing or unknown, there are more or fewer images, or the zip is damaged.
+            DataError: a class folder is missing or unknown, the number of images is wrong, or the zip is damaged.
         """
         (path,) = locate(self).paths
         listed = list_images(path, LAYOUT)

@@ -37,7 +37,7 @@ LAYOUT = Layout(
 
 @dataclass(frozen=True)
 class Flower16(Dataset):
-    """Photographs of 16 kinds of flowers: about 15,700 images of many sizes, RGB, a fifth of them the test split.
+    """Photographs of 16 kinds of flowers: about 15,700 images of many sizes, RGB, a fifth of them for testing.
 
     Read from a data folder: from `flower16.zip` (Kaggle's download, renamed), else from an unpacked folder `flower16`;
     inside, CLASS/*.jpg at any depth, with the class folders that `classes` names. Nothing is unpacked.
@@ -45,9 +45,10 @@ class Flower16(Dataset):
     No split is published, so this one is dpbench's own: an image belongs to the test split if the SHA-256 of
     CLASS/FILE, read as a big-endian number, is divisible by five, regardless of other images. The number of images is
     not checked, because Kaggle has had several versions; the digest tells copies apart. It covers split, class, file
-    name, size and CRC-32 of every image, and is the same for the zip and the folder, which is read in full for it.
+    name, size and CRC-32 of every image, and is the same for the zip and the folder; a folder is read in full to
+    compute it.
 
-    That this is the "Flower-16" of PILLAR (Pinto et al. 2023) is an assumption: the paper's split is unknown, so its
+    dpbench assumes that this is the "Flower-16" of PILLAR (Pinto et al. 2023). The paper's split is unknown, so its
     numbers are only roughly comparable. Neighbouring datasets differ by one image.
     """
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 MAX_VALUES = 50  # values of a column
 KEYS = ("file", "unit")
 Line = Mapping[str, str]
-"""What a table says in each column."""
+"""A line of a table: the text in each column."""
 
 
 def check_group_options(groups: str, table: str, units: str) -> None:
-    """Check that `groups` and `table` are given together, and that the columns have names.
+    """Check that `table` has `groups`, that `groups` has a CSV table, and that the columns are distinct names.
 
     Raises:
-        SpecError: says what to write.
+        SpecError: an option is missing or malformed; the message states what to write.
     """
     if table and not groups:
         raise SpecError(
@@ -50,9 +50,9 @@ def check_group_options(groups: str, table: str, units: str) -> None:
 def read_groups(
     groups: str, table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """Return a mapping from column, in lower case, to (n,) text: the table's values for each of the n test images.
+    """Return each column's values for the n test images, (n,) text, by the column's name in lower case.
 
-    An empty text is unknown. If the table has a column `file`, its lines describe images, otherwise units.
+    An empty text means unknown. If the table has a column `file`, its lines describe images, otherwise units.
 
     Args:
         groups: the columns, joined by +.
@@ -61,8 +61,9 @@ def read_groups(
         owners: the owner of each image, by image name; empty if unknown.
 
     Raises:
-        DataMissing: there is no such table.
-        DataError: it lacks a column, does not name each test image or its unit once, or a column has too many values.
+        DataMissing: the table does not exist.
+        DataError: the table lacks a column, does not name each test image or its unit once, or has a column with too
+            many values.
     """
     import numpy as np
 
@@ -92,7 +93,7 @@ def _lines_by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile
 def _lines_by_unit(
     lines: Sequence[Line], table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]
 ) -> tuple[dict[str, Line], list[str]]:
-    """Return the table's line for each unit, and the units of the test images; units without images are allowed."""
+    """Return the table's lines by unit, and the unit of each test image; units without images are allowed."""
     if not (owners and _has_column(lines, "unit")):
         raise DataError(
             f"Expected a column file in {table}, which names images, or a column unit and the option units, got "

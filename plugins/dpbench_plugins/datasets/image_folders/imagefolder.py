@@ -42,25 +42,26 @@ LAYOUT = Layout(
 class ImageFolder(Dataset):
     r"""Your own images in class folders: `imagefolder:PATH`, a folder or a zip of one.
 
-    Below `path`: train/CLASS and test/CLASS, with the same two or more class folders in both, and in each class images,
-    in folders or not. Without test, val is the test split; with test, it is ignored. Images are .jpg, .jpeg, .png,
-    .bmp, .gif, .pbm, .pgm, .ppm, .tif, .tiff, .webp, and .dcm with the extra `dicom`; other files and hidden ones are
-    ignored, and counted on standard error. All images are converted to RGB, or to grey with `mode=L`; EXIF orientation
-    is ignored. More than 8 bits per channel are refused, except in DICOM, which is shown through its own window.
+    `path` contains train/CLASS and test/CLASS, with the same two or more class folders in both. Images may be in
+    subfolders of their class. Without test, val is the test split; with test, it is ignored. Images are .jpg, .jpeg,
+    .png, .bmp, .gif, .pbm, .pgm, .ppm, .tif, .tiff, .webp, and .dcm with the extra `dicom`; other files and hidden ones
+    are ignored, and counted on standard error. All images are converted to RGB, or to grey with `mode=L`; EXIF
+    orientation is ignored. More than 8 bits per channel are refused, except in DICOM files, whose own window is
+    applied.
 
     The digest covers split, class, path below the class, size and CRC-32 of every image, and is the same for a zip and
-    its folder, which is read in full to compute it. Class folders are public: their names appear in every result.
+    its folder; a folder is read in full to compute it. Class folders are public: their names appear in every result.
 
-    If a person has several images, `units` names the owner of each: `units=folder` is the folder directly below the
-    class, train/CLASS/UNIT/IMAGE; a CSV file with the columns file and unit (`units=patients.csv`) names every image as
-    train/CLASS/IMAGE, once; and the groups of a regular expression, found in the path below the class, name the unit
-    (`units=(person\d+)_`). The same name in two classes or in both splits is the same unit. `unit` is the word for it,
-    such as patient. The table's content is part of the digest.
+    If a person has several images, `units` determines the owner of each image. With `units=folder`, it is the folder
+    directly below the class: train/CLASS/UNIT/IMAGE. With `units=patients.csv`, a CSV file with the columns file and
+    unit, the file names every image once, as train/CLASS/IMAGE. With a regular expression (`units=(person\d+)_`), it is
+    what the groups match in the path below the class. The same name in two classes or in both splits is the same unit.
+    `unit` is the word for a unit, such as patient. The CSV file's content is part of the digest.
 
-    `groups` are columns of that CSV file, or of the one that `table` names, joined by + (`groups=sex+age`): facts about
-    each test image besides its class. Lines of `table` describe images (column file) or units (column unit). A column
-    has at most 50 different values, so write ages as bands. Results name it in lower case. No column is part of the
-    digest.
+    `groups` lists columns of that CSV file, or of the one that `table` names, joined by + (`groups=sex+age`): facts
+    about each test image other than its class. Lines of `table` describe images (column file) or units (column unit). A
+    column has at most 50 different values, so write ages as bands. Results name columns in lower case. Groups are not
+    part of the digest.
     """
 
     name = "imagefolder"
@@ -76,7 +77,7 @@ class ImageFolder(Dataset):
     table: str = setting("", added=True, says="CSV file of the groups")
 
     def __post_init__(self) -> None:
-        """Check that options come with the options that they need, and that a pattern names a unit."""
+        """Check that options are given with the options they need, and that a pattern in `units` has a group."""
         check_units(self.units, self.unit)
         check_group_options(self.groups, self.table, self.units)
 
@@ -93,7 +94,7 @@ class ImageFolder(Dataset):
         """Return the owner of each image, by its name below `path` (train/CLASS/IMAGE); empty if images have no units.
 
         Raises:
-            DataMissing: there is no such table.
+            DataMissing: the table in `units` does not exist.
             DataError: an image has no unit.
         """
         return find_owners(self.units, names) if self.units else {}

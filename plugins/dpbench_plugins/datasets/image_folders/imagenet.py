@@ -29,10 +29,10 @@ LAYOUTS = (Layout(PATTERN, lambda _: "train", ADVICE), Layout(PATTERN, lambda _:
 class ImageNet(Dataset):
     """ImageNet: 1,281,167 training and 50,000 validation images of many sizes, RGB, 1,000 classes.
 
-    Read from a data folder: imagenet/train/nXXXXXXXX/*.JPEG and imagenet/val/nXXXXXXXX/*.JPEG; any
-    folder may be a link. The validation images are the test split, as labels of the ILSVRC test images are unpublished.
+    Read from a data folder: imagenet/train/nXXXXXXXX/*.JPEG and imagenet/val/nXXXXXXXX/*.JPEG; any folder may be a
+    link. The validation images are the test split, because the labels of the ILSVRC test images are unpublished.
     Classes are the WordNet IDs of the folders, sorted, as in pre-trained classifiers. Counts are checked. The digest
-    covers every file's name and size, and the bytes of 256 images per split; the rest is not read.
+    covers every file's name and size, and the bytes of 256 images per split; other images are not read.
 
     Most pre-trained extractors were trained on these same images: with them, nothing here is private.
     """
@@ -61,7 +61,7 @@ class ImageNet(Dataset):
         """Open the two splits, sorted by class and file name.
 
         Raises:
-            DataError: a class folder is missing or unknown, or there are more or fewer images.
+            DataError: a class folder is missing or unknown, or the number of images is wrong.
         """
         paths = locate(self).paths
         classes, folder = self.classes, paths[0].parent

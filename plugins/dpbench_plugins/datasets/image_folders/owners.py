@@ -1,4 +1,4 @@
-"""Owners of the user's own images, by a CSV file, by folders or by file names."""
+"""Owners of the user's own images, from a CSV file, folders or file names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpbench_plugins.datasets.image_folders.tables import TABLE, check_lines, fi
 from dpbench_plugins.datasets.image_trees import ImageFile
 
 FOLDER = "folder"
-"""In place of a table or pattern: the folder directly below the class names the unit."""
+"""Value of `units` with which the folder directly below the class names the unit."""
 MAX_PATTERN = 200  # characters
 MATCH_SECONDS = 20
 MATCH = """
@@ -32,10 +32,10 @@ def is_table(units: str) -> bool:
 
 
 def check_units(units: str, unit: str) -> None:
-    """Check that a pattern has a unit, and that a word for units is given only with units.
+    """Check that a pattern in `units` has a group for the unit, and that `unit` is given only with `units`.
 
     Raises:
-        SpecError: says what to write.
+        SpecError: an option is missing or malformed; the message states what to write.
     """
     if not units and unit != "unit":
         raise SpecError(
@@ -63,9 +63,9 @@ def find_owners(units: str, names: Sequence[str]) -> dict[str, str]:
     """Return each image's owner, by image name (`name_file`): from the table, the folder or the pattern's groups.
 
     Raises:
-        DataMissing: there is no such table.
-        DataError: the table does not name every image once, an image is in no folder of its own below the class, or the
-            pattern is not in every name.
+        DataMissing: the table does not exist.
+        DataError: the table does not name every image once, an image is not in a unit's folder, or the pattern finds no
+            unit in a name.
     """
     if is_table(units):
         owners = _owners_by_table(Path(units).expanduser(), names)
@@ -75,7 +75,7 @@ def find_owners(units: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def _normalise_name(owner: str) -> str:
-    """Normalise a name, because the same letters can be written as different code points, some of them invisible."""
+    """Normalise a name to NFC without invisible characters, because the same letters have several encodings."""
     return "".join(character for character in normalize("NFC", owner) if category(character) != "Cf").strip()
 
 
@@ -110,10 +110,10 @@ def _owners_by_name(pattern: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
-    """Return the groups that a pattern finds in each name, empty ones left out; it may be a stranger's.
+    """Return the non-empty groups that a pattern matches in each name. The pattern may come from a stranger.
 
     Raises:
-        DataError: the pattern takes too long, as some never end, or too much memory.
+        DataError: the pattern needs too much memory or time (some never end).
     """
     command = [sys.executable, "-I", "-c", MATCH]  # a process can be stopped, and a search in this one cannot
     try:

@@ -22,7 +22,7 @@ def read_table(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
     Raises:
         DataMissing: there is no such file.
-        DataError: it is no CSV file, or lacks a column.
+        DataError: it is not a CSV file, or lacks a column.
     """
     try:
         names, rows = parse_rows(table.read_bytes(), ",", strict=True)
@@ -44,7 +44,7 @@ def find_repeated(names: Iterable[str]) -> set[str]:
 
 
 def check_lines(faults: Mapping[str, Set[str]], expected: str) -> None:
-    """Check the lines of a table, and refuse it for its first fault.
+    """Refuse a table that has any of these faults, and report the first.
 
     Args:
         faults: each possible fault, with the images or units that have it.

@@ -1,4 +1,4 @@
-"""Groups of the people in the images, beside their class: sex, age band, source."""
+"""Groups of images for reporting accuracy, such as sex, age band or source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ YOUNG, OLD = 40, 70  # years: where bands of ten years begin and end
 
 
 def age_band(age: str) -> str:
-    """Return the decade of an age in years, such as 40-49; empty if the age is not a number.
+    """Return the ten-year band of an age in years, such as 40-49; empty if the age is not a number.
 
     >>> [age_band(age) for age in ("39", "45.0", "70", "unknown")]
     ['under 40', '40-49', '70 or older', '']
@@ -28,11 +28,11 @@ def age_band(age: str) -> str:
 def add_groups(
     splits: Splits, files: Sequence[ImageFile], describe: Callable[[ImageFile], Mapping[str, str]]
 ) -> Splits:
-    """Return splits whose test split has the groups of its images.
+    """Return the splits, with the groups of the test images added to the test split.
 
     Args:
-        splits: as `open_splits` makes them of these files.
-        files: those of each split in its order.
+        splits: what `open_splits` returned for these files.
+        files: the files, in the order of each split.
         describe: returns the text of each column for an image, the same columns for all; empty where it is unknown. A
             column that is empty for every image is left out.
     """

@@ -26,7 +26,7 @@ MAX_BYTES = 100_000_000  # bytes of one image: far above any published one, far 
 
 @dataclass(frozen=True)
 class Layout:
-    """The pattern by which a dataset names its image files, in its folder or zip."""
+    """How a dataset names its image files, in a folder or zip."""
 
     pattern: re.Pattern[str]  # of the full name; groups: root, kind (the class folder), file, and what `split` reads
     split: Callable[[re.Match[str]], str]  # the split that an image belongs to
@@ -37,7 +37,7 @@ class Layout:
 class ImageFile(NamedTuple):
     """An image file: the fields that sort and identify it, then the location of its bytes.
 
-    No handle stays open, so threads and forked processes may read at once.
+    No handle stays open, so threads and forked processes can read in parallel.
     """
 
     split: str
@@ -56,7 +56,7 @@ class ImageFile(NamedTuple):
         return self.tree if self.packed else self.tree / self.below / self.file
 
     def read(self) -> bytes:
-        """Return the bytes; for a packed image never more than the zip lists."""
+        """Return the bytes; for a packed image, at most as many as the zip lists."""
         return _unpack_member(self.path, self.packed) if self.packed else self.path.read_bytes()
 
 
@@ -81,7 +81,7 @@ def list_images(path: Path, layout: Layout) -> list[ImageFile]:
 
 
 def list_ignored(path: Path, files: Sequence[ImageFile]) -> list[str]:
-    """Return the names of all other files in a folder or zip; hidden folders are left out.
+    """Return the names of the files in a folder or zip that are not in `files`; a hidden folder on disk is one name.
 
     Raises:
         DataError: a folder cannot be read.
@@ -100,15 +100,15 @@ def _list_names(path: Path) -> set[str]:
 
 
 def _entry_name(below: str, entry: os.DirEntry[str]) -> str:
-    """Return the name of an entry; that of a pipe, a socket or a device ends in a slash."""
+    """Return an entry's path below the tree; the path of a pipe, a socket or a device ends in a slash."""
     return f"{below}{entry.name}{'' if entry.is_file() or entry.is_dir() else '/'}"
 
 
 def class_folders(path: Path) -> tuple[str, ...]:
-    """Return the names of the folders in a folder, sorted, without hidden ones.
+    """Return the sorted names of the visible folders in a folder.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the folder cannot be read.
     """
     try:
         return tuple(entry.name for entry in _list_visible_entries(str(path)) if entry.is_dir())
@@ -117,10 +117,10 @@ def class_folders(path: Path) -> tuple[str, ...]:
 
 
 def add_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
-    """Return the images with their CRC-32; files in folders are read in full for it and also get their SHA-256.
+    """Return the images with their CRC-32; unpacked files are read in full, which also gives their SHA-256.
 
     Raises:
-        DataError: one cannot be read.
+        DataError: a file cannot be read.
     """
     return sorted(file if file.packed else _hash_file(file) for file in files)
 
@@ -206,7 +206,7 @@ def _is_hidden(entry: os.DirEntry[str]) -> bool:
 def _walk(
     folder: str, below: str, above: frozenset[str], *, hidden: bool = False
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield every file by name, and with `hidden` also files and folders that are hidden.
+    """Yield every visible file of a folder and its subfolders, by name; with `hidden`, hidden files and folders too.
 
     Links are followed unless they lead back to a parent folder.
     """
@@ -236,7 +236,7 @@ def _unreadable_error(error: OSError) -> DataError:
 
 
 def _unpack_member(path: Path, info: zipfile.ZipInfo) -> bytes:
-    """Return a member of a zip, at most as long as listed; forked processes would share a ZipFile's position."""
+    """Return a member of a zip, at most as long as listed; forked processes would share a ZipFile's file position."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         name, extra = struct.unpack("<26x2H", file.read(30))  # lengths of the fields after the local header

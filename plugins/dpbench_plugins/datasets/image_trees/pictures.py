@@ -1,4 +1,4 @@
-"""Splits of listed images: their classes are checked, a digest identifies them, and they are decoded one by one."""
+"""Turn listed images into splits: check their classes, compute a digest, and decode images on access."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
 
 @dataclass(frozen=True)
 class PictureReader:
-    """Reads an image file, converted to one mode unless `mode` is None, so that images stack."""
+    """Reads an image file and converts it to `mode`, so that images stack; None keeps the stored mode."""
 
     advice: str
     mode: str | None  # None: as stored
 
     @property
     def version(self) -> str:
-        """The identity of the pixels read from a file's bytes; raise the number when the pixels change."""
+        """Name of this way of decoding; raise its number when the same bytes give other pixels."""
         return f"image-file-{self.mode or 'as-stored'}-1"
 
     def __call__(self, file: ImageFile) -> Image:
-        """Decode it.
+        """Decode an image file.
 
         Raises:
-            DataError: it cannot be read, is not what the archive lists, or does not decode.
+            DataError: the file cannot be read, is not what the archive lists, or does not decode.
         """
         content = self.read_stored_bytes(file)
         try:
@@ -50,7 +50,7 @@ class PictureReader:
         """Return the stored bytes of a file.
 
         Raises:
-            DataError: it cannot be read, or is not what the archive lists.
+            DataError: the file cannot be read, or is not what the archive lists.
         """
         try:
             content = file.read()
@@ -82,7 +82,7 @@ def _describe_file(file: ImageFile) -> str:
 class LazyKeys(Sequence[bytes]):
     """The SHA-256 of each file's bytes, computed on first access because the listing of a zip has none.
 
-    Reading 5,206 X-rays of 33 MB in a zip for it takes a third of a second.
+    Hashing 5,206 X-rays (33 MB) in a zip takes a third of a second.
     """
 
     files: Sequence[ImageFile]
@@ -107,14 +107,14 @@ class LazyKeys(Sequence[bytes]):
 
 
 def records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
-    """Return the images of files. They have no keys unless every file is packed or already hashed."""
+    """Return files as image records, with keys if every file is packed or already hashed."""
     picture, known = PictureReader(advice, mode), all(file.packed or file.sha256 for file in files)
     keys = LazyKeys(files, picture) if known else None
     return Records(tuple(files), picture, keys=keys, reader=picture.version if known else "")
 
 
 def digest(files: Sequence[ImageFile]) -> str:
-    """Identify the data by split, class, file name, size and CRC-32 of every image.
+    """Return a hash of the split, class, file name, size and CRC-32 of every image.
 
     A CRC-32 protects against accidents, not forgery.
     """
@@ -125,9 +125,9 @@ def digest(files: Sequence[ImageFile]) -> str:
 
 
 def fingerprint(files: Sequence[ImageFile]) -> str:
-    """Identify a million images by every split, class, name and size, and the bytes of 256 per split.
+    """Return a hash of every image's split, class, name and size, and of the bytes of 256 images per split.
 
-    Those are evenly spaced. A change elsewhere that keeps the file size goes unnoticed.
+    The 256 images are evenly spaced. A change in another image goes unnoticed if its size stays the same.
 
     Raises:
         DataError: an image cannot be read.
@@ -144,7 +144,7 @@ def fingerprint(files: Sequence[ImageFile]) -> str:
 
 
 def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Path, advice: str) -> None:
-    """Check that the number of images is the published number.
+    """Check that each split has the published number of images.
 
     Raises:
         DataError: the message gives the expected and the actual number.

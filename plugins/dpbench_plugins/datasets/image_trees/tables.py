@@ -20,8 +20,8 @@ def parse_rows(content: bytes, delimiters: str, *, strict: bool = False) -> tupl
 
     Args:
         content: the bytes of the file.
-        delimiters: characters that may separate cells: the first one found in the first line does, otherwise a comma.
-        strict: whether quotes that do not match are refused.
+        delimiters: possible separators: the first of them that occurs in the first line is used, otherwise a comma.
+        strict: whether to refuse unbalanced quotes.
 
     Raises:
         ValueError: the content is not UTF-8.
@@ -38,7 +38,7 @@ def parse_rows(content: bytes, delimiters: str, *, strict: bool = False) -> tupl
 def read_rows(
     path: Path, name: str, columns: Sequence[str], advice: str, optional: Sequence[str] = ()
 ) -> list[dict[str, str]]:
-    """Return these columns of each line of a table: of the file `path`, or of its member `name` if it is a zip.
+    """Return these columns of each line of a table: the file `path` or, if that is a zip, its member `name`.
 
     Cells are separated by tabs, semicolons or commas. A column of `optional` that the table lacks is empty.
 
@@ -77,7 +77,7 @@ def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table
         advice: a sentence to end messages with.
 
     Raises:
-        DataError: says how many are wrong, and the first of them.
+        DataError: an image or a line has no counterpart, or is repeated; the message gives one and the number.
     """
     known = set(named)
     if len(known) < len(named):

@@ -19,8 +19,8 @@ def add_units(
     """Return splits with the unit of each image, or unchanged if the unit of any training image is unknown.
 
     Args:
-        splits: as `open_splits` makes them of these files.
-        files: those of each split in its order.
+        splits: what `open_splits` returned for these files.
+        files: the files, in the order of each split.
         unit: the word for an owner.
         owner: returns the name of an image's owner, or None if unknown; equal names in both splits are the same owner.
     """

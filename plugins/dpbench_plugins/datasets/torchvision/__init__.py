@@ -1,7 +1,7 @@
 """Datasets in torchvision's own layout in a data folder, read without torchvision.
 
-Its classes do not expose their list of files, which is needed here, and unpickle CIFAR without restriction; importing
-them takes seconds and brings in torch, so addresses and checksums stand here as well. The tests check that these
+torchvision's classes do not expose their lists of files, which are needed here, and unpickle CIFAR without restriction;
+importing them takes seconds and imports torch. So addresses and checksums are repeated here. Tests check that these
 readers return the same images and labels as torchvision's, and that addresses and checksums are torchvision's.
 """
 

@@ -1,4 +1,4 @@
-"""CIFAR-100 from its python version, as its page and torchvision unpack it."""
+"""CIFAR-100 in its Python version, unpacked as torchvision unpacks it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ COARSE = (
 class Cifar100(Dataset):
     """CIFAR-100: 50,000 training and 10,000 test images, 32x32 RGB, 100 fine or 20 coarse classes.
 
-    Read from cifar-100-python/{train,test} below a data folder, the only pickles this project reads: their MD5 must be
-    the published one, and the reader rebuilds arrays and nothing else. The digest names the two files, so it is the
-    same with fine and with coarse labels: they are the same images.
+    Read from cifar-100-python/{train,test} below a data folder. These are the only pickles that dpbench reads: their
+    MD5 must be the published one, and only arrays are rebuilt. The digest identifies the two files, so it is the same
+    with fine and with coarse labels.
     """
 
     name = "cifar100"
@@ -62,7 +62,7 @@ class Cifar100(Dataset):
     labels: Literal["fine", "coarse"] = setting("fine", says="100 fine or 20 coarse classes")
 
     def __post_init__(self) -> None:
-        """Set the coarse classes if the labels are coarse."""
+        """Set `classes` to the coarse classes if `labels` is coarse."""
         if self.labels == "coarse":
             object.__setattr__(self, "classes", COARSE)
 
@@ -75,7 +75,7 @@ class Cifar100(Dataset):
         """Open the two splits.
 
         Raises:
-            DataError: a file that is not the published one.
+            DataError: a file is not the published one.
         """
         paths = locate(self).paths
         contents = [read_and_verify(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]

@@ -33,11 +33,11 @@ PACKED_SIZES = {  # bytes
 class FashionMnist(Dataset):
     """Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28x28 grey, 10 classes.
 
-    Four files {train,t10k}-{images-idx3,labels-idx1}-ubyte, all packed (.gz) or none, are looked for in every data
+    The four files {train,t10k}-{images-idx3,labels-idx1}-ubyte, all packed (.gz) or none, are looked for in every data
     folder, in its FashionMNIST/raw (torchvision's folder) and fashion-mnist, and last in
     /usr/share/datasets/fashion-mnist, where Debian's package dataset-fashion-mnist puts them. Magic number, sizes and
-    length are checked, and so is the published MD5 of a packed file, except in Debian's folder: it packed its files
-    anew, to other bytes. The digest names the unpacked bytes, so it is the same from everywhere.
+    length are checked. Packed files must have the published MD5, except in Debian's folder, because Debian packed them
+    again. The digest is that of the unpacked bytes, so it is the same for every copy.
     """
 
     name = "fashion-mnist"
@@ -79,7 +79,7 @@ class FashionMnist(Dataset):
         """Open the two splits.
 
         Raises:
-            DataError: a file that is damaged or not the published one.
+            DataError: a file is damaged or not the published one.
         """
         contents = [self._read_content(path) for path in locate(self).paths]
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]

@@ -28,9 +28,9 @@ class Flowers102(Dataset):
     """Oxford 102 flowers: 1,020 training and 6,149 test photographs of many sizes, RGB, 102 classes.
 
     Read from a data folder as torchvision unpacks it: flowers-102/jpg/image_NNNNN.jpg, flowers-102/imagelabels.mat and
-    flowers-102/setid.mat, whose MD5 must be the published ones. The published validation split, 1,020 more, is left out
-    unless `val=train` makes it part of the training split. The digest covers labels, splits, every file's name and
-    size, and the bytes of 256 images a split.
+    flowers-102/setid.mat. The two .mat files must have their published MD5. The published validation split, 1,020
+    images more, is left out unless `val=train` adds it to the training split. The digest covers labels, splits, every
+    file's name and size, and the bytes of 256 images per split.
     """
 
     name = "flowers102"
@@ -82,7 +82,7 @@ class Flowers102(Dataset):
         """Open the two splits, in the published order.
 
         Raises:
-            DataError: labels that are not the published ones, or an image that is missing.
+            DataError: labels or splits are not the published ones, or an image is missing.
         """
         import numpy as np
 

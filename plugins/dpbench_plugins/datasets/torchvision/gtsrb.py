@@ -42,15 +42,16 @@ class Gtsrb(Dataset):
 
     Read from a data folder: from the three archives in `gtsrb` as downloaded, or as torchvision unpacks them:
     gtsrb/GTSRB/Training/000NN/*.ppm, gtsrb/GTSRB/Final_Test/Images/*.ppm and gtsrb/GT-final_test.csv, which has the
-    labels of the test images. `training=online` is that training set, of the competition's first stage;
-    `training=final` is the larger one of its last stage, in gtsrb/GTSRB/Final_Training.
+    labels of the test images. `training=online` is the training set of the competition's first stage, 26,640 images in
+    the folder above; `training=final` is the larger one of the last stage, in gtsrb/GTSRB/Final_Training.
 
-    Counts and labels are checked, and no checksum: a copy in which images were resized is accepted too. The digest
-    tells copies apart. It covers every file's name and size, the labels, and the bytes of 256 images a split, and is
-    the same for archives and what was unpacked from them.
+    Counts and labels are checked, but no checksum: a copy with resized images is accepted, and has another digest. The
+    digest covers every file's name and size, the labels, and the bytes of 256 images per split, and is the same for
+    archives and unpacked folders.
 
-    Units are tracks: 30 frames, or a few fewer, of one sign that the car passed, by their file names
-    (000NN/TRACK_FRAME.ppm); `training=final` has 1,307. The test images are single frames whose tracks are unpublished.
+    Units are tracks: 30 frames, or a few fewer, of one sign filmed from a passing car. File names give the track
+    (000NN/TRACK_FRAME.ppm); `training=final` has 1,307 tracks. The test images are single frames whose tracks are
+    unpublished.
     """
 
     name = "gtsrb"
@@ -123,7 +124,7 @@ def _find_track(file: ImageFile) -> str | None:
 
 
 def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> None:
-    """Check that no class folder is missing, because torchvision numbers those it finds and labels would shift."""
+    """Check that all class folders and no others exist: torchvision numbers those it finds, so labels would shift."""
     found = {file.kind for file in files}
     for kind in (f"{label:05d}" for label in range(classes)):
         if kind not in found:
@@ -152,10 +153,10 @@ def _check_count(split: str, got: int, expected: int, folder: Path) -> None:
 
 
 def _fingerprint(files: Sequence[ImageFile], part: str) -> bytes:
-    """Identify thousands of images by all names and sizes, and by the bytes of 256 evenly spaced images.
+    """Return a hash of all names and sizes, and of the bytes of 256 evenly spaced images.
 
     Raises:
-        DataError: one of those cannot be read.
+        DataError: one of the 256 images cannot be read.
     """
     total, step = hashlib.sha256(), max(1, len(files) // READ_FULLY)
     for index, file in enumerate(files):

@@ -12,7 +12,7 @@ ARRAYS = {"numpy.core.multiarray", "numpy._core.multiarray"}  # where numpy 1 an
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Resolves only the names that rebuild a numpy array: a pickle can run code only through names that it resolves."""
+    """Resolves only names that rebuild a numpy array; a pickle can run code only through names that are resolved."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         import numpy as np
@@ -28,7 +28,7 @@ def read_arrays(content: bytes, origin: object) -> Any:
     """Return the content of a Python 2 pickle, with strings as bytes.
 
     Raises:
-        DataError: it is damaged, or refers to anything but arrays, which is then not even looked up.
+        DataError: the pickle is damaged, or names anything but arrays; such a name is not looked up.
     """
     try:
         return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()

@@ -1,4 +1,4 @@
-"""Dead leaves: shapes that occlude one another, each with a colour and a texture of its own."""
+"""Dead leaves: shapes that occlude one another, each with its own colour and texture."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _AT_ONCE = 16  # leaves rasterised together
 
 @dataclass(frozen=True)
 class DeadLeaves:
-    """Discs, squares, oriented squares, rectangles, triangles and quadrilaterals, with textures.
+    """Images of overlapping discs, squares, oriented squares, rectangles, triangles and quadrilaterals, with textures.
 
-    Source: Baradad et al. 2021 (arXiv:2106.05963), after Lee, Mumford and Huang 2001: density of radii falling as
-    r^-3, less its value at the largest; centres and colours uniform; corners on the circle of the radius. Differs: a
-    leaf's texture is a field of spectrum 1/f^a around its colour, where theirs is an image of the statistical model;
-    the number of leaves is fixed, where theirs end when everything is covered.
+    Source: Baradad et al. 2021 (arXiv:2106.05963), after Lee, Mumford and Huang 2001: the density of radii is
+    proportional to r^-3 minus its value at the largest radius; centres and colours are uniform; corners lie on a circle
+    of that radius. Differs: a leaf's texture is a field of spectrum 1/f^a added to its colour, where theirs is an image
+    of the statistical model; the number of leaves is fixed, where theirs stop when everything is covered.
     """
 
     seed: int
@@ -66,7 +66,7 @@ class DeadLeaves:
 
 
 def radii_at_quantiles(u: Tensor) -> Tensor:
-    """Return radii with density proportional to r^-3 - LARGEST^-3 at uniform quantiles `u`, from a table."""
+    """Return the radii at quantiles `u` of the density proportional to r^-3 - LARGEST^-3, from a table."""
     radii = torch.linspace(SMALLEST, LARGEST, 4097, dtype=torch.float64, device=u.device)
     below = (SMALLEST**-2 - radii**-2) / 2 - (radii - SMALLEST) * LARGEST**-3
     place = torch.searchsorted(below / below[-1], u.double().contiguous()).clamp(1, 4096)
@@ -74,9 +74,9 @@ def radii_at_quantiles(u: Tensor) -> Tensor:
 
 
 def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return column and row terms (n, leaves, 4, size): a pixel is inside an edge if the former is at most the latter.
+    """Return column terms and row terms (n, leaves, 4, size): a pixel is inside an edge if column term <= row term.
 
-    For a polygon these are its sides, for a disc the first is its circle and the others hold everywhere.
+    The edges of a polygon are its sides. The first edge of a disc is its circle, and every pixel is inside the others.
 
     Args:
         centres: (n, leaves, 2), across and down, in units of the image's side.
@@ -97,7 +97,7 @@ def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, si
 
 
 def draw_corner_angles(draws: Draws, kinds: Tensor) -> Tensor:
-    """Draw the ascending corner angles (n, leaves, 4) of polygons of `KINDS` (n, leaves); triangles repeat the last."""
+    """Draw ascending corner angles (n, leaves, 4) for the shapes `kinds` (n, leaves); a triangle repeats one angle."""
     leaves = kinds.shape[1]
     turn = draws.uniform(leaves, 1, high=2 * math.pi)
     half = draws.uniform(leaves, high=math.pi / 2)  # half the angle between two corners of a rectangle

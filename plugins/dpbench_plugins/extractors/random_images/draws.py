@@ -1,4 +1,4 @@
-"""Random numbers that belong to an image: a hash of the seed, the image's index and the number of the draw."""
+"""Random numbers of an image: each is a hash of the seed, the image's index and the number of the draw."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from dpbench_plugins.extractors.random_images.draws import Draws
 
 
 def frequencies(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return vertical and horizontal frequencies (size, size), in cycles a pixel, in the order of `torch.fft.fft2`."""
+    """Return vertical and horizontal frequencies (size, size) in cycles per pixel, in the order of `torch.fft.fft2`."""
     f = torch.fft.fftfreq(size, device=device)
     return f[:, None].expand(size, size), f[None, :].expand(size, size)
 
 
 def power_law_fields(draws: Draws, exponents: Tensor, size: int) -> Tensor:
-    """Return fields (n, m, size, size) of mean 0, deviation 1 and amplitudes 1 / f^exponent, for exponents (n, m)."""
+    """Return fields (n, m, size, size) of mean 0, deviation 1 and spectrum 1 / f^exponent, for exponents (n, m)."""
     down, right = frequencies(size, exponents.device)
     radius = (down.square() + right.square()).sqrt()
     radius[0, 0] = 1.0

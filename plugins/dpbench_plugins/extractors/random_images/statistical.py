@@ -1,4 +1,4 @@
-"""The statistical image model: spectrum, colours and wavelet marginals of natural images as hand-made distributions."""
+"""The statistical image model: noise with a random spectrum, colours and wavelet marginals as in natural images."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NORM = math.sqrt(2 ** (2 * ORIENTATIONS - 2) / (ORIENTATIONS * math.comb(2 * ORI
 
 @dataclass(frozen=True)
 class StatisticalImages:
-    """Spectrum, colour and wavelet marginals (WMM), imposed in turn on noise.
+    """Images from noise, with random spectrum, colours and wavelet marginals (WMM) imposed in turn.
 
     Each image draws its own amplitude spectrum 1 / (|f_x|^a + |f_y|^b), its own palette of 3 to 22 colours, which
     fixes the histograms and principal axes of its colours, and its own generalised Laplacian for each band of a
     steerable pyramid.
 
     Source: Baradad et al. 2021 (arXiv:2106.05963), section 3.2, with the ranges of its code; after Portilla and
-    Simoncelli 2000. Differs: 3 rounds, where theirs are 10; bands are made in the Fourier domain; histograms are
+    Simoncelli 2000. Differs: 3 rounds, where theirs has 10; bands are computed in the Fourier domain; histograms are
     matched by ranks.
     """
 
@@ -60,11 +60,11 @@ class StatisticalImages:
 
 
 def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
-    """Return the filters (m, side, side) of each octave of a steerable pyramid, and the squared low-pass rest (s, s).
+    """Return the filters (m, side, side) of each octave of a steerable pyramid, and the squared low-pass filter (s, s).
 
     All are in the Fourier domain. Each octave has `ORIENTATIONS` odd filters, and the highest also has a high-pass
-    residual; the side halves with each octave, down to about 32 pixels. All squared amplitudes add up to one
-    (Simoncelli and Freeman 1995).
+    residual; the side halves with each octave, down to about 32 pixels. The squared amplitudes of all filters add up to
+    one (Simoncelli and Freeman 1995).
     """
     levels = []
     for octave in range(max(1, int(math.log2(size)) - 4)):
@@ -81,13 +81,13 @@ def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tens
 
 
 def _low_pass(radius: Tensor, octaves: int) -> Tensor:
-    """Return a low-pass filter: 0 above `octaves` octaves below the highest frequency, 1 from another octave down."""
+    """Return a low-pass filter: 0 above `octaves` octaves below the highest frequency, 1 one octave further down."""
     octave = torch.log2(radius.clamp(min=1e-6) / 0.5)  # 0 at the highest frequency
     return torch.cos(math.pi / 2 * (octave + octaves + 1).clamp(0, 1))
 
 
 def draw_spectrum(draws: Draws, size: int) -> Tensor:
-    """Return amplitudes (n, 1, size, size), 0 at frequency 0."""
+    """Draw amplitude spectra (n, 1, size, size) with random slopes; 0 at frequency 0."""
     down, right = frequencies(size, draws.device)
     slope = draws.uniform(1, 1, 1, low=SLOPES[0], high=SLOPES[1])
     difference = SLOPE_DIFFERENCE * draws.normal(1, 1, 1)
@@ -97,7 +97,7 @@ def draw_spectrum(draws: Draws, size: int) -> Tensor:
 
 
 def _set_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
-    """Return x with these amplitudes; its phases, means and deviations stay."""
+    """Return x with these Fourier amplitudes; its phases, means and standard deviations stay."""
     mean, deviation = _compute_moments(x)
     spectrum = torch.fft.fft2(x - mean)
     y: Tensor = torch.fft.ifft2(spectrum / spectrum.abs().clamp(min=1e-9) * amplitude).real
@@ -105,7 +105,7 @@ def _set_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
 
 
 def _set_marginals(x: Tensor, levels: list[Tensor], rest: Tensor, marginals: list[Tensor]) -> Tensor:
-    """Give each band of `x` the sorted values of `marginals`, by rank; the low-pass band stays."""
+    """Return x with the values of each band replaced by `marginals`, matched by rank; the low-pass band stays."""
     spectrum = torch.fft.fft2(x)  # (n, 3, s, s)
     total = spectrum * rest
     for filters, values in zip(levels, marginals, strict=True):
@@ -120,12 +120,12 @@ def _set_marginals(x: Tensor, levels: list[Tensor], rest: Tensor, marginals: lis
 
 
 def match_ranks(x: Tensor, values: Tensor) -> Tensor:
-    """Return `values` (..., p), which ascend, in the order of the entries of x (..., p)."""
+    """Return the ascending `values` (..., p), reordered to have the ranks of x (..., p)."""
     return torch.empty_like(x).scatter_(-1, x.argsort(-1), values.expand_as(x))
 
 
 def draw_marginals(draws: Draws, octave: int, filters: Tensor) -> Tensor:
-    """Return ascending values (n, 3, m, pixels): quantiles of bands' generalised Laplacians, for pixels in [0, 1]."""
+    """Draw a generalised Laplacian for each band; return its quantiles (n, 3, m, pixels), for images in [0, 1]."""
     scale, pixels = 4.0 ** (2**octave), filters.shape[-1] ** 2
     exponent = draws.uniform(3, len(filters), 1, low=EXPONENTS[0], high=EXPONENTS[1])
     x = torch.linspace(-CUT, CUT, 801, device=draws.device)
@@ -138,7 +138,7 @@ def draw_marginals(draws: Draws, octave: int, filters: Tensor) -> Tensor:
 
 
 def _invert_distribution(below: Tensor, x: Tensor, wanted: Tensor) -> Tensor:
-    """Return where the distribution `below` (..., k) at x (k,) reaches `wanted` (..., p), interpolated linearly."""
+    """Return quantiles at `wanted` (..., p) of a distribution with values `below` (..., k) at x (k,), interpolated."""
     place = torch.searchsorted(below, wanted).clamp(1, len(x) - 1)
     left, right = below.gather(-1, place - 1), below.gather(-1, place)
     share = ((wanted - left) / (right - left).clamp(min=1e-12)).clamp(0, 1)
@@ -146,7 +146,7 @@ def _invert_distribution(below: Tensor, x: Tensor, wanted: Tensor) -> Tensor:
 
 
 def draw_palette(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
-    """Return ascending values (n, 3, pixels) on the principal axes of a palette, and the axes (n, 3, 3) as columns."""
+    """Draw a palette; return its principal components in ascending order, (n, 3, pixels), and its axes (n, 3, 3)."""
     most = COLOURS[1] - 1
     number = COLOURS[0] + draws.integers(1, below=COLOURS[1] - COLOURS[0])
     colours = draws.uniform(most, 3)
@@ -164,7 +164,7 @@ def draw_palette(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _blur(image: Tensor, share: Tensor) -> Tensor:
-    """Blur images (n, p, 3) by means over `share` (n, 1) of the positions, fewer at the ends."""
+    """Blur rows of colours (n, p, 3) by moving averages over `share` (n, 1) of the positions, fewer at the ends."""
     total = torch.cat([torch.zeros_like(image[:, :1]), image.cumsum(1)], 1)
     place, last = torch.arange(image.shape[1], device=image.device), image.shape[1]
     reach = (share * last / 2).long()

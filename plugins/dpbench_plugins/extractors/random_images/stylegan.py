@@ -29,20 +29,20 @@ class StyleGANImages:
 
     It starts from a random constant of 4x4. Each resolution has two layers, and adds its colours to those of the
     previous resolutions. A layer draws a wavelet for each channel (first and second derivatives in eight orientations,
-    spots, and their negatives). The wavelets' responses, weighted by random scales and styles, are added up to one
-    field of mean 0 and deviation 1. Each channel is this field with a random sign, plus noise and a bias, through a
+    spots, and their negatives). The wavelets' responses, weighted by random scales and styles, are summed to one field
+    of mean 0 and standard deviation 1. Each channel is this field with a random sign, plus noise and a bias, through a
     ReLU. The noise is the same map for all resolutions: a 1/f field under a Laplacian envelope. Finally, each colour
-    gets a random mean and deviation.
+    gets a random mean and standard deviation.
 
     Source: Baradad et al. 2021 (arXiv:2106.05963), section 3.3 and its "oriented" variant, with the ranges of its code,
     on StyleGAN2 (Karras et al. 2020). Differs: weights belong to one image, where theirs last for hundreds; 32
     channels, where theirs have up to 512; fields are normalised as in the first StyleGAN, where theirs are demodulated,
-    because with few resolutions images came out blurred otherwise; borders are padded with themselves; a colour's mean
-    and deviation are uniform, where theirs follow statistics of natural images.
+    because images of few resolutions would be blurred otherwise; borders are padded by replication; a colour's mean and
+    standard deviation are uniform, where theirs follow statistics of natural images.
 
-    `variant` follows their code, `generate_datasets/stylegan`: `sparse` draws a noise map for each layer in place of
-    the common one. `high-freq` does so, too, with fields that have no envelope; it has no biases, and its filters are
-    the signs of all wavelets, not the wavelets of a random part.
+    `variant` follows their code, `generate_datasets/stylegan`: `sparse` draws a noise map for each layer instead of a
+    common one. `high-freq` draws one for each layer too, without an envelope; it has no biases, and its filters are the
+    signs of all wavelets, not a random subset of the wavelets.
     """
 
     seed: int
@@ -61,7 +61,7 @@ class StyleGANImages:
         return _adjust_tone(image, draws)
 
     def _start_layers(self, draws: Draws) -> Callable[[Tensor], Tensor]:
-        """Return a layer with new weights at every call, by this variant."""
+        """Return a function that applies a layer of this variant, with new weights at every call."""
         filters = filter_bank(draws.device)
         if self.variant == "high-freq":
             signs = _normalise(filters.sign())
@@ -73,7 +73,7 @@ class StyleGANImages:
 
 
 def filter_bank(device: torch.device) -> Tensor:
-    """Return the filters (m, 3, 3), each of norm 1: edges, lines, spots, and all of them negated."""
+    """Return the filters (m, 3, 3), each of norm 1: edges, lines, spots, and the negatives of all these."""
     place = torch.arange(-1, 2, device=device).float()
     y, x = torch.meshgrid(place, place, indexing="ij")
     made = []
@@ -89,12 +89,12 @@ def filter_bank(device: torch.device) -> Tensor:
 
 
 def _normalise(filters: Tensor) -> Tensor:
-    """Return filters (m, 3, 3) of norm 1."""
+    """Scale each of the filters (m, 3, 3) to norm 1."""
     return filters / filters.square().sum((1, 2), keepdim=True).sqrt()
 
 
 def _apply_layer(x: Tensor, chosen: Tensor, noise: Tensor, draws: Draws, bias: float = BIAS) -> Tensor:
-    """Return a layer's activations (n, channels, h, w): a field of wavelets of either sign, noise, bias, ReLU."""
+    """Return a layer's activations (n, channels, h, w): ReLU of a wavelet field with random signs, noise and a bias."""
     n, channels, height, width = x.shape
     style = (1 + STYLE * draws.normal(channels, 1, 1)) * draws.normal(channels, 1, 1)
     padded = pad(x, (1, 1, 1, 1), mode="replicate").reshape(1, -1, height + 2, width + 2)
@@ -107,13 +107,13 @@ def _apply_layer(x: Tensor, chosen: Tensor, noise: Tensor, draws: Draws, bias: f
 
 
 def _standardise(x: Tensor) -> Tensor:
-    """Return x with mean 0 and deviation 1 in each channel of each image."""
+    """Return x with mean 0 and standard deviation 1 in each channel of each image."""
     centred = x - x.mean((2, 3), keepdim=True)
     return centred / centred.square().mean((2, 3), keepdim=True).sqrt().clamp(min=1e-6)
 
 
 def _pick_from_part(draws: Draws, filters: Tensor) -> Tensor:
-    """Return a filter of each channel (n, channels, 3, 3), out of a layer's random part of all."""
+    """Draw a filter for each channel, (n, channels, 3, 3), from a random subset of `filters`."""
     order = draws.uniform(len(filters)).argsort(1)  # (n, m)
     kept = FEWEST_FILTERS + draws.integers(1, below=len(filters) + 1 - FEWEST_FILTERS)  # (n, 1)
     place = (draws.uniform(CHANNELS) * kept).long()
@@ -121,12 +121,12 @@ def _pick_from_part(draws: Draws, filters: Tensor) -> Tensor:
 
 
 def _pick_any(draws: Draws, filters: Tensor) -> Tensor:
-    """Return a filter of each channel (n, channels, 3, 3), out of all."""
+    """Draw a filter for each channel, (n, channels, 3, 3), from all of `filters`."""
     return filters[draws.integers(CHANNELS, below=len(filters))]
 
 
 def _colours(x: Tensor, draws: Draws) -> Tensor:
-    """Return (n, 3, h, w): colours of activations, by random weights that a style scales."""
+    """Map activations to colours (n, 3, h, w), with random weights scaled by a style."""
     weights = draws.normal(3, CHANNELS) * (1 + STYLE * draws.normal(1, CHANNELS)) / math.sqrt(CHANNELS)
     return (weights @ x.flatten(2)).reshape(len(x), 3, *x.shape[2:])
 
@@ -136,19 +136,19 @@ def _double_size(x: Tensor) -> Tensor:
 
 
 def _field(draws: Draws, size: int) -> Tensor:
-    """Return fields (n, 1, size, size) of deviation 1 and spectrum 1/f^a, a in (0.5, 1.5)."""
+    """Draw fields (n, 1, size, size) of standard deviation 1 and spectrum 1/f^a, with a in (0.5, 1.5)."""
     return power_law_fields(draws, draws.uniform(1, low=0.5, high=1.5), size)
 
 
 def _noise(draws: Draws, size: int) -> Tensor:
-    """Return (n, 1, size, size) of deviation 1: a field under a random Laplacian envelope."""
+    """Draw noise maps (n, 1, size, size) of standard deviation 1: a field times a random Laplacian envelope."""
     field = _field(draws, size)
     envelope = interpolate(draws.laplace(1, 4, 4), (size, size), mode="bicubic", align_corners=False)
     return _standardise(field * envelope)
 
 
 def _adjust_tone(image: Tensor, draws: Draws) -> Tensor:
-    """Give each channel a random mean and deviation, and clip colours to [0, 1]."""
+    """Give each channel a random mean and standard deviation, and clip colours to [0, 1]."""
     mean = draws.uniform(3, 1, 1, low=0.2, high=0.8)
     deviation = draws.uniform(3, 1, 1, low=0.1, high=0.3)
     return (mean + deviation * _standardise(image)).clamp(0, 1)

@@ -1,4 +1,4 @@
-"""Random views of images: crop, flip, colours, grey; all images at once, each by its own draws."""
+"""Random views of images: crop, flip, colours, grey; all images at once, each with its own draws."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def augment_images(images: Tensor, draws: Draws, size: int) -> Tensor:
     """Return one view (n, 3, size, size) of each image (n, 3, h, w) in [0, 1].
 
     Random resized crop, flip half of the time, colour jitter, grey at times, with the ranges of Wang and Isola 2020.
-    Differs: the jitter's parts come in one order, and a hue turns the plane of YIQ, both to do all images at once.
+    Differs: the parts of the jitter have a fixed order, and hue is a rotation in YIQ, so that all images are processed
+    at once.
     """
     cropped = _crop(images, draws, size)
     bright = (cropped * draws.uniform(1, 1, 1, low=1 - JITTER, high=1 + JITTER)).clamp(0, 1)

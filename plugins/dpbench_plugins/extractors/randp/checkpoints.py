@@ -21,7 +21,7 @@ FORMAT = "dpbench-pretraining-1"
 
 
 def state_file(out: Path) -> Path:
-    """Return the file with the state of the pre-training that will write `out`."""
+    """Return the path of the unfinished state of the pre-training that will write `out`."""
     return out.with_name(f"{out.stem}.unfinished.safetensors")
 
 
@@ -58,8 +58,8 @@ class TrainingState:
 
         Raises:
             DataMissing: there is no file.
-            DataError: the file is damaged or no such state.
-            SpecError: it is of another network or recipe; the message names the first difference.
+            DataError: the file is damaged or holds no such state.
+            SpecError: the state is of another network or recipe; the message names the first difference.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -111,7 +111,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _replace_file(file: Path, save: Callable[[Path], None]) -> None:
-    """Write a temporary file, then move it into place at once."""
+    """Write a temporary file with `save`, then move it to `file` in one step."""
     part = file.with_name(f".{file.name}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

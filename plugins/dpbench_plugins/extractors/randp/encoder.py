@@ -17,17 +17,18 @@ KEPT = ("trunk.", "norm.", "embedding.")  # the parameters in a checkpoint; a le
 
 
 class Encoder(nn.Module):
-    """Images in [0, 1] to unit vectors, through the features that a checkpoint keeps.
+    """A network from images in [0, 1] to the features that a checkpoint keeps, and on to unit vectors.
 
-    The projection to unit vectors is discarded after pre-training. It reads the means of the last map, or with `embed`
-    the `embedding`: 4,096 numbers of the whole map, which are kept.
+    The projection to unit vectors is discarded after pre-training. Its input is the means of the last map or, with
+    `embed`, the output of the layer `embedding`: 4,096 numbers computed from the whole map. A checkpoint keeps this
+    layer.
 
     Source: the embedding is the authors' `learning_with_noise/align_uniform/wrn.py` and `linear_prob/wrn.py` (a linear
     layer without bias from 256 x 8 x 8 numbers, GroupNorm with 16 groups, ReLU). Differs: the map is normalised first.
     """
 
     def __init__(self, network: str, size: int, *, embed: bool = False) -> None:
-        """Build `network` for RGB images of size x size, without memory for its parameters."""
+        """Build `network` for RGB images of size x size, without allocating its parameters."""
         super().__init__()
         whole = build(network, (3, size, size), 1)
         width = whole.head.in_features
@@ -41,7 +42,7 @@ class Encoder(nn.Module):
                 self.projection = nn.Sequential(*_embedding_layer(EMBEDDED), nn.Linear(EMBEDDED, PROJECTED))
 
     def features(self, images: Tensor, pool: int = 1) -> Tensor:
-        """Return (n, width * pool * pool): means over pool x pool parts of the map; the head reads those of pool 1."""
+        """Return the means (n, width * pool * pool) of pool x pool parts of the last map; a head uses pool 1."""
         return _means(self.norm(self.trunk(normalise(images))), pool)
 
     def embed(self, images: Tensor) -> Tensor:
@@ -53,13 +54,13 @@ class Encoder(nn.Module):
 
     @property
     def has_embedding(self) -> bool:
-        """Whether there is an embedding."""
+        """Whether the encoder has the layer `embedding`."""
         return "embedding" in self._modules
 
     def stages(self, images: Tensor, pool: int = 1) -> Tensor:
-        """Return (n, width of all stages * pool * pool): also the means before each halving of the resolution.
+        """Return means (n, total width * pool * pool) of the last map and the maps before each halving of resolution.
 
-        Each stage is normalised first. `pool` divides the side of the last stage's map.
+        Each map is normalised first. `pool` must divide the side of the last map.
 
         Source: Tang et al. 2023, appendix G: probes of representations along a network approximate training the whole
         network.
@@ -73,12 +74,12 @@ class Encoder(nn.Module):
         return torch.cat([_means(end, pool) for end in (*ends, self.norm(x))], 1)
 
     def activations(self, images: Tensor, layers: int) -> Tensor:
-        """Return (n, channels, height, width) float16: the output of the trunk's first layers on images."""
+        """Return the output of the trunk's first `layers` layers, (n, channels, height, width) float16."""
         found: Tensor = nn.Sequential(*list(self.trunk.children())[:layers])(normalise(images))
         return found.to(torch.float16)
 
     def tail(self, layers: int) -> nn.Module:
-        """Return the rest of the network, from those activations to the features, its convolutions torch's own."""
+        """Return the rest of the network, from those activations to features, with `nn.Conv2d` convolutions."""
         rest = nn.Sequential(*(_standardise_filters(layer) for layer in list(self.trunk.children())[layers:]))
         parts = OrderedDict(trunk=rest, norm=self.norm, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
         return nn.Sequential(parts).eval().requires_grad_(False)
@@ -139,7 +140,7 @@ def load_encoder(network: str, size: int, state: Mapping[str, Tensor]) -> Encode
 
 
 def _standardise_filters(module: nn.Module) -> nn.Module:
-    """Return a module with standardised filters, as plain convolutions that can be trained like any others."""
+    """Return a module with plain convolutions, which can be trained, in place of weight-standardised ones."""
     if isinstance(module, WSConv2d):
         kernel, stride = module.kernel_size[0], module.stride[0]
         with torch.device("meta"):  # draws no weights: a fit that loads the tail may not touch the global generator

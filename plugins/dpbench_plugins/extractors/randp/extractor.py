@@ -1,4 +1,4 @@
-"""Features of a network pre-trained on images from random processes, and how its weights are made."""
+"""Features of a network pre-trained on images from random processes, and the entry point of its pre-training."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class RandPWRN(Trainable):
     """Pooled features of a WRN-16-4 that has seen no data at all (DP-RandP, phase I; Tang et al. 2023).
 
     `stages=all` concatenates the means of the network's three stages, 64 + 128 + 256 (as appendix G does with blocks of
-    a transformer); `last` is the third only, which phase II of DP-RandP uses. `pool=2` takes the means of each quarter
-    of a stage's map, and so four times as many features. `stages=embedding` is the layer of 4,096 numbers on top of the
-    network that the paper's linear probe reads (appendix F, Tables 4 and 22), of a checkpoint that was pre-trained with
+    a transformer); `last` returns the third stage only, which phase II of DP-RandP uses. `pool=2` averages each
+    quadrant of a stage's map, which gives four times as many features. `stages=embedding` returns the 4,096-dimensional
+    layer that the paper's linear probe uses (appendix F, Tables 4 and 22); it needs a checkpoint pre-trained with
     `embed=true`. `path` is a checkpoint of `dpbench pretrain`, absolute or relative to the working folder or a folder
     of `DPBENCH_DATA`; None is the one shipped with dpbench. Images are resized to 32x32 and scaled by fixed constants.
 
-    `layer` gives the activations after that residual block in place of features, in half precision, for a learner that
-    trains the blocks behind it (`dp-finetune`), as phase III of DP-RandP trains the whole network.
+    `layer` returns the activations after that residual block instead of features, in half precision, for a learner that
+    trains the later blocks (`dp-finetune`), as phase III of DP-RandP trains the whole network.
     """
 
     name = "randp-wrn16-4"
@@ -44,7 +44,7 @@ class RandPWRN(Trainable):
     size = 32
     stem = 1  # layers before the first block
     blocks: ClassVar[tuple[tuple[int, int], ...]] = ((64, 1), (64, 1), (128, 2), (128, 2), (256, 4), (256, 4))
-    """Of each residual block: the width, and the side of images to that of the map."""
+    """Width of each residual block, and the side of the image divided by the side of the block's map."""
 
     path: str | None = setting(None, says="checkpoint of `dpbench pretrain`; auto: the one that comes with dpbench")
     stages: Literal["all", "last", "embedding"] = setting(
@@ -56,7 +56,7 @@ class RandPWRN(Trainable):
     )
 
     def __post_init__(self) -> None:
-        """Check the layer, that it comes without pooling options, and that `pool` divides the map of the last stage."""
+        """Check that `layer` exists and has no pooling options, and that `pool` divides the last stage's map."""
         if self.layer is not None and self.layer not in self.layers():
             raise SpecError(unknown_name("layer", self.layer, self.layers()))
         if self.layer is not None and (self.stages, self.pool) != ("all", 1):
@@ -74,7 +74,7 @@ class RandPWRN(Trainable):
             raise SpecError(f"Expected no pool with stages=embedding in extractor {self.name!r}: it reads whole maps.")
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the residual blocks that have blocks after them."""
+        """Return the shape (channels, height, width) of the activations after each residual block but the last."""
         return {
             f"blocks.{block}": (width, self.size // divisor, self.size // divisor)
             for block, (width, divisor) in enumerate(self.blocks[:-1])
@@ -82,11 +82,11 @@ class RandPWRN(Trainable):
 
     @property
     def _layer_count(self) -> int:
-        """The number of trunk layers that the activations have passed."""
+        """The number of trunk layers up to and including `layer`."""
         return list(self.layers()).index(str(self.layer)) + 1 + self.stem
 
     def tail(self) -> Callable[[], nn.Module] | None:
-        """Return a loader of the blocks behind `layer`, the final normalisation and the pooling."""
+        """Return a loader of the blocks after `layer`, the final normalisation and pooling; None without `layer`."""
         return None if self.layer is None else lambda: self._encoder().tail(self._layer_count)
 
     def _candidates(self) -> list[Path]:
@@ -170,7 +170,7 @@ class RandPWRN(Trainable):
     def pretrain(
         cls, recipe: Any, out: Path, device: torch.device, report: Callable[[str, float], None], *, resume: bool
     ) -> None:
-        """Pre-train the network by a `Recipe`; see `dpbench_plugins.extractors.randp.pretraining.pretrain`."""
+        """Pre-train the network with a `Recipe`; see `dpbench_plugins.extractors.randp.pretraining.pretrain`."""
         from dpbench_plugins.extractors.randp.pretraining import Training, pretrain
         from dpbench_plugins.extractors.randp.probe import Probe
 

@@ -19,9 +19,9 @@ def alignment(x: Tensor, y: Tensor, alpha: float = ALPHA) -> Tensor:
 
 
 def uniformity(x: Tensor, t: float = T) -> Tensor:
-    """Return the log of the mean of exp(-t ||x_i - x_j||^2) over i < j, of unit vectors (n, d).
+    """Return the log of the mean of exp(-t ||x_i - x_j||^2) over i < j, for unit vectors x (n, d).
 
-    Source: Wang and Isola 2020, section 4.1. By inner products: on the sphere ||x - y||^2 = 2 - 2 <x, y>.
+    Source: Wang and Isola 2020, section 4.1. Computed from inner products: for unit vectors ||x - y||^2 = 2 - 2 <x, y>.
     """
     exponents = 2 * t * (x @ x.T) - 2 * t
     itself = torch.eye(len(x), dtype=torch.bool, device=x.device)
@@ -30,12 +30,12 @@ def uniformity(x: Tensor, t: float = T) -> Tensor:
 
 
 def align_uniform(x: Tensor, y: Tensor) -> Tensor:
-    """Return alignment plus the views' mean uniformity: both with weight 1, as in Baradad et al. 2021."""
+    """Return alignment plus the mean uniformity of the two views, both with weight 1, as in Baradad et al. 2021."""
     return alignment(x, y) + (uniformity(x) + uniformity(y)) / 2
 
 
 def info_nce(queries: Tensor, keys: Tensor, queue: Tensor) -> Tensor:
-    """Return the loss of telling each query's key (n, d) from a queue (k, d). Source: He et al. 2020 (MoCo), eq. 1."""
+    """Return InfoNCE of queries and keys (n, d) against a queue (k, d). Source: He et al. 2020 (MoCo), eq. 1."""
     own = (queries * keys).sum(1, keepdim=True)
     logits = torch.cat([own, queries @ queue.T], 1) / TEMPERATURE
     return cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64, device=logits.device))

@@ -1,4 +1,4 @@
-"""Contrastive pre-training: each step depends only on the state and its number, so resumed runs end the same."""
+"""Contrastive pre-training: a step depends only on the state and its number, so resumed runs give the same weights."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Training:
         return loss.detach()
 
     def views(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return two views (batch, 3, view, view) of the images of a step: new ones in each step."""
+        """Return two views (batch, 3, view, view) of the images of a step; every step has new images."""
         start = step * self.recipe.batch
         indices = torch.arange(start, start + self.recipe.batch, device=self.device)
         with torch.no_grad():
@@ -111,10 +111,10 @@ class Training:
 
 
 def pretrain(training: Training, out: Path, resume: bool, report: Report, probe: Callable[[Features], float]) -> None:
-    """Train to the recipe's last step and write the checkpoint `out`; until then, keep a state beside it.
+    """Train to the recipe's last step and write the checkpoint `out`; until then, save the state next to it.
 
-    Reports `step` (steps done) and `loss` after each step, and `probe` now and then. `probe` decides nothing: the
-    checkpoint is always that of the last step.
+    Reports `step` (steps done) and `loss` after each step, and `probe` every `probe_every` steps. `probe` decides
+    nothing: the checkpoint is always that of the last step.
 
     Raises:
         SpecError: `out` already exists, or an unfinished state does and `resume` is false.

@@ -19,10 +19,10 @@ _AT_ONCE = 100
 
 
 class Probe:
-    """A linear classifier on the features of held-out images; calling it returns the accuracy."""
+    """Fits a linear classifier on features and returns its accuracy on held-out images."""
 
     def __init__(self, dataset: str, prepare: Callable[[Image], Tensor]) -> None:
-        """Read images of `dataset`, turned into (3, size, size) by `prepare`.
+        """Read training images of `dataset` and convert them to (3, size, size) with `prepare`.
 
         Raises:
             DataMissing: the dataset is not on this machine.

@@ -15,17 +15,19 @@ RATES = {"align-uniform": 0.12, "moco": 0.03}  # learning rates for a batch of 2
 class Recipe:
     """Contrastive pre-training without data; the defaults are those of Baradad et al. 2021, for 21 million images.
 
-    `generator` makes the images, `canvas` pixels wide; no image is seen twice. `view` is the width in pixels that the
-    network is trained on; None is the width it is used at, and smaller is cheaper. `precision=bfloat16` lets
-    convolutions and products round, which is faster on hardware that supports it; weights stay float32.
+    `generator` makes the images, `canvas` pixels wide; no image is seen twice. `view` is the width in pixels of the
+    views that the network is trained on; None is the width at which it is used, and smaller is cheaper.
+    `precision=bfloat16` lets convolutions and products round, which is faster on hardware that supports it; weights
+    stay float32.
 
     `loss` is alignment and uniformity (Wang and Isola 2020) or `moco` (He et al. 2020) with a `queue` of keys.
     `learning_rate=None` is 0.12 for a batch of 256 (0.03 with `moco`), and proportional to the batch. `probe` names a
     dataset to monitor: every `probe_every` steps a linear classifier on the features is scored on held-out images. The
     score is reported and never used.
 
-    `embed=true` puts the layers of DP-RandP's authors on top of the network: 4,096 numbers of the whole last map, which
-    the checkpoint keeps for a probe, another 4,096, and the projection. False reads the means of the map.
+    `embed=true` puts the layers of DP-RandP's authors on top of the network: a layer of 4,096 numbers that reads the
+    whole last map, and that the checkpoint keeps for a probe; a second layer of 4,096; and the projection. With
+    `embed=false`, the projection reads the means of the map.
     """
 
     generator: Literal["stylegan-oriented", "stylegan-sparse", "stylegan-high-freq", "dead-leaves", "statistical"] = (
@@ -45,7 +47,7 @@ class Recipe:
     probe_every: int = 1000
 
     def __post_init__(self) -> None:
-        """Refuse a recipe that cannot train."""
+        """Check that settings are in range, and that `canvas` is a power of two."""
         least = {"seed": 0, "steps": 1, "batch": 2, "queue": 1, "probe_every": 1}
         for name, bound in least.items():
             if getattr(self, name) < bound:
@@ -58,6 +60,6 @@ class Recipe:
             raise SpecError(f"Expected canvas={self.canvas} to be 8, 16, 32, 64 ...: generators double their images.")
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step, the first being 0."""
+        """Return the learning rate of a step, counted from 0."""
         start = RATES[self.loss] * self.batch / 256 if self.learning_rate is None else self.learning_rate
         return start * 0.1 ** sum(step >= share * self.steps for share in MILESTONES)

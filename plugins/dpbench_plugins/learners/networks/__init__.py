@@ -1,4 +1,4 @@
-"""Whole networks under privacy: per-example gradients, views, phases and checkpoints, and the learners made of them."""
+"""Private training of networks, whole or in part: per-example gradients, phases, optimisers, and the learners."""
 
 from __future__ import annotations
 

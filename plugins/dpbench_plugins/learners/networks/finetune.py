@@ -1,4 +1,4 @@
-"""Fine-tune the last stages of a pre-trained network from cached activations, behind a head that stays fixed."""
+"""Fine-tune the last stages of a pre-trained network from cached activations; the head on top stays fixed."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ class DPFineTune(TailTuning):
     First, the learner trains a head on the pooled features, projected on the leading components of the public features
     (this is `thrift` without its graph). The head gets the share `head_share` of the budget, measured in 1 / sigma^2.
     Then the learner takes `steps` noisy gradient steps on the tail, from Poisson samples of rate `sample_rate`. The
-    head stays fixed: if it were trained too, its weights would add up to 34,000 numbers that get noise.
+    head stays fixed, because training it would add noise to as many as 34,000 more numbers.
 
     `parameters` says which parameters of the tail are trained: `head` trains none, and the first phase gets the whole
-    budget; `bias` trains the biases (BitFit, Zaken et al. 2022); `film` trains them and a factor for each channel, as
-    FiLM does with the factors and shifts of a normalisation (Perez et al. 2018); `lora` adds adapters of rank `rank` to
-    the 1x1 convolutions and linear layers (Hu et al. 2022); `last` trains the last layer that has weights; `all` trains
-    all convolutions and linear layers. Each trained tensor is measured in units of its own published size (root mean
-    square), so that one clip and one learning rate suit all of them.
+    budget; `bias` trains the biases (BitFit, Zaken et al. 2022); `film` trains the biases and a factor for each
+    channel, as FiLM does with the factors and shifts of a normalisation (Perez et al. 2018); `lora` adds adapters of
+    rank `rank` to the 1x1 convolutions and linear layers (Hu et al. 2022); `last` trains the last layer that has
+    weights; `all` trains all convolutions and linear layers. Each trained tensor is measured in units of the root mean
+    square of its entries before the first noisy step, so that one clip and one learning rate suit all tensors.
 
     `optimiser=adam` is DP-AdamBC (Tang et al. 2024), which subtracts the variance of the noise, known from sigma, from
-    the second moment; `learning_rate` is then about the share of its size that a parameter moves in a step.
-    `momentum` is SGD with `momentum`, on gradients in units of the clip. Predictions use the mean of the last half of
-    the iterates. By default, `learning_rate` is 0.02 (2 with `momentum`), and less where the private examples are few
-    compared with the noise: it is proportional to n / sigma below 20,000 (`effective_size`).
+    the second moment; a parameter then moves by about `learning_rate` of its tensor's unit in a step.
+    `optimiser=momentum` is SGD with `momentum`, on gradients divided by the clip. Predictions use the mean of the last
+    half of the iterates. By default, `learning_rate` is 0.02 (2 with `optimiser=momentum`); if n / sigma is below
+    20,000, it is reduced in proportion to n / sigma (`effective_size`).
 
     With `probes`, the learning rate is corrected that many times, evenly spread over the steps. A probe asks for two
-    noisy sums over a Poisson sample: how far each example's loss changes by the step to come, and by the opposite step.
-    The two changes of an example are clipped as one vector of norm 0.5. A parabola through the answers says which
-    multiple of the step reaches its minimum; the rate is multiplied by this number, within 1/2 and 2, or stays where
-    the noise, whose size is known, hides both slope and curvature. All probes together cost 2% of the budget of the
-    tail. This follows HyFreeDP (Liu and Bu 2025, arXiv:2503.00703), which fits the same parabola to losses instead of
-    their changes, at every step, and adapts the bound on a loss.
+    noisy sums over a Poisson sample: how much each example's loss changes with the next step, and with the opposite
+    step. The two changes of an example are clipped as one vector of norm 0.5. A parabola through the answers gives the
+    multiple of the step that minimises the loss; the rate is multiplied by this number, limited to [1/2, 2]. It stays
+    the same if the noise, whose size is known, hides both slope and curvature. All probes together cost 2% of the
+    budget of the tail. This follows HyFreeDP (Liu and Bu 2025, arXiv:2503.00703), which fits the same parabola to
+    losses instead of their changes, at every step, and adapts the bound on a loss.
 
-    `start=answers` fine-tunes the network of `self-tail` instead of the published one: the probabilities of the private
-    head on the public images train the tail and a new head, which costs nothing more, and the new head stays fixed. If
-    the answers taught nothing, the published tail and the private head are fine-tuned as ever. `public-finetune` starts
-    from the network of `public-tail`.
+    `start=answers` fine-tunes the network of `self-tail` instead of the published one: the tail and a new head are
+    first trained on the private head's probabilities for the public images, which costs no more privacy. The new head
+    then stays fixed. If this training gains nothing, the published tail and the private head are used, as by default.
+    `public-finetune` starts from the network of `public-tail`.
 
     If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
 
@@ -72,7 +72,8 @@ class DPFineTune(TailTuning):
     without a search. Before, test images of HAM10000 had shown that a clip of 0.05 lost accuracy even without noise. On
     a held-out fifth of the private units, at epsilon 8 with one seed, clips of 0.25, 1, 4 and 16 give a balanced
     accuracy of 36.8, 43.5, 51.1 and 44.0% on HAM10000, and 1 and 4 an accuracy of 75.0 and 76.4% on CIFAR-10 (3,200
-    private images). So a small clip is rejected without test images, and `clip=4` is worth a try if rare classes count.
+    private images). So held-out training images also reject a small clip, and `clip=4` is worth a try if rare classes
+    count.
     """
 
     name = "dp-finetune"
@@ -93,14 +94,14 @@ class DPFineTune(TailTuning):
     )
 
     def reads_mirrored(self) -> bool:
-        """Return whether public images train the network to start from."""
+        """Return whether mirrored public images are read: only with `start=answers`."""
         return self.start == "answers"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the settings that `thrift` chooses for the head's share of the budget, and the tail's learning rate.
 
         Raises:
-            SpecError: the tail has no such parameters as `parameters` says.
+            SpecError: the tail has no parameters of the kind `parameters`.
         """
         rate = self.choose_rate(task, budget)
         share = 1.0 if self.parameters == "head" else self.head_share**0.5
@@ -141,7 +142,7 @@ class DPFineTune(TailTuning):
     def _train_head(
         self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator
     ) -> torch.Tensor:
-        """Return the head (classes, k + 1) that is trained on the tail as published."""
+        """Train a private head (classes, k + 1) on the features of the published tail."""
         import torch
 
         def features(x: torch.Tensor) -> torch.Tensor:
@@ -160,11 +161,11 @@ class PublicFineTune(TailTuning):
     """Train the last stages of the network on public labels, then fine-tune them in private.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4, and labelled public images. The
-    stages behind the layer and a head are trained on them as in `public-tail`, which costs no privacy. The head then
-    stays fixed, and the whole budget goes to noisy steps on the parameters of the stages that `parameters` names. The
-    settings are those of `dp-finetune`, which trains its head in private. The controls are public-only:tail=true, which
-    stops before the first private step, and `public-tail`, which trains a head alone in private. If the protocol
-    compares balanced accuracy, logits are adjusted as in `thrift`.
+    stages after the layer, plus a head, are trained on the public images as in `public-tail`, which costs no privacy.
+    The head then stays fixed, and the whole budget goes to noisy steps on the parameters that `parameters` names. The
+    settings are those of `dp-finetune`, which trains its head on private data. The controls are public-only:tail=true,
+    which skips the private steps, and `public-tail`, which trains only a head on private data. If the protocol compares
+    balanced accuracy, logits are adjusted as in `thrift`.
     """
 
     name = "public-finetune"
@@ -176,7 +177,7 @@ class PublicFineTune(TailTuning):
     }
 
     def __post_init__(self) -> None:
-        """Refuse to train nothing in private."""
+        """Raise SpecError for parameters=head, which leaves nothing to train on private data."""
         if self.parameters == "head":
             raise SpecError(
                 f"Expected parameters of the tail in learner {self.name!r}, whose head public labels train, got "
@@ -184,7 +185,7 @@ class PublicFineTune(TailTuning):
             )
 
     def reads_mirrored(self) -> bool:
-        """Return True: each image is seen mirrored half of the time."""
+        """Return True: training mirrors each public image half of the time."""
         return True
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:

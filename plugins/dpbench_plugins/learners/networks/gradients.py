@@ -1,7 +1,7 @@
 """Per-example gradients of a network, as rows for a curator.
 
-Gradients are exact and come from torch.func, vmap over grad. On a processor, a step takes two thirds of the time of
-Opacus' engine on a WRN-16-4, and as long on a ResNet-9 (`tests/benchmarks/test_network_steps.py`).
+Gradients are exact and come from torch.func, vmap over grad. On a CPU, a step takes two thirds of the time that
+Opacus needs for a WRN-16-4, and the same time for a ResNet-9 (`tests/benchmarks/test_network_steps.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Layout:
 
     @cached_property
     def shapes(self) -> dict[str, torch.Size]:
-        """Shapes by name, in order."""
+        """The shapes of the parameters by name, in the order of the vector."""
         return {name: parameter.shape for name, parameter in self.network.named_parameters()}
 
     @property
@@ -56,7 +56,7 @@ class Layout:
         }
 
     def vector(self, named: dict[str, Tensor]) -> Tensor:
-        """Return (size,): the parameters in order."""
+        """Return the parameters as one vector (size,)."""
         return torch.cat([named[name].flatten() for name in self.shapes])
 
     def _find_start(self, prefix: str) -> int:
@@ -69,14 +69,14 @@ class Gradients:
     """The row function of a network's training: row i is the mean over views of example i's gradient.
 
     Averaging comes before clipping, so one example contributes one clipped vector whatever the number of views (De et
-    al. 2022, section 3). Classes are scored by cross-entropy.
+    al. 2022, section 3). The loss is cross-entropy.
     """
 
     layout: Layout
     views: Views
 
     def row_function(self, theta: Tensor, trains: Trains) -> RowFn:
-        """Return the function that computes the gradient of each row at `theta`, the trained parameters in one vector.
+        """Return a row function: each row's gradient with respect to the trained parameters, at parameters `theta`.
 
         Rows have the precision of `theta`. Memory grows with the chunk times the views.
         """
@@ -126,7 +126,7 @@ class Gradients:
 
     @cached_property
     def _plain_network(self) -> nn.Module:
-        """The network for weights that are already standardised, once per step rather than once per row."""
+        """A copy of the network for weights that are already standardised: once per step, not once per row."""
         plain = copy.deepcopy(self.layout.network)
         for module in plain.modules():
             if isinstance(module, WSConv2d):
@@ -138,17 +138,17 @@ class Gradients:
         return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._convolutions.items()}
 
     def _pull_back(self, found: dict[str, Tensor], named: dict[str, Tensor]) -> None:
-        """Convert gradients by standardised weights to gradients by weights and gains, in place."""
+        """Convert gradients, in place, from standardised weights to weights and gains."""
         for name, gain in self._convolutions.items():
             if name in found:
                 found[name], found[gain] = _undo_standardisation(found[name], named[name], named[gain])
 
 
 def _undo_standardisation(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-    """Convert gradients (c, o, ...) by standardised weights to gradients by `weight`, and by `gain` (c, o).
+    """Convert gradients (c, o, ...) with respect to standardised weights to those for `weight`, and for `gain` (c, o).
 
-    A filter's gradient loses its mean and its part along the filter, which standardisation takes out; vmap over
-    torch's own vjp gives the same in four times the time.
+    A filter's gradient loses its mean and its component along the filter, because standardisation removes both from
+    the filter. vmap over torch's own vjp computes the same but takes four times as long.
     """
     flat = gradient.flatten(2)  # (c, o, f), written over
     centred, scale = (part.flatten(1) for part in centre_and_scale(weight))  # (o, f), (o, 1)

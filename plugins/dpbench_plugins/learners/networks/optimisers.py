@@ -1,4 +1,4 @@
-"""Optimisers that turn noisy gradients into steps, beside `AdamBC`. They are post-processing and cost no privacy."""
+"""Optimisers that turn noisy gradients into steps, in addition to `AdamBC`. They are post-processing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Optimiser(Protocol):
 
 
 class Momentum:
-    """velocity = momentum * velocity + gradient."""
+    """SGD with momentum: velocity = momentum * velocity + gradient."""
 
     def __init__(self, momentum: float) -> None:
         import torch
@@ -27,17 +27,17 @@ class Momentum:
         self._momentum, self._velocity = momentum, torch.zeros(())
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
-        """Return the velocity."""
+        """Update the velocity, and return it."""
         if not self._velocity.ndim:
             self._velocity = total.new_zeros(total.shape)
         return self._velocity.mul_(self._momentum).add_(total, alpha=weight)
 
 
 class Kalman:
-    """DiSK: a Kalman filter with a fixed gain, over gradients taken ahead (Zhang et al. 2024, arXiv:2410.03883).
+    """DiSK: a Kalman filter with a fixed gain over lookahead gradients (Zhang et al. 2024, arXiv:2410.03883).
 
-    estimate = (1 - gain) * estimate + gain * gradient. Each example's gradient is taken at a point (1 - gain) / gain of
-    the last step beyond the parameters. The paper combines gradients at two points per step; with this distance, the
+    estimate = (1 - gain) * estimate + gain * gradient. Each example's gradient is computed at the parameters plus (1 -
+    gain) / gain times the last step. The paper combines gradients at two points per step; with this distance, the
     second point has weight 0, so a step costs one gradient and has the sensitivity of one row. The paper's experiments
     use both points, at half the last step.
     """
@@ -49,7 +49,7 @@ class Kalman:
 
     @property
     def lookahead(self) -> Tensor:
-        """The last direction, scaled to the point at which the next gradient is taken."""
+        """The last direction times (1 - gain) / gain: the direction to the point of the next gradient."""
         return self._estimate * ((1 - GAIN) / GAIN)
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:

@@ -62,7 +62,7 @@ class DPRandP(NetworkLearner):
     probe_below: float = setting(0.5, ge=0, says="epsilon below which there is no phase III")
 
     def __post_init__(self) -> None:
-        """Check that there are steps."""
+        """Raise SpecError if phases II and III have no steps, or if phase II alone reaches the default total."""
         if not self.phase2_steps and self.phase3_steps == 0:
             raise SpecError(f"Expected steps in phase II or III of learner {self.name!r}, got 0 in both.")
         if self.phase3_steps is None and self.phase2_steps >= TABLE[0][1]:
@@ -75,7 +75,7 @@ class DPRandP(NetworkLearner):
         """Check that the network, and the checkpoint that comes with dpbench, can read the examples.
 
         Raises:
-            SpecError: says which examples it reads.
+            SpecError: it cannot; the message says which examples it reads.
         """
         from dpbench_plugins.networks.network_checkpoint import SHIPPED
 
@@ -94,13 +94,13 @@ class DPRandP(NetworkLearner):
         ]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Train through the phases that were planned."""
+        """Train the network in the planned phases."""
         reached = sum(name.startswith("phase3") for name in curator.sigma)
         weights = None if self.weights == "random" else self.weights
         return self.train(curator, self._phases(reached), weights, generator)
 
     def _count_instalments(self, epsilon: float) -> int:
-        """Return the number of instalments of phase III; one if phase II is left out or the steps are set by hand."""
+        """Return how many instalments of phase III epsilon reaches; 1 if its steps are set, 0 if it is left out."""
         if self.phase3_steps == 0 or (epsilon < self.probe_below and self.phase2_steps and self.phase3_steps is None):
             return 0
         return 1 if self.phase3_steps else max(1, sum(row[0] <= epsilon for row in TABLE))

@@ -21,7 +21,7 @@ NetworkName = Literal["wrn-16-4", "wrn-40-4", "wrn-10-1", "resnet-9", "tiny"]
 
 @dataclass(frozen=True)
 class NetworkLearner(Learner):
-    """The base of learners that train a network: the network, its augmented views, and the settings of the steps.
+    """Base class of learners that train a network: the settings of the network, its augmented views and the steps.
 
     `augmult` is the number of views whose gradients are averaged before clipping (0 uses the image itself). Each view
     is a crop of the image after `padding` pixels are reflected at its borders; with `flip`, half of the views are
@@ -74,7 +74,7 @@ class NetworkLearner(Learner):
         generator: torch.Generator,
         optimiser: OptimiserName = "momentum",
     ) -> Predict:
-        """Return the predictor after all phases, from random weights or those of the checkpoint at `weights`.
+        """Train through all phases, from random weights or the checkpoint `weights`, and return the predictor.
 
         Raises:
             DpbenchError: the checkpoint does not match, or memory does not suffice.
@@ -102,16 +102,16 @@ class DPSGDNet(NetworkLearner):
     """DP-SGD on a whole network from random weights (De et al. 2022, section 3 and appendix C).
 
     The recipe uses weight standardisation, GroupNorm, large batches, augmentation multiplicity, averaged weights and no
-    momentum. The defaults are those for CIFAR-10 at epsilon 1: 875 steps with batches of 4,096 of 50,000. You need
+    momentum. The defaults are those for CIFAR-10 at epsilon 1: 875 steps with batches of 4,096 from 50,000. You need
     --extractor pixels:flat=false.
 
     `optimiser=momentum` is SGD with `momentum`. `adam` is DP-AdamBC (Tang et al. 2024, arXiv:2312.14334), which
     subtracts the variance of the noise, known from sigma, from the second moment; each weight then moves by about
     `learning_rate` a step, so use a learning rate of about 0.01. `disk` is DiSK (Zhang et al. 2024, arXiv:2410.03883),
-    which filters gradients that are taken ahead of the weights. All three post-process the same release.
+    which filters gradients at a lookahead point. All three post-process the same release.
 
     Differences from the authors' code: sigma is calibrated and not rounded up to 10 (whose epsilon is 0.90); images are
-    normalised by constants and not by statistics of the private set; the last average is scored.
+    normalised by constants and not by statistics of the private set; the last averaged weights are scored.
     """
 
     name = "dp-sgd-net"

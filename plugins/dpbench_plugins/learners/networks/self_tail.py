@@ -40,15 +40,15 @@ class SelfTail(Learner):
     """Train the last stages of the network on the answers of a private head to public images, which have no labels.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4. `thrift` trains a private head on
-    the pooled features. Its probabilities on the public images are targets on which the stages behind the layer and a
-    new head are trained (`tail_training`). What follows from a private answer and public images costs nothing more, and
-    the network has more freedom than a head: it predicts. If it explains less than half of what a head on the published
-    features explains of held-out answers, it learned nothing, and the private head predicts in its place. If the
-    protocol compares balanced accuracy, the answers are adjusted as in `thrift`, and so is what was trained on them.
+    the pooled features. The stages after the layer, plus a new head, are trained on this head's probabilities for the
+    public images (`tail_training`). This is post-processing, so it costs no more privacy. The new network predicts,
+    because it is more flexible than a head. If it explains less than half as much of held-out answers as a head on the
+    published features does, the private head predicts instead. If the protocol compares balanced accuracy, the answers
+    are adjusted as in `thrift`, and so are the predictions of the network that was trained on them.
 
-    With `two_heads`, a second private head gets half of the budget and stands on the new features; the probabilities of
-    both are averaged geometrically. By default this is so from n / sigma = 500 per class on, where half of the budget
-    costs the first head nearly nothing.
+    With `two_heads`, half of the budget trains a second private head on the new features, and the probabilities of the
+    network and of this head are averaged geometrically. By default, `two_heads` is set if n / sigma is at least 500 per
+    class, because the first head then loses almost nothing with half of the budget.
     """
 
     name = "self-tail"
@@ -66,7 +66,7 @@ class SelfTail(Learner):
     tail_rate: float = setting(TAIL_RATE, gt=0, lt=math.inf, says="peak learning rate of the tail")
 
     def reads_mirrored(self) -> bool:
-        """Return True: each image is seen mirrored half of the time."""
+        """Return True: training mirrors each public image half of the time."""
         return True
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:

@@ -1,13 +1,13 @@
-"""The end of a pre-trained network that is fine-tuned (tail, public projection and head), and its gradients.
+"""The fine-tuned end of a pre-trained network (tail, public projection and head), and its per-example gradients.
 
 Per-example gradients come from one backward pass over a chunk. The network records the input and output of each trained
 convolution and linear layer. Autograd returns the gradient with respect to each output, and its product with the input,
-example by example, is the gradient of that layer. On the last stage of efficientnet-lite0, on a processor, vmap over
+example by example, is the gradient of that layer. On the last stage of efficientnet-lite0, on a CPU, vmap over
 grad takes 1.7 times as long; the hooks of Opacus, which expand depthwise convolutions in full, take 10 times as
 long (`tests/benchmarks/test_finetune_steps.py`).
 
-Covered: a row follows from its example, its label and public values, up to rounding that a library may do differently
-beside other rows (`privacy.core.sum` states that assumption). No layer uses statistics of a batch.
+Covered: a row follows from its example, its label and public values, up to rounding, which may depend on other rows in
+the batch (`privacy.core.sum` states that assumption). No layer uses statistics of a batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Neck:
 
     @classmethod
     def from_features(cls, public: Tensor, k: int) -> Neck:
-        """Return the map on the leading components of public features (m, d), half whitened as `thrift` has them."""
+        """Return the map to the leading components of public features (m, d), softly whitened as in `thrift`."""
         spectral = compute_spectrum(public)
         most = min(spectral.examples - 1, len(spectral.centre))
         if k > most:
@@ -58,7 +58,7 @@ class Neck:
         return cls(spectral.standardise.scale, spectral.standardise.shift, weight.float(), offset.float())
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Return (c, k)."""
+        """Return the inputs (c, k) of the head for pooled features (c, d)."""
         rows = normalize(features * self.scale + self.shift)
         found: Tensor = normalize(linear(rows, self.weight, self.offset)) * len(self.offset) ** 0.5
         return found
@@ -73,7 +73,7 @@ class TunedNetwork(nn.Module):
     """A network from activations to logits: the tail, the neck and a linear head."""
 
     def __init__(self, tail: nn.Module, neck: Callable[[Tensor], Tensor], head: Tensor) -> None:
-        """Take a head (classes, k + 1), its bias in the last column."""
+        """Combine a tail, a neck and a head (classes, k + 1) whose last column is the bias; freeze all parameters."""
         super().__init__()
         self.tail, self.neck = tail, neck
         with torch.device("meta"):
@@ -83,13 +83,13 @@ class TunedNetwork(nn.Module):
 
     @classmethod
     def from_trained(cls, trained: TrainedTail) -> TunedNetwork:
-        """Return a network that public examples trained, with its own head on the pooled features."""
+        """Return the network that was trained on public examples, with its own head on the pooled features."""
         network = trained.network
         head = torch.cat([network.head.weight, network.head.bias.unsqueeze(1)], 1)
         return cls(network.tail, flatten_features, head.detach())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (c, classes)."""
+        """Return the logits (c, classes)."""
         logits: Tensor = self.head(self.neck(self.tail(x)))
         return logits
 
@@ -102,7 +102,7 @@ class Adapter(nn.Module):
         self.layer, self.down, self.up = layer, down, up
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sum."""
+        """Return the output of the layer plus that of the narrow layers."""
         total: Tensor = self.layer(x) + self.up(self.down(x))
         return total
 
@@ -121,7 +121,7 @@ class Gain(nn.Module):
 
 
 def pooled_features(tail: nn.Module, x: Tensor) -> Tensor:
-    """Return the features (m, d) of public activations."""
+    """Return the pooled features (m, d) of public activations x."""
     with torch.no_grad():
         return torch.cat([tail(part) for part in torch.split(x, BATCH)])
 
@@ -138,7 +138,7 @@ def predictor(network: TunedNetwork) -> Predict:
 
 @dataclass(frozen=True)
 class TailGradients:
-    """The row function of fine-tuning: row i is example i's gradient of the trained tensors, in units of their sizes.
+    """The row function of fine-tuning: row i is example i's gradient with respect to the scaled trained tensors.
 
     Sensitivity: the curator clips a row as one vector, whatever tensors it consists of.
     """
@@ -152,13 +152,13 @@ class TailGradients:
     def for_parameters(
         cls, network: TunedNetwork, which: str, rank: int, length: int, generator: torch.Generator
     ) -> TailGradients:
-        """Return the gradients of the parameters that `which` names; `lora` and `film` add layers in place.
+        """Return the gradients for the parameters of kind `which`; `lora` and `film` add layers to the tail in place.
 
-        Chunks of fewer rows than `length` are filled up with zeros. Convolutions of another length may round otherwise,
-        and a ReLU turns rounding into a jump: one row of a hundred would differ by up to two percent.
+        Chunks of fewer than `length` rows are padded with zeros: convolutions over another number of rows may round
+        differently, and a ReLU turns rounding into a jump, so one row in a hundred would differ by up to two percent.
 
         Raises:
-            SpecError: the tail has no such parameters.
+            SpecError: the tail has no parameters of this kind.
         """
         trained = [f"tail.{name}" for name in choose_parameters(network.tail, which, rank, generator)]
         network.requires_grad_(False)
@@ -170,7 +170,7 @@ class TailGradients:
         return cls(network, named, units, length)
 
     def start_position(self) -> Tensor:
-        """Return (p,): the trained tensors in units of their sizes, one after another."""
+        """Return the trained tensors as one vector (p,), each divided by its unit."""
         return torch.cat([self.published[name].flatten() / unit for name, unit in self.units.items()])
 
     def network_at(self, position: Tensor) -> TunedNetwork:
@@ -180,7 +180,7 @@ class TailGradients:
         return network
 
     def row_function(self, position: Tensor) -> RowFn:
-        """Return the function from a chunk to rows at `position` (p,). Memory grows with the chunk times p."""
+        """Return the row function at `position` (p,). Its memory grows with the chunk size times p."""
         trained = {name: value.requires_grad_() for name, value in self._tensors(position).items()}
         parameters, shapes, units = {**self.published, **trained}, self._shapes, self.units
 
@@ -195,7 +195,7 @@ class TailGradients:
         return rows
 
     def loss_changes(self, position: Tensor, step: Tensor) -> RowFn:
-        """Return the function from a chunk to rows (c, 2): the changes of each loss by a step forward and backward."""
+        """Return a row function (c, 2): how much each loss changes with `step`, and with the opposite step."""
         networks = [self.network_at(point) for point in (position, position - step, position + step)]
 
         def rows(chunk: Chunk) -> Tensor:
@@ -207,7 +207,7 @@ class TailGradients:
         return rows
 
     def _fill_up(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """Return the examples and labels of a chunk, with zeros up to the length that the network sees."""
+        """Return the examples and labels of a chunk, padded with zeros to `length` rows."""
         missing = max(0, self.length - len(chunk))
         return torch.cat([chunk.x, chunk.x.new_zeros(missing, *chunk.x.shape[1:])]), pad(chunk.y, (0, missing))
 
@@ -226,7 +226,7 @@ class LayerCalls:
     """A copy of the network that records the inputs and outputs of trained layers for one chunk."""
 
     def __init__(self, shapes: TunedNetwork, units: Mapping[str, float]) -> None:
-        """Copy a network on the meta device, whose parameters come with each call; its neck is shared."""
+        """Copy a network on the meta device, except its neck; each call of the network passes the parameters."""
         neck = shapes.neck
         self.network, self._units = copy.deepcopy(shapes, {id(neck): neck}), units
         self._seen: list[tuple[str, nn.Module, Tensor, Tensor]] = []
@@ -237,7 +237,7 @@ class LayerCalls:
         return lambda layer, given, gave: self._seen.append((name, layer, given[0].detach(), gave))
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:
-        """Return each trained tensor's gradients (c, ...) in its units, to which the smaller factor is scaled."""
+        """Return the per-example gradients (c, ...) of each trained tensor, multiplied by the tensor's unit."""
         outer = torch.autograd.grad(loss, [gave for *_, gave in self._seen])
         found = {}
         for (name, layer, given, _), gradient in zip(self._seen, outer, strict=True):
@@ -249,7 +249,7 @@ class LayerCalls:
 
 
 def _weight_gradients(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradients (c, ...) by a layer's weight, from the layer's input and the gradient by its output."""
+    """Return per-example gradients (c, ...) of a layer's weight, from the layer's input and its output gradient."""
     if isinstance(layer, Gain):
         return (gradient * given).view(*given.shape[:2], -1).sum(2)
     if not isinstance(layer, nn.Conv2d):
@@ -292,7 +292,7 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
     `lora` adds adapters to the tail in place, and `film` adds a gain to each layer that has a bias.
 
     Raises:
-        SpecError: the tail has no such parameters.
+        SpecError: the tail has no parameters of this kind.
     """
     if which == "lora":
         _add_adapters(tail, rank, generator)

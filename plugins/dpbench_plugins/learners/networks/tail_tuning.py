@@ -1,4 +1,4 @@
-"""The noisy steps on the tail of a pre-trained network, and the probes of their learning rate: a base of learners."""
+"""Base class for noisy steps on the tail of a pre-trained network, with probes that correct the learning rate."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ PROBE_CLIP = 0.5  # L2 bound on the two changes of one example's loss, in nats
 
 @dataclass(frozen=True)
 class TailTuning(Learner):
-    """The base of learners that fine-tune a tail behind a fixed head, by noisy steps from Poisson samples.
+    """Base class of learners that fine-tune the last stages of a network (the tail) by noisy steps on Poisson samples.
 
-    Each trained tensor is measured in units of its own published size. `dp-finetune` explains the settings.
+    The head stays fixed. Each trained tensor is measured in units of the root mean square of its entries before the
+    first noisy step. `dp-finetune` explains the settings.
     """
 
     logits = True
@@ -42,10 +43,10 @@ class TailTuning(Learner):
     probes: int = setting(0, added=True, ge=0, says="corrections of the tail's learning rate by private losses")
 
     def choose_rate(self, task: Task, budget: Budget) -> float:
-        """Return the learning rate of the tail, after a check that the tail has such parameters.
+        """Return the learning rate of the tail, after a check that the tail has parameters of the kind `parameters`.
 
         Raises:
-            SpecError: it has none.
+            SpecError: the tail has no such parameters.
         """
         import torch
 
@@ -61,7 +62,7 @@ class TailTuning(Learner):
         return PROBE_SHARE if self.probes else 0.0
 
     def tail_releases(self) -> Sequence[Release]:
-        """Return the sampled gradients of the tail, whose relative noise is 1, and its probes."""
+        """Return the releases of the tail: sampled gradients, whose relative noise is 1, and any probes."""
         gradients = Release("tail", self.steps, self.sample_rate)
         if not self.probes:
             return [gradients]
@@ -70,7 +71,7 @@ class TailTuning(Learner):
         return [gradients, Release("probe", probes, self.sample_rate, relative_noise=noise)]
 
     def tune(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
-        """Return the network after the noisy steps; its head stays as it is."""
+        """Return the network after the noisy steps, with the mean of the last iterates; its head does not change."""
         import torch
 
         from dpbench import AdamBC
@@ -98,17 +99,17 @@ class TailTuning(Learner):
         return gradients.network_at(average)
 
     def _probe(self, curator: Curator, gradients: TailGradients, position: torch.Tensor, step: torch.Tensor) -> float:
-        """Return the multiple of a step at which private losses are lowest, estimated from noisy losses."""
+        """Return the multiple of a step that minimises the private loss, estimated from noisy changes of the loss."""
         rows, expected = gradients.loss_changes(position, step), self.sample_rate * curator.task.size
         changes = curator.noisy_sum(rows, release="probe", clip=PROBE_CLIP, chunk_size=self.chunk_size) / expected
         return find_step(float(changes[0]), float(changes[1]), PROBE_CLIP * curator.sigma["probe"] / expected)
 
 
 def find_step(forward: float, backward: float, noise: float) -> float:
-    """Return the multiple of a step, within 1/2 and 2, at which the parabola through three mean losses is least.
+    """Return the multiple of a step, between 1/2 and 2, that minimises the parabola through three mean losses.
 
-    `forward` and `backward` are the changes of the mean loss by the step and by the opposite step, each with noise of
-    this deviation. A multiple of 1 is returned if neither slope nor curvature exceeds two deviations.
+    `forward` and `backward` are the changes of the mean loss with the step and with the opposite step, each with noise
+    of standard deviation `noise`. The multiple is 1 if neither slope nor curvature exceeds two standard deviations.
     """
     slope, curvature = (backward - forward) / 2, forward + backward
     if max(abs(slope), abs(curvature) / 2) <= 2**0.5 * noise:

@@ -52,10 +52,10 @@ class Training:
     optimiser: OptimiserName = "momentum"
 
     def run(self, curator: Curator, theta: Tensor, phases: Sequence[Phase]) -> Tensor:
-        """Return the averaged parameters (size,) after all phases, from parameters `theta`, which change.
+        """Train from parameters `theta`, in place, and return the averaged parameters (size,) after all phases.
 
         Raises:
-            DpbenchError: the chunk does not fit into memory; names a smaller one.
+            DpbenchError: a chunk does not fit into memory; the message suggests a smaller one.
         """
         average, step = theta.clone(), 0
         chunk_size = self.chunk_size or self.gradients.count_rows_per_chunk(curator.task.example_shape, theta.device)
@@ -83,7 +83,7 @@ class Training:
         return AdamBC(noise * self.clip / curator.task.size)
 
     def _gradient_point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
-        """Return the parameters for the next gradients: the current ones or, for DiSK, a lookahead."""
+        """Return the parameters at which the next gradients are computed: `theta` or, for DiSK, a lookahead point."""
         if not isinstance(optimiser, Kalman):
             return theta
         point = theta.clone()
@@ -92,7 +92,7 @@ class Training:
 
 
 def predictor(network: Network, named: dict[str, Tensor]) -> Predict:
-    """Return the map of images to logits under parameters `named`, a limited number of images at once."""
+    """Return the map from images to logits with parameters `named`; it processes a limited number of images at once."""
     network = copy.deepcopy(network)
     network.load_state_dict(named, assign=True)
 
@@ -106,7 +106,7 @@ def predictor(network: Network, named: dict[str, Tensor]) -> Predict:
 
 @contextmanager
 def _explain_out_of_memory(chunk_size: int) -> Iterator[None]:
-    """Turn out-of-memory errors, on a processor or a GPU, into advice."""
+    """Turn out-of-memory errors, on a CPU or a GPU, into a `DpbenchError` with advice."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""Distributions of theorems, as datasets of features: the target is known, and errors are measured on fresh draws."""
+"""Distributions from theorems, as datasets of features: the target is known, and test examples are fresh draws."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Disjunction(Synthetic):
     """An example is a random graph on the k literals (yes) or on the d - k other variables (no).
 
     This is Hu et al.'s definition 4: each edge exists with chance p, and a variable is active unless it is isolated.
-    The literals are at random places. In the definition as printed, a graph may have no edge at all; x = 0 then has
+    The literals have random positions. In the definition as printed, a graph may have no edge at all; x = 0 then has
     both labels, so no disjunction is accurate. Such graphs are drawn again here.
     """
 
@@ -33,14 +33,14 @@ class Disjunction(Synthetic):
     p: float = setting(0.1, ge=1e-4, le=1, says="chance of an edge")
 
     def __post_init__(self) -> None:
-        """Check that graphs have edges."""
+        """Check that two or more variables are not literals, so that their graphs can have edges."""
         if self.k > self.d - 2:
             raise SpecError(
                 f"Expected k={self.k} <= d - 2 = {self.d - 2} in dataset {self.name!r}: two variables are not literals."
             )
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw the places of the literals."""
+        """Draw the positions of the literals; return a function that draws examples."""
         import numpy as np
 
         places = world.permutation(self.d)
@@ -58,7 +58,7 @@ class Disjunction(Synthetic):
 
 
 def _graphs(n: int, vertices: int, p: float, stream: np.random.Generator) -> np.ndarray:
-    """Return which vertices of n random graphs are not isolated, (n, vertices); no graph is without edges."""
+    """Draw n random graphs with at least one edge each; return which vertices are not isolated, (n, vertices)."""
     import numpy as np
 
     vertex, other = np.triu_indices(vertices, 1)
@@ -77,11 +77,12 @@ def _graphs(n: int, vertices: int, p: float, stream: np.random.Generator) -> np.
 
 @dataclass(frozen=True)
 class Blocks(Synthetic):
-    """One of `blocks` variables is active, the first with weight 1 - 2 alpha; each has the label of a fair coin.
+    """One of `blocks` variables is active, the first with probability 1 - 2 alpha; each has a random label.
 
-    The error of a labelling is the weight of the wrongly labelled blocks. Independent private coins at epsilon are
-    wrong on block z with chance E[sigmoid(-epsilon N_z)], where N_z has mean n w_z. The rate of theorem 1, n of the
-    order of Z / (2 alpha epsilon) log(1 / alpha), is that of learning the Z - 1 light blocks.
+    The error of a labelling is the total weight (probability) of the wrongly labelled blocks. Independent private
+    coins, one per block at epsilon, are wrong on block z with chance E[sigmoid(-epsilon N_z)], where N_z is the number
+    of examples of the block, with mean n w_z. The rate of theorem 1, n of the order of Z / (2 alpha epsilon) log(1 /
+    alpha), is that of learning the Z - 1 light blocks.
     """
 
     name = "theory-blocks"
@@ -91,7 +92,7 @@ class Blocks(Synthetic):
     alpha: float = setting(0.05, ge=0, le=0.5, says="half of the weight of all light blocks")
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw the labels of the blocks."""
+        """Draw the labels of the blocks; return a function that draws examples."""
         import numpy as np
 
         labels = world.integers(0, 2, self.blocks)

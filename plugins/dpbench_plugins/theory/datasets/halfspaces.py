@@ -19,9 +19,9 @@ class GaussianMixture(Synthetic):
     """Two Gaussians with means y mu and covariance theta w w^T + sigma^2 I, mu and w orthogonal unit vectors.
 
     This is PILLAR's example 1, except for the norms: corollary 6 needs |x| to be about 1, so sigma must be at most 1 /
-    (4 sqrt(d)), which is the default. The separator is mu and not w, as the example says: mu and w are orthogonal, so w
-    contains no information on the label. Second moments are mu mu^T + theta w w^T + sigma^2 I, so xi_1 = 0 for theta <
-    1, and the best error is Phi(-1 / sigma).
+    (4 sqrt(d)), which is the default. The separator is mu; the example says w, but w is orthogonal to mu and contains
+    no information on the label. Second moments are mu mu^T + theta w w^T + sigma^2 I, so xi_1 = 0 for theta < 1, and
+    the best error is Phi(-1 / sigma).
     """
 
     name = "theory-gmm"
@@ -34,7 +34,7 @@ class GaussianMixture(Synthetic):
     )
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw mu and w."""
+        """Draw mu and w; return a function that draws examples."""
         import numpy as np
 
         mu, w = np.linalg.qr(world.standard_normal((self.d, 2)))[0].T
@@ -50,14 +50,14 @@ class GaussianMixture(Synthetic):
 
 @dataclass(frozen=True)
 class LowRank(Synthetic):
-    """Low rank with a margin: k directions have the energy, except a share `tau` in the d - k uninformative others.
+    """Low rank with a margin: k directions have all energy but a share `tau`, which is in the d - k others.
 
-    z is normal with variance (1 - tau) / k in k directions and tau / (d - k) in the others, given that <w*, z> is at
-    least `margin` of its standard deviations away from 0; its sign is the label. w* = sqrt(1 - s^2) e_1 + s e_(k+1), so
-    its xi_k is 1 - sqrt(1 - s^2) if a head direction has more variance than a tail direction. Otherwise xi_k is near 1
-    and the assumption fails. x = z / |z|, turned at random; |z| is near 1, so the margin of definition 3 is near
-    `margin` times the deviation of <w*, z>. (If only the first coordinate had a margin, e_1 would give the same labels
-    as this w*, and xi would be 0 for any s.)
+    z is normal with variance (1 - tau) / k in k directions (the head) and tau / (d - k) in the others (the tail), given
+    that <w*, z> is at least `margin` of its standard deviations away from 0. The sign of <w*, z> is the label. w* =
+    sqrt(1 - s^2) e_1 + s e_(k+1), so its xi_k is 1 - sqrt(1 - s^2) if a head direction has more variance than a tail
+    direction. Otherwise xi_k is near 1 and the assumption fails. x is z / |z|, rotated at random; |z| is near 1, so the
+    margin of definition 3 is near `margin` times the deviation of <w*, z>. (If only the first coordinate had a margin,
+    e_1 would give the same labels as this w*, and xi would be 0 for any s.)
     """
 
     name = "theory-lowrank"
@@ -70,14 +70,14 @@ class LowRank(Synthetic):
     s: float = setting(0.0, ge=0, le=1, says="weight of a tail direction in w*")
 
     def __post_init__(self) -> None:
-        """Check that the head leaves a tail."""
+        """Check that k < d, so that the head leaves a tail."""
         if self.k >= self.d:
             raise SpecError(
                 f"Expected k={self.k} below d={self.d} in dataset {self.name!r}: the other directions are the tail."
             )
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw the rotation."""
+        """Draw the rotation; return a function that draws examples."""
         import numpy as np
         from scipy.special import ndtr, ndtri
 
@@ -99,7 +99,7 @@ class LowRank(Synthetic):
         return examples
 
     def draw_rotation(self, world: np.random.Generator) -> np.ndarray:
-        """Draw a rotation (d, d) from Haar's distribution; row j is the direction that coordinate j is turned to."""
+        """Draw a rotation (d, d) from Haar's distribution; row j is the image of coordinate direction j."""
         import numpy as np
 
         q, r = np.linalg.qr(world.standard_normal((self.d, self.d)))

@@ -1,4 +1,4 @@
-"""Classes of small VC dimension at an unknown position, which show the value of public points to Alon et al."""
+"""Targets of small VC dimension at an unknown position, which show how public points help Alon et al.'s learner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Thresholds(Synthetic):
     middle: float = setting(0.6, ge=0, le=1, says="share of the window that the threshold lies in")
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw window and threshold."""
+        """Draw the window and the threshold; return a function that draws examples."""
         import numpy as np
 
         start = np.float32(2.0 ** -world.uniform(0, 60))
@@ -56,7 +56,7 @@ class Cloud(Synthetic):
     spread: float = setting(0.001, ge=1e-4, le=1e4, says="standard deviation")
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw the centre, then the target."""
+        """Draw the centre, then the target; return a function that draws examples."""
         centre = world.uniform(-1, 1, 2)
         says = self.target(world)
 
@@ -68,7 +68,7 @@ class Cloud(Synthetic):
 
     @abstractmethod
     def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-        """Draw a yes-or-no function of positions (n, 2), in deviations from the centre."""
+        """Draw a yes-or-no function of positions (n, 2) relative to the centre, in standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,15 @@ class HalfPlane(Cloud):
 
 @dataclass(frozen=True)
 class Rectangles(Cloud):
-    """An axis-aligned rectangle around the centre of a round Gaussian at an unknown position, with half of the mass.
+    """An axis-aligned rectangle around the centre of a round Gaussian at an unknown position, holding half of the mass.
 
-    The share of x between the rectangle's sides is uniform on [0.6, 0.85]; the share of y is 0.5 divided by it.
+    The probability that x is between the rectangle's sides is uniform on [0.6, 0.85]; for y, it is 0.5 divided by this.
     """
 
     name = "theory-rectangles"
 
     def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-        """Draw the sides."""
+        """Draw the rectangle's sides."""
         import numpy as np
         from scipy.special import ndtri
 

@@ -1,4 +1,4 @@
-"""Distributions that break one condition of a theorem by a known amount: the source of public points, or what mixes."""
+"""Distributions that break one condition of a theorem by a known amount: shifted public examples, or mixed examples."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShiftedLowRank(LowRank):
-    """`theory-lowrank`, whose public examples are within `eta` of the private ones in total variation.
+    """`theory-lowrank` with public examples from another distribution, at total variation `eta` from the private one.
 
-    A public example is, with chance eta, a point on the last tail direction, on either side: a set that the private
-    distribution gives no weight, so that the total variation is eta. All its energy is in one direction, which is the
-    worst for the public components: the second moment moves by eta there. Third moments stay 0.
+    With chance eta, a public example is a unit vector along the last tail direction, with a random sign. The private
+    distribution gives these two points no weight, so the total variation is eta. All energy of the shift is in one
+    direction, the worst case for the public components: the second moment moves by eta there. Third moments stay 0.
     """
 
     name = "theory-shifted"
@@ -49,12 +49,12 @@ class ShiftedLowRank(LowRank):
 
 @dataclass(frozen=True)
 class Dummies(Synthetic):
-    """Thresholds as the reduction of Alon et al. hands them to a semi-private learner: most examples are dummies.
+    """Thresholds in the reduction of Alon et al. to a semi-private learner: most training examples are dummies.
 
     A test example is uniform on [a, 2a], a = 2^-u, with the label x >= t, t uniform on the middle 60% of the window; u
-    is uniform on [0, octaves]. A dummy is uniform on a window of its own, drawn alike, with a fair coin for a label. A
-    training example is a test example with chance 1 / (100 m), else a dummy (algorithm 3, on n examples); all m public
-    examples are dummies (algorithm 4). With octaves=0 dummies lie where the examples do.
+    is uniform on [0, octaves]. A dummy is uniform on its own window, drawn from the same distribution; its label is a
+    fair coin. A training example is a test example with chance 1 / (100 m), else a dummy (algorithm 3, on n examples);
+    all m public examples are dummies (algorithm 4). With octaves=0, dummies and examples have the same window.
     """
 
     name = "theory-dummies"
@@ -63,7 +63,7 @@ class Dummies(Synthetic):
     octaves: float = setting(0.0, ge=0, le=60, says="octaves that the window may be in")
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw window and threshold."""
+        """Draw the window and the threshold; return a function that draws test examples."""
         import numpy as np
 
         start = np.float32(2.0 ** -world.uniform(0, self.octaves))
@@ -76,7 +76,7 @@ class Dummies(Synthetic):
         return examples
 
     def draw_public(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw dummies."""
+        """Return a function that draws dummies."""
         import numpy as np
 
         def draw_dummies(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +86,7 @@ class Dummies(Synthetic):
         return draw_dummies
 
     def draw_training(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw examples and dummies, mixed."""
+        """Return a function that draws dummies, and a test example with chance 1 / (100 m)."""
         import numpy as np
 
         drawn, draw_dummies = self.draw(world, stream), self.draw_public(world, stream)
@@ -101,10 +101,10 @@ class Dummies(Synthetic):
 
 @dataclass(frozen=True)
 class Incompatible(Disjunction):
-    """`theory-disjunction`, in which a share of the examples has literals and other variables active together.
+    """`theory-disjunction`, but a share of the examples has both literals and other variables active.
 
-    With chance `mixed` an example is joined with a second one, which is on the other side half of the time: the target
-    has compatibility 1 - mixed / 2 (equation 1 of Hu et al.), and still labels every example.
+    With chance `mixed`, an example is the union of two, whose labels differ half of the time. So the target has
+    compatibility 1 - mixed / 2 (equation 1 of Hu et al.), and still labels every example correctly.
     """
 
     name = "theory-incompatible"
@@ -113,7 +113,7 @@ class Incompatible(Disjunction):
     mixed: float = setting(0.0, ge=0, le=1, says="share of the examples that are joined with another")
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw as `theory-disjunction` does, then join."""
+        """Draw as `theory-disjunction` does, then join a share `mixed` of the examples with others."""
         import numpy as np
 
         drawn = super().draw(world, stream)

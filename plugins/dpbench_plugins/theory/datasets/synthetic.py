@@ -26,11 +26,11 @@ class Synthetic(Dataset):
     """A random distribution with a random target.
 
     It has `n` training examples, `m` public examples beside them (--public-fraction adds a share of the training
-    examples) and `test` fresh draws, on which the error of a hypothesis is measured; its standard error is at most 1 /
+    examples) and `test` fresh draws, on which a hypothesis is tested; the standard error of its accuracy is at most 1 /
     (2 sqrt(test)). Labels are those of the target. A share `noise` of the training labels is flipped: 1 - accuracy is
     the chance of disagreement with the target, and the excess error is this chance times 1 - 2 noise. Without `seed`,
     each seed of a run draws its own distribution and examples, so the mean over seeds is the mean over samples in a
-    theorem; with a number, all seeds share them.
+    theorem. With a `seed`, all seeds of a run share one distribution and its examples.
     """
 
     classes = ("no", "yes")
@@ -44,7 +44,7 @@ class Synthetic(Dataset):
     seed: int | None = setting(None, ge=0, says="seed of the distribution; auto: that of the fit")
 
     def drawn(self, seed: int) -> Self:
-        """Return this dataset as one seed of a run draws it."""
+        """Return the dataset that one seed of a run uses: this one if it has a seed, otherwise a copy with `seed`."""
         return self if self.seed is not None else dataclasses.replace(self, seed=seed)
 
     def load(self) -> Splits:

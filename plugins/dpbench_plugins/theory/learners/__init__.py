@@ -1,4 +1,4 @@
-"""Learners of theorems, with their proofs: PILLAR's, Alon et al.'s, Hu et al.'s, and PATE."""
+"""Learners from theorems: PILLAR's, Alon et al.'s, Hu et al.'s, and PATE."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Hypothesis classes on public points: one representative for each labelling of the points by the class.
 
-A private example lies in a cell between public points, on which representatives are constant. So a class has either
-cells with a public table of each representative's answers or, for half-planes and stumps, a function of rows.
+A private example lies in a cell between public points, and each representative is constant on a cell. So
+representatives are a public table of answers by cell or, for half-planes and stumps, a function of rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CellCandidates:
     yes: Tensor  # (cells, N) bool
 
     def answer(self, x: Tensor, candidate: int) -> Tensor:
-        """Return a candidate's answers, (c,) bool."""
+        """Return the answers of one candidate for rows x, (c,) bool."""
         return self.yes[self.cell(x), candidate]
 
     def keep(self, kept: Tensor) -> CellCandidates:
@@ -36,13 +36,13 @@ class CellCandidates:
 
 @dataclass(frozen=True)
 class RowCandidates:
-    """Candidates that answer yes or no row by row."""
+    """Candidates given by a function from rows to yes or no."""
 
     answers: Callable[[Tensor], Tensor]  # (c, d) -> (c, N) bool
     count: int  # N
 
     def answer(self, x: Tensor, candidate: int) -> Tensor:
-        """Return a candidate's answers, (c,) bool."""
+        """Return the answers of one candidate for rows x, (c,) bool."""
         return self.answers(x)[:, candidate]
 
     def keep(self, kept: Tensor) -> RowCandidates:
@@ -51,7 +51,7 @@ class RowCandidates:
 
 
 class HypothesisClass(ABC):
-    """A class of yes-or-no functions of finite VC dimension."""
+    """A class of finite VC dimension; its hypotheses answer yes or no."""
 
     dimension: ClassVar[int | None]  # features that it takes; None for any number
     vc: ClassVar[int]
@@ -76,7 +76,7 @@ class Thresholds(HypothesisClass):
         return points + 1
 
     def representatives(self, points: Tensor) -> CellCandidates:
-        """Thresholds below, between and above the points."""
+        """Return thresholds below, between and above the points."""
         import torch
 
         cell, cells = _cell_map(points[:, 0])
@@ -90,11 +90,11 @@ class Intervals(HypothesisClass):
     dimension, vc = 1, 2
 
     def count_at_most(self, points: int, features: int) -> int:
-        """Count the pairs of cuts, and the empty interval."""
+        """Return the number of pairs of cuts, plus one for the empty interval."""
         return points * (points + 1) // 2 + 1
 
     def representatives(self, points: Tensor) -> CellCandidates:
-        """Return the intervals between two cuts, starting with the empty one."""
+        """Return the empty interval and then the intervals between two cuts."""
         import torch
 
         cell, cells = _cell_map(points[:, 0])
@@ -105,12 +105,12 @@ class Intervals(HypothesisClass):
 
 
 class Stumps(HypothesisClass):
-    """x_f >= t or its opposite, in any number of features: 2 p (m + 1) representatives, constants several times."""
+    """x_f >= t or its negation, for any of p features f: 2 p (m + 1) representatives, with repeated constants."""
 
     dimension, vc = None, 2
 
     def count_at_most(self, points: int, features: int) -> int:
-        """Count the thresholds in each feature and their opposites."""
+        """Return an upper bound: points + 1 thresholds per feature, in both directions."""
         return 2 * features * (points + 1)
 
     def representatives(self, points: Tensor) -> RowCandidates:
@@ -129,12 +129,12 @@ class Stumps(HypothesisClass):
 
 
 class Rectangles(HypothesisClass):
-    """Axis-aligned rectangles in the plane: each pattern by its tightest rectangle, spanned by one to four points."""
+    """Axis-aligned rectangles in the plane: one for each pattern, the tightest, which one to four points span."""
 
     dimension, vc, points = 2, 4, 20
 
     def count_at_most(self, points: int, features: int) -> int:
-        """Count the sets of zero to four points that can touch the sides."""
+        """Return the number of sets of up to four points, which can touch the sides."""
         return sum(math.comb(points, touching) for touching in range(5))
 
     def representatives(self, points: Tensor) -> CellCandidates:
@@ -167,16 +167,16 @@ def _tightest_rectangles(places: list[list[int]]) -> list[tuple[int, int, int, i
 
 
 class HalfPlanes(HypothesisClass):
-    """Half-planes: at most m^2 - m + 2 patterns (Cover), found by turning a line past all pairs of points."""
+    """Half-planes: at most m^2 - m + 2 patterns (Cover), found by rotating a line past all pairs of points."""
 
     dimension, vc, points = 2, 3, 60
 
     def count_at_most(self, points: int, features: int) -> int:
-        """Return Cover's number."""
+        """Return Cover's bound on the number of patterns."""
         return max(2, points * points - points + 2)
 
     def representatives(self, points: Tensor) -> RowCandidates:
-        """Return a half-plane for each pattern, from all orders of the points along a turning line."""
+        """Return a half-plane for each pattern, from the orders of the points along a rotating line."""
         import torch
 
         centre, spread = points.double().mean(0), float(points.double().std().clamp(min=1e-30))
@@ -234,7 +234,7 @@ def _midpoints(ordered: Tensor) -> Tensor:
 
 
 def _cell_map(points: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
-    """Return a function from numbers to cells, bounded halfway between distinct points, and the number of cells."""
+    """Return a function from numbers to cells, and the number of cells; bounds are halfway between distinct points."""
     import torch
 
     cuts = _midpoints(torch.unique(points))
@@ -252,10 +252,10 @@ CLASSES: dict[str, HypothesisClass] = {
 
 
 def find_class(name: str, features: int, learner: str) -> HypothesisClass:
-    """Return the class of this name, checked for this many features.
+    """Return the hypothesis class `name`, after checking that it takes this many features.
 
     Raises:
-        SpecError: the class is of another number of features.
+        SpecError: the class takes another number of features.
     """
     found = CLASSES[name]
     if found.dimension not in {None, features}:

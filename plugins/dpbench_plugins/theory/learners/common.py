@@ -14,7 +14,7 @@ def check_two_classes(task: Task, learner: str) -> None:
     """Check that a task has two classes, as the theorem requires.
 
     Raises:
-        SpecError: not two classes.
+        SpecError: the task has another number of classes.
     """
     if task.classes != 2:
         raise SpecError(
@@ -35,10 +35,10 @@ def check_public(task: Task, learner: str) -> None:
 
 
 def check_variety(public: Tensor, learner: str) -> None:
-    """Check that public examples are informative.
+    """Check that public examples are not all the same point.
 
     Raises:
-        SpecError: they are all the same point.
+        SpecError: the public examples are all the same point.
     """
     if len(public) > 1 and bool((public == public[0]).all()):
         raise SpecError(
@@ -47,7 +47,7 @@ def check_variety(public: Tensor, learner: str) -> None:
 
 
 def score_yes_or_no(scores: Tensor) -> Tensor:
-    """Return (c, 2) of scores (c,), positive for yes."""
+    """Return scores (c, 2) of no and yes, from scores (c,) that are positive for yes."""
     import torch
 
     return torch.stack([-scores, scores], 1)

@@ -1,4 +1,4 @@
-"""Disjunctions by the component graph: public data connects variables, and private labels show which are literals.
+"""Disjunctions from a component graph: public data connects variables, and private labels show which are literals.
 
 For comparison, a learner without public data: one noisy count per variable.
 """
@@ -34,8 +34,8 @@ class ComponentGraph(Learner):
     that no example touches is fair, as it is in the mechanism over unions.
 
     Privacy (add or remove one): epsilon-DP. The graph is public. An example affects one coin, whose log-odds move by
-    epsilon at most: parallel composition (`Curator.noisy_choices`). Covered: the coins and their union. Not covered:
-    examples of several components are counted by the first alone.
+    epsilon at most: parallel composition (`Curator.noisy_choices`). Covered: the coins and their union. Not covered: an
+    example of several components counts for the first alone.
 
     Differs from the paper: its exp(epsilon q / 2) is for replacing an example; adding or removing an example moves
     losses in one direction only, so the 2 is not needed. As in the paper, the union need not have k literals. All 2^Z
@@ -47,7 +47,7 @@ class ComponentGraph(Learner):
     rule_origin = "the theorem"
 
     def made_for(self) -> str:
-        """Disjunctions over random graphs."""
+        """Return a dataset of disjunctions over random graphs."""
         return "theory-disjunction:n=1500,m=300,test=400,d=30,k=12"
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
@@ -57,7 +57,7 @@ class ComponentGraph(Learner):
         return [Choice("components", candidates=2, parts=_count_variables(task))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Connect variables by public examples, then toss a coin per component."""
+        """Connect variables that are active in the same public example, then toss a private coin per component."""
         import torch
 
         component = connect_variables(active_variables(public.x))  # (d,)
@@ -75,17 +75,17 @@ class ComponentGraph(Learner):
 
 @dataclass(frozen=True)
 class LiteralCounts(Learner):
-    """Disjunctions without public data: the control for the value of the graph in `component-graph`.
+    """Disjunctions without public data: the control that shows what the graph of `component-graph` is worth.
 
     Each example in which a variable is active adds 1 to the variable's count if the label is yes, and subtracts 1 if it
     is no. Variables with a noisy count above 0 are taken as literals, because a literal is never active in an example
     with label no. The noise on each of d counts has standard deviation sigma sqrt(d), so all counts are right from
-    about n = 2 sigma sqrt(2 d log d) / a examples, where a is the chance that a variable is active. This grows with
-    sqrt(d), and the cost of the component graph with its Z components.
+    about n = 2 sigma sqrt(2 d log d) / a examples, where a is the chance that a variable is active. This number grows
+    with sqrt(d); for `component-graph`, it grows with the number Z of components.
 
     Privacy (add or remove one): (epsilon, delta). One Gaussian release; a row has at most d entries of 1 or -1, so its
-    norm is at most sqrt(d), to which it is clipped. Covered: the counts and the disjunction. Not covered: nothing; the
-    learner reads nothing else.
+    norm is at most sqrt(d), the clip. Covered: the counts and the disjunction. Not covered: nothing; the learner reads
+    nothing else.
     """
 
     name = "literal-counts"
@@ -93,16 +93,16 @@ class LiteralCounts(Learner):
     rule_origin = "the theorem"
 
     def made_for(self) -> str:
-        """Disjunctions over random graphs."""
+        """Return a dataset of disjunctions over random graphs."""
         return "theory-disjunction:n=1500,m=300,test=400,d=30,k=12"
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan all counts in one sum."""
+        """Plan one noisy sum of all counts."""
         check_two_classes(task, self.name)
         return [Release("counts")]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Count the literals, and keep those whose noisy count is above 0."""
+        """Sum the signed counts of all variables, and keep as literals those whose noisy count is above 0."""
 
         def signed_rows(chunk: Chunk) -> Tensor:
             return active_variables(chunk.x) * (2 * chunk.y - 1).float().unsqueeze(1)

@@ -40,19 +40,19 @@ class Pate(Learner):
     of the `k` leading public principal components, whitened. The teachers label `queries` public examples: each example
     gets the class with the largest noisy number of votes. The student is a nearest-class-mean classifier of the
     labelled examples. With `threshold` > 0, a share of the teachers, an example is labelled only if its largest number
-    of votes reaches this share; that number has noise of its own.
+    of votes, with separate noise, reaches this share.
 
     Privacy (add or remove one). An example is in one shard, which depends on its content and not on its position, so it
     changes one teacher, and this teacher's vote on each of m queries. Votes move by at most sqrt(2) per query and
     sqrt(2 m) together, in one Gaussian release; the largest counts move by at most 1 per query and sqrt(m) together.
-    The student is post-processing. Covered: epsilon before any vote is seen. Not covered: the smaller epsilon that
-    follows from clear votes (theorem 6 of 2018) is a function of private votes, and is never stated.
+    The student is post-processing. Covered: an epsilon that does not depend on the votes. Not covered: the smaller
+    epsilon that follows from clear votes (theorem 6 of 2018); it is a function of private votes, and is never stated.
 
-    Differs from the papers: all queries are one release, and not one query at a time; teachers are nearest means
-    instead of networks, since shards are small. The noise of a count is sqrt(2 m) sigma(epsilon). It must stay below
-    the gap between classes, which grows with the number of teachers. So `auto` takes shards of 20 examples, and
-    `queries` = (gap / sigma)^2 / 2 for a gap of 0.15 of the teachers. With one example per teacher, this is private
-    nearest neighbours, with m C counts in place of the k C numbers of `class-means`.
+    Differs from the papers: all queries are one release, not one release each; teachers are nearest means instead of
+    networks, since shards are small. The noise of a count is sqrt(2 m) sigma(epsilon). It must stay below the gap
+    between classes, which grows with the number of teachers. So `auto` takes shards of 20 examples, and `queries` =
+    (gap / sigma)^2 / 2 for a gap of 0.15 of the teachers. With one example per teacher, this is private nearest
+    neighbours, with m C counts in place of the k C numbers of `class-means`.
     """
 
     name = "pate"
@@ -66,7 +66,7 @@ class Pate(Learner):
     threshold: float = setting(0.0, ge=0, lt=1, says="share of the teachers that must agree on a label")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return shards of 20 examples, and the number of queries whose votes stand out from the noise."""
+        """Return shards of 20 examples, and a number of queries whose votes stand out from the noise."""
         shards = self.shards or max(1, task.size // SHARD)
         gap = GAP * shards / max(1e-9, gaussian_sigma(budget))
         fewest = min(10 * task.classes, task.public)
@@ -90,7 +90,7 @@ class Pate(Learner):
         return [Release("confident", relative_noise=2.0), votes] if self.threshold else [votes]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Ask the teachers once, about the first `queries` public examples in a random order."""
+        """Label `queries` random public examples by the teachers' votes, and train the student on them."""
         import torch
 
         classes, shards = curator.task.classes, require_setting(self.shards)
@@ -111,7 +111,7 @@ class Pate(Learner):
         return lambda x: score_by_distance(whiten(x), *centres)
 
     def _whitening(self, public: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the map of rows to the leading public directions, whitened and scaled to unit norm."""
+        """Return the function that projects rows on the leading public directions, whitened and scaled to norm 1."""
         units = unit_norm(public).double()
         k, mean = min(self.k, max(1, len(units) - 1), units.shape[1]), units.mean(0)
         found = PrincipalComponents.of(units - mean, len(units))
@@ -133,6 +133,6 @@ def class_means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def score_by_distance(x: Tensor, centres: Tensor, there: Tensor) -> Tensor:
-    """Return (c, classes) scores: the nearness of each centre, up to a constant per row; absent classes are last."""
+    """Return scores (c, classes), higher for nearer centres, up to a constant per row; absent classes score lowest."""
     scores = x @ centres.T - centres.square().sum(1) / 2
     return scores.masked_fill(~there, -1e4)

@@ -39,11 +39,11 @@ FAITHFUL = 1000  # examples up to which n^2 steps are affordable
 class PillarTheory(Learner):
     """PILLAR, algorithms 1 and 2 (Pinto, Hu, Yang, Sanyal 2023), on two classes.
 
-    Theorem 1. Let some unit w* have y <w*, x> >= gamma |x| almost surely, and |A_k^T w*| >= 1 - xi, where A_k are the
-    top k eigenvectors of E[x x^T], with gap Delta to the next. With m = O(log(2 / beta) / (gamma Delta)^2) unlabelled
-    public and n = O~(sqrt(k) / (alpha epsilon zeta)) private examples, where zeta = gamma (1 - xi - gamma / 10), the
-    error is at most alpha with chance 1 - beta. Its proof also needs the n = O~(k / alpha) of learning k-dimensional
-    halfspaces.
+    Theorem 1. Let a unit vector w* satisfy y <w*, x> >= gamma |x| almost surely, and |A_k^T w*| >= 1 - xi, where A_k
+    are the top k eigenvectors of E[x x^T], with eigengap Delta to the next. With m = O(log(2 / beta) / (gamma Delta)^2)
+    unlabelled public and n = O~(sqrt(k) / (alpha epsilon zeta)) private examples, where zeta = gamma (1 - xi - gamma /
+    10), the error is at most alpha with chance 1 - beta. The proof also needs n = O~(k / alpha), as for learning
+    k-dimensional halfspaces.
 
     Rows are shrunk to norm 1 and projected on the top `k` eigenvectors of the public second moment (k = 0: no
     projection). The learner descends `repeats` = ceil(log(1 / beta)) times: it takes `steps` gradient steps, from 0 and
@@ -51,29 +51,32 @@ class PillarTheory(Learner):
     3 of Hu et al., whose PCA is centred: `center`). The mean iterate is a candidate. The exponential mechanism picks
     the candidate with the least clamped loss.
 
-    Privacy (add or remove one). Projections read public data only. A row's gradient is clipped to rho / zeta, which it
-    can only exceed if |z| exceeds rho; rho is 1 or, with `radius=public`, the 0.99 quantile of the public |z|. There
-    are Gaussian releases, and a choice by losses in [0, 1], composed by the ledger under one sigma. Covered: gradients,
+    Privacy (add or remove one). Projections read public data only. A row's gradient is clipped to rho / zeta, and
+    exceeds this norm only if |z| exceeds rho; rho is 1 or, with `radius=public`, the 0.99 quantile of the public |z|.
+    The ledger composes the Gaussian releases, and a choice by losses in [0, 1], under one sigma. Covered: gradients,
     the choice, and everything that follows from them. Not covered: a k, margin or xi that somebody set after looking at
     private rows.
 
     Differs from the paper:
 
-    - The margin that theorem 1 leaves after projecting, gamma (1 - xi), does not follow for xi > 0: its proof takes
-      <A^T b, A^T w*> for 0 where <b, w*> is. What follows is gamma - sqrt(xi (2 - xi)), as
-      |<w*, z> - <A A^T w*, z>| <= |w* - A A^T w*|. The learner takes zeta as printed: it is a setting.
-    - Algorithm 2 spends epsilon on the repeats and epsilon again on the choice: 2 epsilon together. Here one
-      calibration states (epsilon, delta) for all.
+    - The margin that theorem 1 leaves after projecting, gamma (1 - xi), does not follow for xi > 0: its proof treats
+      <A^T b, A^T w*> as 0 where only <b, w*> is 0. What follows is gamma - sqrt(xi (2 - xi)), as
+      |<w*, z> - <A A^T w*, z>| <= |w* - A A^T w*|. The learner uses zeta as printed; margin and xi are settings.
+    - Algorithm 2 spends epsilon on the repeats and again epsilon on the choice, 2 epsilon in all. Here one calibration
+      states (epsilon, delta) for all.
     - Algorithm 2 prints noise of variance 32 L^2 n^2 log(n / delta) log(1 / delta) / epsilon; Bassily et al. divide by
       epsilon^2, as a noise multiplier must (variance in units of sensitivity squared scales as 1 / epsilon^2).
-      `mode=faithful` takes it with the square, at (epsilon, delta) / repeats, and n^2 - 1 steps on single records. The
-      plan needs far less `noise` (a multiplier, settled by the budget); the learner adds the difference itself. For
-      n <= 1000 only.
-    - Its exponential mechanism is handed -loss and weighs by exp(+score): read as the reverse, the least loss wins.
-    - Steps are on all examples (`mode=tight`): the same sensitivity, and noise sqrt(steps) sigma for the whole in place
-      of n^2 amplified steps. The start is 0 and not random, the mean of the iterates is taken, not the last.
+      `mode=faithful` uses the variance with the square, at (epsilon, delta) / repeats, and takes n^2 - 1 steps on
+      single records. This `noise` (a multiplier that follows from the budget) is far more than the plan needs; the
+      learner adds the difference itself. For n <= 1000 only.
+    - Its line 8 passes -loss to an exponential mechanism whose weight, in line 26, is exp(+loss). Here the weight
+      decreases with the loss, so the least loss is the most likely choice.
+    - With `mode=tight`, every step uses all examples: the sensitivity is the same, and the total noise is sqrt(steps)
+      sigma, without n^2 amplified steps. Descent starts from 0 instead of a random point, and returns the mean iterate
+      instead of the last.
     - Step t has length 1 / sqrt(t n^2 L^2 + k s^2) with `mode=faithful`, as printed in line 16, s^2 the variance of the
-      noise; Bassily et al. have 2 / sqrt(t (n^2 L^2 + k s^2)). `mode=tight` has the constant step for a mean iterate.
+      noise; Bassily et al. have 2 / sqrt(t (n^2 L^2 + k s^2)). `mode=tight` uses the constant step that suits a mean
+      iterate.
 
     A measured finding: noise in w changes the score of a unit row by N(0, sigma^2) in any dimension, so descent without
     projection does not pay sqrt(d) at a fixed margin. The gain of projecting is the energy that it removes.
@@ -95,7 +98,7 @@ class PillarTheory(Learner):
     noise: float | None = setting(None, ge=0, says="noise multiplier that is added for mode=faithful")
 
     def __post_init__(self) -> None:
-        """Check that the settings leave a margin."""
+        """Check that zeta, the margin after the projection, is positive."""
         if self.zeta <= 0:
             raise SpecError(
                 f"Expected xi={self.xi} in [0, 1 - margin / 10) with margin={self.margin} in learner {self.name!r}: "
@@ -113,11 +116,11 @@ class PillarTheory(Learner):
         return math.ceil(math.log(1 / self.beta))
 
     def made_for(self) -> str:
-        """Low rank with a margin."""
+        """Return a dataset of low rank with a margin."""
         return "theory-lowrank:n=1500,m=300,test=400,d=20,k=5,tau=0.3"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the noise multiplier of a record's gradient that the paper prints, for `mode=faithful` alone."""
+        """Return the paper's noise multiplier for one record's gradient with `mode=faithful`, otherwise 0."""
         if self.mode == "tight" or math.isinf(budget.epsilon):
             return {"noise": 0.0}
         delta = budget.delta / self.repeats
@@ -140,7 +143,7 @@ class PillarTheory(Learner):
         return [gradients, pick] if self.repeats > 1 else [gradients]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Project the rows, descend, and pick a candidate."""
+        """Project the rows, descend `repeats` times, and choose a candidate privately."""
         import torch
 
         basis, shift = self._projection(public.x.flatten(1), generator)  # (k, d), (k,)

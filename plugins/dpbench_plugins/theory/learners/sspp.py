@@ -37,14 +37,14 @@ class SemiPrivateLearner(Learner):
     1 / (epsilon alpha). Theorem 4.1: thresholds on the line, which no private learner can learn without public data,
     need m = Omega(1 / alpha).
 
-    Privacy (add or remove one): epsilon-DP. Representatives are a function of public points (lemma 3.2), and a row's
-    loss by each is 0 or 1. Covered: the choice and its predictions. Not covered: a class that somebody chose after
+    Privacy (add or remove one): epsilon-DP. Representatives are a function of public points (lemma 3.2), and the loss
+    of each on a row is 0 or 1. Covered: the choice and its predictions. Not covered: a class that somebody chose after
     looking at private rows.
 
     Differs from the paper: the score's factor 1 / 2 is for replacing a row, and is not needed here. Any representative
     of a pattern would do; here, cuts lie halfway between public points. `rectangles` uses the first 20 public points
-    and `halfplanes` the first 60, for m^4 / 24 and m^2 patterns. `stumps`, one feature against a threshold or the
-    opposite, have some patterns twice, which doubles their weight.
+    and `halfplanes` the first 60, for m^4 / 24 and m^2 patterns. `stumps` (one feature above or below a threshold) have
+    some patterns twice, which doubles the weight of these patterns.
     """
 
     name = "sspp"
@@ -57,7 +57,7 @@ class SemiPrivateLearner(Learner):
     )
 
     def made_for(self) -> str:
-        """Return a distribution for the class."""
+        """Return a dataset that suits the hypothesis class."""
         return PROVING[self.hypotheses]
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
@@ -75,7 +75,7 @@ class SemiPrivateLearner(Learner):
         return [Choice("hypothesis", candidates=count)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Choose a representative."""
+        """Choose a representative privately, and predict with it."""
         points = public.x.flatten(1)
         hypotheses = find_class(self.hypotheses, points.shape[1], self.name)
         check_variety(points, self.name)
@@ -93,10 +93,10 @@ class LabelledSemiPrivate(SemiPrivateLearner):
     """`sspp` with labelled public examples: it chooses among the representatives with the fewest public errors.
 
     Remark 1 of the paper: m = Omega(1 / alpha) public points are needed for thresholds even if they have labels. In a
-    realisable case they leave one pattern, so that nothing is left to choose and private examples add nothing.
+    realisable case, the labels leave one pattern, so nothing is left to choose and private examples add nothing.
 
     Privacy: that of `sspp`; the representatives are a function of public examples with their labels. Covered and not
-    covered: as there.
+    covered: as for `sspp`.
     """
 
     name = "sspp-labelled"
@@ -123,7 +123,7 @@ def _distinct_points(points: Tensor, hypotheses: HypothesisClass) -> Tensor:
 
 
 def _choose_candidate(curator: Curator, found: CellCandidates | RowCandidates) -> int:
-    """Return the candidate that the exponential mechanism chooses by errors."""
+    """Run the exponential mechanism, with the number of errors as the loss, and return the chosen candidate's index."""
     import torch
 
     if isinstance(found, CellCandidates):

@@ -1,5 +1,5 @@
-"""Gradient embedding perturbation: a row's part along a public basis and the residual, released from one sample.
+"""Gradient embedding perturbation (GEP): release a row's part along a public basis, and the residual, from one sample.
 
-It is a form of `Sum`, not a question of its own: `bases` defines the parts and bounds their rounding, `form` bounds the
-length of a residual, `total` adds residuals up.
+A residual is a form of contribution to `Sum`, not a question of its own. `bases` splits rows and bounds the rounding,
+`form` bounds the norm of a residual, `total` adds residuals up.
 """

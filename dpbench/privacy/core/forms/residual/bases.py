@@ -1,20 +1,21 @@
-"""Gradient embedding: rank-one rows are split into their part along a public basis and a residual.
+"""Gradient embedding: split rank-one rows into a part along a public basis and a residual.
 
-With V the orthonormal basis, (rows' entries) x k, a row G has the embedding e = V^T G and the residual G - V e. Neither
-needs G: for G = left right^T and V[c] the (d, k) slice of output c, e = sum_c left_c (right @ V[c]); where V is spanned
-by s rank-one anchors, e follows from s inner products (left . left')(right . right') (Yu et al. 2021, with the closed
-forms of a linear layer).
+Let V, (entries of a row) x k, be the orthonormal basis. A row G has the embedding e = V^T G and the residual G - V e.
+Neither needs G written out: with G = left right^T and V[c] the (d, k) slice of output c, e = sum_c left_c (right @
+V[c]). If V is spanned by s rank-one anchors, e follows from s inner products (left . left')(right . right') (Yu et al.
+2021, with the closed forms of a linear layer).
 
-Rounding. With the computed embedding ê = V^T G + δ the residual that is summed is exactly G - V ê, whose norm obeys
+Rounding. The computed embedding is ê = V^T G + δ, and the residual that is summed is exactly G - V ê. Its norm obeys
 
     |G - V ê|^2  =  |G|^2 - 2 ê.(V^T G) + ê.(V^T V ê)  <=  |G|^2 - (1 - η) |ê|^2 + 2 |δ| |ê|,
 
-η = |V^T V - I| (Frobenius) and |δ| <= γ spread |G|, γ the bound on a sum of all the terms in an entry of ê (Higham,
-section 3.1) and spread >= | |V|^T |G| | / |G|: sqrt(k) for a dense basis, | |mixing|^T anchor norms | for anchors.
+with η = |V^T V - I| (Frobenius norm) and |δ| <= γ spread |G|. Here γ bounds the relative rounding error of the sum in
+an entry of ê (Higham, section 3.1), and spread >= | |V|^T |G| | / |G|: sqrt(k) for a dense basis,
+| |mixing|^T anchor norms | for anchors.
 
-V is rounded to integers times a power of two and ê follows from integer products, so that
-a row's embedding has the same bits wherever the row stands and γ counts the last roundings alone; the part along the
-basis is then taken off a sum in integers too (`Basis.expand_to_integers`).
+V is rounded to integers times a power of two, and ê is computed from integer products. So a row's embedding has the
+same bits at every position, and γ covers only the last roundings. The part along the basis is subtracted from a sum in
+integers too (`Basis.expand_to_integers`).
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ class Basis(ABC):
     @property
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors of the basis, which nobody may change after the basis was checked."""
+        """The tensors of the basis; `check` refuses the basis if one was changed since it was made."""
 
     @property
     @abstractmethod
     def terms(self) -> int:
-        """Number of products that are added up in each entry of an embedding."""
+        """Number of products that each entry of an embedding sums."""
 
     @property
     @abstractmethod
@@ -73,24 +74,24 @@ class Basis(ABC):
     @property
     @abstractmethod
     def integers(self) -> tuple[Tensor, float]:
-        """V for sums in integers, (m, d, k) or, with bias, (m, d + 1, k) float32, and the unit of its entries."""
+        """V rounded to multiples of a unit, (m, d, k) or, with bias, (m, d + 1, k) float32, and this unit."""
 
     @property
     @abstractmethod
     def rounding_shift(self) -> float:
-        """Upper bound on the Frobenius norm of the change of V by rounding it to `integers` after rows are embedded."""
+        """Upper bound on the Frobenius norm of the change of V by rounding to `integers` after embedding rows."""
 
     @property
     def rounding(self) -> float:
-        """A bound on |δ| / |G|: ê is rounded to float32, and slices leave out 2^-33 sqrt(terms) of their factors."""
+        """Upper bound on |δ| / |G|: ê is rounded to float32, and slices omit 2^-33 sqrt(terms) of their factors."""
         return 2.0**-22 + 2.0**-32 * math.sqrt(self.terms) * self.spread
 
     def expand_to_integers(self, embedding: Tensor, step: Tensor) -> Tensor:
-        """Return V @ embedding (k,) int64, times `step` a column, rounded down to whole numbers: int64, like one row.
+        """Return V @ embedding, times `step` in each column, rounded down to whole numbers: int64, shaped like one row.
 
-        `step` holds powers of two. Float64 adds up the products of the integers of V with digits of 18 bits, exactly,
-        and digits are carried in int64. So two sums that differ by one row differ by V times that row and by less than
-        1 in each entry.
+        `embedding` is (k,) int64, and `step` holds powers of two. Float64 sums the products of V's integers and 18-bit
+        digits of the embedding exactly, and digits are carried in int64. So if two embeddings differ by that of one
+        row, the results differ by V times this row's embedding, up to less than 1 in each entry.
         """
         import torch
 
@@ -113,21 +114,21 @@ class Basis(ABC):
     @property
     @abstractmethod
     def row_shape(self) -> tuple[int, int]:
-        """The shape of the rows that the basis is made for."""
+        """The shape of the rows that the basis can embed."""
 
     @abstractmethod
     def embed(self, outer: RankOne) -> Tensor:
-        """Return V^T G of every row, (c, k) float32."""
+        """Return the embedding V^T G of each row, (c, k) float32."""
 
     @abstractmethod
     def expand(self, coefficients: Tensor) -> Tensor:
-        """Return V times (k,) coefficients, float64 and shaped like one row."""
+        """Return V @ coefficients for (k,) coefficients: float64, shaped like one row."""
 
     def check(self) -> None:
         """Refuse a basis that was changed after its check, because the norms of residuals would no longer be bounded.
 
         Raises:
-            PrivacyError: a tensor of it was written to.
+            PrivacyError: a tensor of the basis was written to.
         """
         if tensor_versions(*self.tensors) != self._versions:
             raise PrivacyError(
@@ -145,10 +146,10 @@ class Basis(ABC):
 
 @dataclass(frozen=True, eq=False)
 class DenseBasis(Basis):
-    """A basis held whole. Embedding c rows costs 2 c m d k operations.
+    """A basis whose vectors are stored in full. Embedding c rows costs 2 c m d k operations.
 
     Raises:
-        SpecError: the vectors are not orthonormal.
+        SpecError: the vectors are not orthonormal, not (m, d, k) float32, or too many.
     """
 
     vectors: Tensor  # (m, d, k), or (m, d + 1, k) for rows with bias, float32: rounded to 19 bits of the largest
@@ -156,7 +157,7 @@ class DenseBasis(Basis):
     _versions: list[tuple[int, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
+        """Refuse vectors that are not orthonormal, because residual norms would be under-estimated; store a copy."""
         if self.vectors.ndim != 3:
             raise SpecError(f"Expected the vectors of a basis to be (m, d, k), got {tuple(self.vectors.shape)}.")
         check_float32(self.vectors)
@@ -180,7 +181,7 @@ class DenseBasis(Basis):
 
     @property
     def row_shape(self) -> tuple[int, int]:
-        """The shape of a vector."""
+        """The shape of a basis vector: (m, d) or, with bias, (m, d + 1)."""
         return self.vectors.shape[0], self.vectors.shape[1]
 
     @property
@@ -195,12 +196,12 @@ class DenseBasis(Basis):
 
     @property
     def terms(self) -> int:
-        """The number of products in an entry of an embedding: one per entry along d, then one per entry along m."""
+        """Number of products that an entry of an embedding sums: one per entry along d, then one per entry along m."""
         return self.vectors.shape[0] + self.vectors.shape[1]
 
     @property
     def spread(self) -> float:
-        """Upper bound on the Frobenius norm of V."""
+        """Upper bound on the Frobenius norm of V, which bounds | |V|^T |G| | / |G|."""
         return float(self.k**0.5 * (1 + DEFECT_LIMIT))
 
     @cached_property
@@ -232,10 +233,10 @@ class DenseBasis(Basis):
 class AnchorBasis(Basis):
     """A basis of combinations of s rank-one anchors: vector j is sum_s mixing[s, j] anchor_s.
 
-    Embedding c rows costs 2 c s (m + d + k) operations, for few anchors far less than a dense basis. A step of `gep` at
-    its default settings (200 anchors, 120 directions; 10 classes, 4,000 rows) takes a third of the processor time that
-    it takes with a `DenseBasis` of the same directions at 600 features, and a fifth at 1,280 (0.21 and 0.32 s against
-    0.60 and 1.56 s; AMD EPYC, one thread, medians of five).
+    Embedding c rows costs 2 c s (m + d + k) operations: with few anchors, far fewer than with a dense basis. A step of
+    `gep` at its default settings (200 anchors, 120 directions; 10 classes, 4,000 rows) takes 0.21 s with 600 features
+    and 0.32 s with 1,280; with a `DenseBasis` of the same directions, 0.60 and 1.56 s (AMD EPYC, one thread, medians of
+    five).
 
     Raises:
         SpecError: the vectors are not orthonormal.
@@ -246,7 +247,7 @@ class AnchorBasis(Basis):
     _versions: list[tuple[int, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
+        """Refuse vectors that are not orthonormal, because residual norms would be under-estimated; store copies."""
         import torch
 
         anchors = self.anchors
@@ -285,12 +286,12 @@ class AnchorBasis(Basis):
 
     @property
     def terms(self) -> int:
-        """Number of products in an entry: one for each entry along d and along m, then one for each anchor."""
+        """Number of products that an entry of an embedding sums: one per entry along d and m, then one per anchor."""
         return sum(self.anchors.left.shape) + self.anchors.right.shape[1] + self.anchors.bias
 
     @cached_property
     def spread(self) -> float:
-        """The norm of |mixing|^T times the anchors' norms."""
+        """Upper bound on | |V|^T |G| | / |G|: the norm of |mixing|^T times the anchors' norms."""
         return float((self.mixing.double().abs().T @ self.anchors.norms()).norm())
 
     @cached_property
@@ -304,7 +305,7 @@ class AnchorBasis(Basis):
         return float(torch.linalg.matrix_norm(gram - torch.eye(self.k, device=mixing.device))) + rounding
 
     def embed(self, outer: RankOne) -> Tensor:
-        """Return the rows' inner products with the anchors, multiplied by the mixing matrix."""
+        """Return V^T G (c, k): the rows' inner products with the anchors, times the mixing matrix."""
         anchors = self.anchors
         products = exact_product(anchors.right, outer.right, WIDE_SLICES)  # (s, c)
         products = products.add_(1) if outer.bias else products
@@ -312,14 +313,14 @@ class AnchorBasis(Basis):
         return exact_product(self.mixing.T, products.T, WIDE_SLICES).T.float()
 
     def expand(self, coefficients: Tensor) -> Tensor:
-        """Return the anchors' sum weighted by mixing @ coefficients."""
+        """Return V @ coefficients: the sum of the anchors, weighted by mixing @ coefficients."""
         weights = self.mixing.double() @ coefficients.double()  # (s,)
         left = (self.anchors.left.double() * weights.unsqueeze(1)).T  # (m, s)
         return left @ self.anchors.right_with_bias().double()
 
     @property
     def integers(self) -> tuple[Tensor, float]:
-        """V written out and rounded to 19 bits of its largest entry, computed when residuals are first summed."""
+        """V in full, with 19 bits relative to its largest entry, and the unit of its entries; computed on first use."""
         return self._rounded_vectors[:2]
 
     @property
@@ -329,7 +330,7 @@ class AnchorBasis(Basis):
 
     @property
     def rounding(self) -> float:
-        """Upper bound on |δ| / |G|, including the error of `WIDE_SLICES` slices of left factors and mixing."""
+        """Upper bound on |δ| / |G|, including the errors of cutting left factors and mixing to `WIDE_SLICES` slices."""
         largest = float(self.mixing.double().abs().amax(0).norm()) * float(self.anchors.norms().max())
         return super().rounding + 2**-32 * len(self.mixing) * largest
 
@@ -351,7 +352,7 @@ def _inner_products(rows: RankOne) -> Tensor:
 
 
 def check_float32(*tensors: Tensor) -> None:
-    """Check that tensors are float32, because their products are computed from integers made of their entries.
+    """Check that all tensors are float32: their entries are rounded to integers, which are then multiplied.
 
     Raises:
         SpecError: a tensor has another number type.

@@ -1,4 +1,4 @@
-"""The residual form: a row minus its part along a public basis, which GEP releases beside the embedding."""
+"""The residual form: a row minus its part along a public basis. GEP releases it together with the embedding."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ EMBEDDING_BITS = 20  # embeddings are rounded to a grid of clip * 2^-20 before t
 
 @dataclass(frozen=True, eq=False)
 class Residual(Contribution):
-    """Row i contributes the residual of an outer product after a public basis: G_i - V ê_i, with `embedding` ê.
+    """Row i contributes G_i - V ê_i: an outer product minus its part along a public basis V, with `embedding` ê.
 
-    The embedding is computed here, not taken from the caller: the bound on the norm needs it to be that of G. Return
-    ``Blocks((residual.embedding, residual))`` to release both parts of one sample.
+    The embedding is computed here, not taken from the caller, because the bound on the norm holds only for G's own.
+    Return ``Blocks((residual.embedding, residual))`` to release both parts of one sample.
 
     Raises:
         SpecError: basis and rows differ in shape.
-        PrivacyError: a basis or rows of another kind, whose rounding this module does not bound.
+        PrivacyError: a basis or rows of a class whose rounding this module does not bound.
     """
 
     outer: RankOne
@@ -39,11 +39,11 @@ class Residual(Contribution):
 
     @property
     def embedding(self) -> Tensor:
-        """A copy of the embedding ê, (c, k): a change of the subtracted embedding itself would change the norm."""
+        """A copy of the embedding ê, (c, k): a caller who changed ê itself would change the norm of the residual."""
         return self._embedding.clone()
 
     def __post_init__(self) -> None:
-        """Compute the embedding."""
+        """Refuse other classes, shapes that do not fit and a changed basis; compute the embedding."""
         if type(self.basis) not in {DenseBasis, AnchorBasis} or type(self.outer) is not RankOne:
             raise PrivacyError(
                 f"Expected a RankOne and a DenseBasis or AnchorBasis in a Residual, got {type(self.outer).__name__} "
@@ -76,11 +76,11 @@ class Residual(Contribution):
         return norms.add_(basis.rounding_shift * embedded), whole, embedded
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the sum of the outer products less V times the sum of the embeddings, both in integers.
+        """Return the sum of the outer products minus V times the sum of the embeddings, both in integers.
 
-        Row i moves it by w_i (G_i - V ê_i), by what rounding w_i G_i and w_i ê_i to their grids may add, and by less
-        than one step in each entry where V times the embeddings is rounded down: all of these fit into `clip`, or into
-        the share of it that row i has.
+        Row i moves the sum by w_i (G_i - V ê_i), plus the errors of rounding w_i G_i and w_i ê_i to their grids, plus
+        less than one step in each entry because V times the embeddings is rounded down. The weight w_i is so small that
+        all of these together have norm at most `clip`, or row i's share of it.
         """
         import torch
 

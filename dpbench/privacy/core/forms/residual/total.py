@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class ResidualSum(IntegerSum):
-    """A sum of residuals that keeps both of its parts until it is read.
+    """A sum of residuals that keeps its two parts apart until `total` is read.
 
     V times the embeddings is rounded down to the grid, once for the whole sample: removing a row then moves it by less
-    than one step in each entry. Rounded in every chunk, it could move by a step per entry and chunk, because removing a
-    row shifts all later rows.
+    than one step in each entry. If it were rounded in every chunk, a row could move it by one step per entry and chunk,
+    because removing a row shifts all later rows into other chunks.
     """
 
     def __init__(self, outer: IntegerSum, along: Tensor, step: Tensor, basis: Basis) -> None:
@@ -40,7 +40,7 @@ class ResidualSum(IntegerSum):
         """Add the residuals of another part of the same sample.
 
         Raises:
-            NotPerExample: they are not residuals of one basis.
+            NotPerExample: the other sum holds no residuals, or has another basis, shape or grid.
         """
         if not isinstance(other, ResidualSum) or other._basis is not self._basis:
             raise chunk_mismatch_error()

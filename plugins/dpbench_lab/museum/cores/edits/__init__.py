@@ -1,4 +1,4 @@
-"""Broken cores that are an edit of a few words, by file. The tests of `dpbench` must notice each of them."""
+"""Broken cores made by editing a few words of one file. The tests of `dpbench` must notice each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of epsilon: accountants, calibration, the second opinion and private selection."""
+"""Edits of the code that computes epsilon: accountants, calibration, the cross-check and private selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of the road from a question to its noisy sum: plan, curator, rows, randomness and noise."""
+"""Edits of the path from a question to its noisy sum: plan, curator, rows, randomness and noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of clipping and of sums in integers."""
+"""Edits of clipping and of integer sums."""
 
 from __future__ import annotations
 

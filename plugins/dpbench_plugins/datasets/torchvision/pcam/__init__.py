@@ -14,23 +14,22 @@ from dpbench_plugins.datasets.torchvision.pcam import hdf5, kaggle
 class Pcam(Dataset):
     """PatchCamelyon: 262,144 training and 32,768 test patches of lymph nodes, 96x96 RGB, with tumour or without.
 
-    Read from a data folder, from whichever is there first:
+    Read from a data folder, from the first of these that exists:
 
     - the published files as torchvision unpacks them, pcam/camelyonpatch_level_2_split_{train,test}_{x,y}.h5, 8 GB.
       Their counts must be the published ones. The published validation split, 32,768 patches more, is left out unless
       `val=train` makes it part of the training split.
     - Kaggle's archive of the same patches without repeated ones, unpacked (pcam/train/ID.tif and pcam/train_labels.csv)
       or as downloaded (pcam/histopathologic-cancer-detection.zip, which stays packed): 220,025 labelled patches. A copy
-      with fewer is accepted. Kaggle publishes no labels of a test split, so this one is dpbench's own: a patch belongs
-      to it if the SHA-256 of its id, read as a big-endian number, is divisible by five, whatever other patches there
-      are. Every result states how many patches the copy has, and its digest.
+      with fewer is accepted. Kaggle publishes no labels of a test split, so this one is dpbench's own: a patch is a
+      test patch if the SHA-256 of its id, read as a big-endian number, is divisible by five, regardless of other
+      patches. Every result states how many patches the copy has, and its digest.
 
     `fraction` keeps that share of the training split (PILLAR: 0.125): the patches whose row numbers, or ids, have the
-    smallest SHA-256, so that smaller fractions lie within larger ones and no random generator can move them. The digest
-    covers all labels, the files' names and sizes, and the bytes of 256 patches a split; it covers the whole data,
-    whatever the fraction.
+    smallest SHA-256. So a smaller fraction is part of a larger one, whatever the seed. The digest covers all labels,
+    the files' names and sizes, and the bytes of 256 patches per split, and is the same for every fraction.
 
-    Neighbouring datasets differ by one patch: the guarantee is per patch, not per slide or patient, of whom there are
+    Neighbouring datasets differ by one patch: the guarantee is per patch, not per slide or patient, each of which has
     many patches.
     """
 
@@ -59,7 +58,7 @@ class Pcam(Dataset):
         """Open the two splits.
 
         Raises:
-            DataError: files that are damaged or of other sizes, a table that does not fit its images, or h5py is not
+            DataError: a file is damaged or has another size, a table does not match its images, or h5py is not
                 installed.
         """
         paths = locate(self).paths

@@ -37,7 +37,7 @@ class PatchReader:
     sizes: tuple[int, ...]  # images in each
 
     def __call__(self, row: int) -> Image:
-        """Return the image in this row, counted through all the files."""
+        """Return the image of a row; rows are numbered consecutively across the files."""
         from PIL import Image
 
         for path, size in zip(self.paths, self.sizes, strict=True):
@@ -49,14 +49,14 @@ class PatchReader:
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """The two files of a published split."""
+    """The image file and the labels of a published split."""
 
     images: Path
     labels: np.ndarray  # (n,) int64
 
 
 def list_downloads(splits: Sequence[str]) -> list[Download]:
-    """Return the two files of each of these splits."""
+    """Return the downloads of these splits: an image file and a label file for each."""
     return [
         Download(
             f"{RECORD}/files/{PREFIX}{part}.h5.gz?download=1",

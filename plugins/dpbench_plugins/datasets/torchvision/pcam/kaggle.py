@@ -33,11 +33,11 @@ LAYOUT = Layout(
 
 
 def open_archive(images: Path, table: Path, fraction: float) -> Splits:
-    """Open the labelled images, split by the SHA-256 of their ids; both paths are the zip if it is packed.
+    """Open the labelled images, split by the SHA-256 of their ids; for a zip, both paths are the zip.
 
     Raises:
-        DataError: the table is missing from a zip or does not parse, a label is not 0 or 1, or the table and the images
-            do not name each other.
+        DataError: the table is missing from a zip or does not parse, a label is not 0 or 1, or the table does not match
+            the images.
     """
     listed, rows = list_images(images, LAYOUT), _read_lines(table)
     check_names(

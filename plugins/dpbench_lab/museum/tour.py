@@ -58,7 +58,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     ContractViolation(forms.SkewBasis),
     ContractViolation(forms.SelfReportedNorms, leaks=True),
     ContractViolation(forms.LabelInErrorMessage, leaks=True),
-    ContractViolation(memory.PrivateClipFromEnvironment, leaks=True),
+    ContractViolation(memory.ClipFromTheEnvironment, leaks=True),
     DataBug(datasets.PrivateImagesAsPublicData, _WHOLE, "public_dataset"),
     DataBug(extractors.RunningMaximumInPrepare, _WHOLE, "extractor"),
     DataBug(extractors.TestTimeAdaptation, _WHOLE, "extractor"),

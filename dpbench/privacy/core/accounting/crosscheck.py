@@ -105,13 +105,13 @@ def make_prv_accountant(
     delta_error = delta / 1000
     pairs = [use.loss_variables(sigma * use.relative_noise) for use in merge_steps(plan)]
     mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
-    cells = math.sqrt(sum(counts) / 2 * math.log(12 / delta_error)) / error  # of the grid, for a range of 1
-    if 2 * (about + 3) * cells > 2**24:
+    root = math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))  # cells of the grid are error / root wide
+    if 2 * (about + 3) * root > 2**24 * error:
         return None
     try:
         with silence_libraries():
             largest = compute_safe_domain_size(mechanisms, counts, error, delta_error)
-            if 2 * largest * cells > 2**27:  # with little noise far beyond `about`, and more than memory holds
+            if 2 * largest * root > 2**27 * error:  # with little noise far beyond `about`, and more than memory holds
                 return None
             return prv.PRVAccountant(mechanisms, error, delta_error, counts, eps_max=largest), counts
     except RuntimeError:

@@ -39,7 +39,7 @@ class ClipAtPrivateQuantile(HonestLearner):
 
 
 @dataclass(frozen=True)
-class PrivateClipFromEnvironment(HonestLearner):
+class ClipFromTheEnvironment(HonestLearner):
     """Passes the mean private norm to the learner through an environment variable.
 
     Source: made for the museum.

@@ -65,7 +65,7 @@ def test_another_library_trains_as_the_harness_does(name: str, place: int) -> No
     peer = load_peer(name)
     found = compare_with_peer(board, spec, open_session("cpu"), peer)
     assert abs(found.difference) < 0.06
-    tight, loose = (found.epsilons[f"{peer.library} {accountant}"] for accountant in peer.accountants)
+    tight, loose = (found.epsilons[f"{peer.implementation} {accountant}"] for accountant in peer.accountants)
     assert tight == pytest.approx(found.epsilons["dpbench pld"], rel=0.02)
     assert loose == pytest.approx(found.epsilons["dpbench rdp"], rel=0.01)
 

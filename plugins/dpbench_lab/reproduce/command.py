@@ -156,8 +156,8 @@ def _compare_with_peer(name: str, out: Path | None, compare_only: bool) -> None:
             table.add_row(*comparison.cells)
         console.print(table, highlight=False)
         console.print(
-            f"{found[0].library} trained outside the harness: a reference without a guarantee of dpbench, and no entry "
-            "of a board.",
+            f"{found[0].implementation} trained outside the harness: a reference without a guarantee of dpbench, "
+            "and no entry of a board.",
             soft_wrap=True,
         )
     if apart := [comparison.board for comparison in found if not comparison.agrees]:

@@ -15,7 +15,7 @@ MICROBATCH = 64  # examples whose gradients are held at a time
 class JaxFits(PeerFits):
     """Fits with the clipped gradients, Poisson batches and Gaussian noise of jax_privacy, and the momentum of optax."""
 
-    library = "jax_privacy"
+    implementation = "jax_privacy"
     accountants = "pld", "rdp"
     packages = "jax_privacy", "jax"
 

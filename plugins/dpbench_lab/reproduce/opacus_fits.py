@@ -19,7 +19,7 @@ from dpbench_lab.reproduce.peers import PeerFits
 class OpacusFits(PeerFits):
     """Fits with Opacus: per-example gradients from its hooks, noise from its optimizer, batches from its loader."""
 
-    library = "Opacus"
+    implementation = "Opacus"
     accountants = "prv", "rdp"
     packages = ("opacus",)
 

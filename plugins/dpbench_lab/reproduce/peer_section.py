@@ -44,6 +44,6 @@ def board_sections() -> Callable[[str], Markup]:
 def _row(comparison: PeerComparison) -> Markup:
     _, _, settings, ours, theirs, agrees, _, epsilon, _ = comparison.cells
     return ROW.format(
-        library=f"{comparison.library}, dp-sgd", settings=settings, theirs=theirs, ours=ours, agrees=agrees,
+        library=f"{comparison.implementation}, dp-sgd", settings=settings, theirs=theirs, ours=ours, agrees=agrees,
         epsilon=epsilon.partition(",")[0],
     )  # fmt: skip

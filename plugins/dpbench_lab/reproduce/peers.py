@@ -58,7 +58,7 @@ LEARNERS = {"name": "dp-sgd"}, {"name": "dp-sgd", "options": {"sample_rate": 0.1
 class PeerFits(ABC):
     """Fits of a prepared linear probe with another library's sampler, clipping, noise and accountants."""
 
-    library: ClassVar[str]
+    implementation: ClassVar[str]  # name of the other library
     accountants: ClassVar[tuple[str, str]]  # the keys of `epsilons`
     packages: ClassVar[tuple[str, ...]]  # whose versions the record holds
 
@@ -115,7 +115,7 @@ class PeerComparison(Record):
     """The same training on one board by dpbench and by another library, with accuracies and epsilons."""
 
     board: str
-    library: str
+    implementation: str  # name of the other library
     epsilon: float  # target
     steps: int
     sample_rate: float
@@ -146,13 +146,14 @@ class PeerComparison(Record):
     @property
     def accountants(self) -> list[str]:
         """The names of the other library's accountants."""
-        return [key.removeprefix(f"{self.library} ") for key in self.epsilons if key.startswith(f"{self.library} ")]
+        prefix = f"{self.implementation} "
+        return [key.removeprefix(prefix) for key in self.epsilons if key.startswith(prefix)]
 
     @property
     def head(self) -> tuple[str, ...]:
         """The column headings of the table."""
         names = ", ".join(map(str.upper, self.accountants))
-        return tuple(column.format(library=self.library, accountants=names) for column in HEAD)
+        return tuple(column.format(library=self.implementation, accountants=names) for column in HEAD)
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -161,7 +162,7 @@ class PeerComparison(Record):
         accuracies = (f"{100 * side.accuracy.mean:.2f} ± {100 * _margin(side, self.test):.2f}" for side in sides)
         stated = (
             ", ".join(f"{self.epsilons[f'{library} {name}']:.4f}" for name in names)
-            for library, names in (("dpbench", ["pld", "rdp"]), (self.library, self.accountants))
+            for library, names in (("dpbench", ["pld", "rdp"]), (self.implementation, self.accountants))
         )
         return (
             self.board, f"{self.epsilon:g}", f"{self.sample_rate:g}, {self.steps}", *accuracies,
@@ -238,10 +239,10 @@ def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerF
         f"dpbench {name}": accountant.epsilon(privacy.releases, privacy.sigma, privacy.delta, name)
         for name in ("pld", "rdp")
     }
-    epsilons |= {f"{peer.library} {name}": epsilon for name, epsilon in fits.epsilons().items()}
+    epsilons |= {f"{peer.implementation} {name}": epsilon for name, epsilon in fits.epsilons().items()}
     return PeerComparison(
-        board=board, library=peer.library, epsilon=spec.epsilon, steps=probe.steps, sample_rate=probe.sample_rate,
-        learning_rate=probe.learning_rate, sigma=privacy.sigma, private=fits.task.size,
+        board=board, implementation=peer.implementation, epsilon=spec.epsilon, steps=probe.steps,
+        sample_rate=probe.sample_rate, learning_rate=probe.learning_rate, sigma=privacy.sigma, private=fits.task.size,
         test=len(prepared.test.scorer), epsilons=epsilons, ours=ours, theirs=theirs,
         versions={name: find_version(name) for name in (*peer.packages, "torch")},
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from dpbench.records.provenance import HARNESS
+from dpbench.records.provenance import HARNESS, list_sources
 from dpbench.records.rerun import CODE_CLAIM
 from dpbench.records.result import Result
 
@@ -35,8 +35,7 @@ def _unchecked_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
     if not any(claim.startswith(CODE_CLAIM) for claim in confirmed):
         yield "which code made it"
     yield from _unchecked_settings(result, confirmed)
-    stated = result.provenance.get("sources")
-    sources = stated if isinstance(stated, dict) else {}
+    sources = list_sources(result.provenance) or {}
     strangers = {
         (component.plugin, component.distribution)
         for component in result.components.values()

@@ -19,7 +19,7 @@ from dpbench.board.verify.strays import RECORD_PATHS
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import record_exists, remove_record
-from dpbench.records.provenance import HARNESS
+from dpbench.records.provenance import HARNESS, list_sources
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import component_kind
@@ -92,7 +92,7 @@ def explain_taken_path(target: str) -> str:
 
 def find_untraceable_plugins(result: Result) -> list[str]:
     """Return a complaint for each plugin whose code cannot be found because the result records no repository for it."""
-    sources = result.provenance.get("sources", {})
+    sources = list_sources(result.provenance) or {}
     strangers = {
         (component.distribution, component.version, component.plugin) for component in result.components.values()
     }

@@ -33,7 +33,7 @@ from dpbench.records.board import Board
 from dpbench.records.challenge import Challenge, replace_seeds
 from dpbench.records.identity import find_code_digest, find_learner_digest, identify_learner
 from dpbench.records.protocol import Protocol
-from dpbench.records.provenance import HARNESS
+from dpbench.records.provenance import HARNESS, list_sources
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
 from dpbench.records.spec import format_flags
@@ -155,7 +155,7 @@ def _explain_foreign_components(candidate: Candidate) -> str:
         if origin.distribution == HARNESS:
             continue
         whose, digest = f"the source of its {role}, of {origin.distribution},", find_code_digest(provenance, role)
-        if origin.distribution not in provenance.get("sources", {}) or not digest:
+        if origin.distribution not in (list_sources(provenance) or {}) or not digest:
             return f"{whose} is not on record"
         if all(find_code_digest(made, role) != digest for made in ran):
             return f"{whose} has not run here yet"

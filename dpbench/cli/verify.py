@@ -122,7 +122,7 @@ def print_reports(
     as_json: bool = False,
 ) -> None:
     """Verify files one by one and print a report of each; exit with 1 if one is contradicted or cannot be read."""
-    from dpbench.verification.documents import expand_folders
+    from dpbench.verification.documents import expand_folders, is_model_file
     from dpbench.verification.files import verify_files
 
     plugins = load_plugins()
@@ -130,6 +130,8 @@ def print_reports(
     reports: dict[str, FileReport] = {}
     outcomes: list[bool | None] = []
     wanted = [*expand_folders(files)]
+    if flags.dataset is not None and (models := [file for file in wanted if is_model_file(file)]):
+        raise SpecError(f"Expected results beside --dataset, got {models[0]}: name the result of the model.")
     for file, found in zip(wanted, verify_files(wanted, root, plugins, submission=submission), strict=True):
         if isinstance(found, DpbenchError):
             refused[str(file)] = found
@@ -180,8 +182,6 @@ def _rerun(
 
         print(f"not run {report.file}: {report.kind} is made again with {REPEAT_COMMANDS[document.kind]}.")
         return False
-    if flags.dataset is not None:
-        raise SpecError(f"Expected results beside --dataset, got {report.file}: name the result of the model.")
     from dpbench.harness.session import open_session
     from dpbench.verification.models import rerun_model
 

@@ -92,10 +92,13 @@ class FeaturePack:
                 "from all of them. Use the pack with that dataset, unchanged, or extract features here."
             )
         numbers = math.prod(self.example_shape)
-        with open_regular_file(self.file) as content:
-            content.seek(self.start + 2 * numbers * row)
-            found = content.read(2 * numbers)
-            self._check_state(content)
+        try:
+            with open_regular_file(self.file) as content:
+                content.seek(self.start + 2 * numbers * row)
+                found = content.read(2 * numbers)
+                self._check_state(content)
+        except OSError as error:
+            raise DataError(f"Feature pack {self.file} cannot be read: {error}.") from None
         return np.frombuffer(found, "<f2").reshape(self.example_shape).copy()
 
     def _check_state(self, content: BinaryIO) -> None:

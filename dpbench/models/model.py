@@ -359,7 +359,7 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     return Card(
         spec=spec, settings=settings, selection=prepared.rule,
         seed=fitted.result.seed, privacy=prepared.privacy, private_size=prepared.roles.task.size,
-        public_size=len(prepared.public.x),
+        public_size=prepared.roles.task.public,
         left_out=prepared.images.left_out,
         units=make_unit_facts(
             prepared.images.private_units, prepared.images.unit, None if spec.unit else prepared.privacy

@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -68,6 +69,13 @@ def read_git_state(root: Path | None = None) -> tuple[str | None, bool | None]:
         return commit, bool(_run_git(root, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
+
+
+def list_sources(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
+    """Return the recorded sources of third-party plugins, by distribution; None if the record is malformed."""
+    sources = provenance.get("sources", {})
+    whole = isinstance(sources, dict) and all(isinstance(source, dict) for source in sources.values())
+    return sources if whole else None
 
 
 def find_source(distribution: str) -> dict[str, Any] | None:

@@ -132,5 +132,5 @@ def filled_fields(before: Any, after: Any) -> dict[str, Any]:
 
 
 def read_default(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of a field; the field must have a default."""
+    """Return the default of a field; `dataclasses.MISSING` if it has none."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -45,7 +45,7 @@ def read_document(file: Path) -> Document:
     Raises:
         DataError: the file cannot be read, or states nothing that dpbench can verify.
     """
-    if _is_model(file):
+    if is_model_file(file):
         return Document(file, "model")
     kind = _find_kind(file)
     if kind is None:
@@ -64,13 +64,14 @@ def expand_folders(files: Sequence[Path]) -> Iterator[Path]:
             yield place
             continue
         found = [*filter(_is_verifiable, list_records(place))]
-        found += sorted(filter(_is_model, place.rglob("*")))
+        found += sorted(filter(is_model_file, place.rglob("*")))
         if not found:
             raise DataError(f"Expected {EXPECTED}, got {place}, which has none of these files.")
         yield from found
 
 
-def _is_model(file: Path) -> bool:
+def is_model_file(file: Path) -> bool:
+    """Return whether a file's ending is that of a model."""
     return file.name.endswith((*MODEL_ENDINGS.values(),))
 
 

@@ -77,7 +77,6 @@ def test_a_loop_with_less_noise_fails_the_action(folder: Path) -> None:
     assert done.returncode != 0 and "1 failed" in done.stdout
 
 
-@pytest.mark.slow
 def test_a_receipt_with_a_mismatch_fails_the_action(folder: Path) -> None:
     file = folder / "model.receipt.json"
     file.write_text(file.read_text(encoding="utf-8").replace('"epsilon": 2.0', '"epsilon": 0.2'), encoding="utf-8")

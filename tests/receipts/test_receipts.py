@@ -654,7 +654,7 @@ MANY: dict[str, tuple[Callable[[], Event], Adjacency]] = {  # made where they ar
 }  # fmt: skip
 
 
-@pytest.mark.quick("choices")
+@pytest.mark.quick("a short schedule of noise and rates", "choices")
 @pytest.mark.parametrize("name", MANY)
 def test_many_different_events_are_answered_or_refused_after_few_compositions(
     name: str, compositions: list[str]

@@ -14,7 +14,7 @@ from dpbench.harness.loaded import digest_code
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.run import compare_seeds, make_task_facts
 from dpbench.harness.session import Session
-from dpbench.records.provenance import HARNESS, find_source
+from dpbench.records.provenance import HARNESS, find_source, list_sources
 from dpbench.records.rerun import CODE_CLAIM, ClaimCheck
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
@@ -131,7 +131,7 @@ def _find_commit(found: PreparedRerun, role: str, provenance: Mapping[str, Any])
     origin = found.result.components.get(role)
     source: Any = provenance
     if origin is not None and origin.distribution != HARNESS:
-        source = (provenance.get("sources") or {}).get(origin.distribution, {})
+        source = (list_sources(provenance) or {}).get(origin.distribution, {})
     return source.get("commit") if source.get("dirty") is False else None
 
 

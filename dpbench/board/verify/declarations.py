@@ -9,13 +9,12 @@ from functools import partial
 from typing import Any
 
 from dpbench.board.verify.expectations import FieldComplaints, InstalledComponent
-from dpbench.board.verify.source_code import list_sources
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsilon
 from dpbench.records.identity import normalise_distribution
 from dpbench.records.overlap import MAX_LEFT_OUT, find_excess_overlap
 from dpbench.records.pack import PACK
-from dpbench.records.provenance import HARNESS, current_date
+from dpbench.records.provenance import HARNESS, current_date, list_sources
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, SelectionRule, least_clean_rule, list_hand_settings
 from dpbench.records.tolerance import is_close
@@ -204,7 +203,7 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
         yield "provenance.engines", "expected the engine of each split"
     if not isinstance(version, str):
         yield "provenance.dpbench", f"expected a version, got {version!r}"
-    if list_sources(result) is None:
+    if list_sources(result.provenance) is None:
         yield "provenance.sources", "expected repository and commit for each distribution"
     for role in sorted(roles):
         yield from _check_component(role, result, installed)

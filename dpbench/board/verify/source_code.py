@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.records.provenance import HARNESS
+from dpbench.records.provenance import HARNESS, list_sources
 from dpbench.records.result import Result
 
 # Of a repository, without a password: https has no use for a name either.
@@ -24,15 +24,8 @@ def check_source_code(result: Result) -> FieldComplaints:
         yield "provenance.commit", f"expected the commit of {HARNESS} that a learner of its own was run from"
     if dirty is not False and commit is not None:
         yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"
-    for name, value in (list_sources(result) or {}).items():
+    for name, value in (list_sources(result.provenance) or {}).items():
         yield from _check_source(f"provenance.sources.{str(name)[:80]}", value)
-
-
-def list_sources(result: Result) -> dict[str, dict[str, Any]] | None:
-    """Return the recorded sources of third-party plugins, by distribution; None if the record is malformed."""
-    sources = result.provenance.get("sources", {})
-    whole = isinstance(sources, dict) and all(isinstance(source, dict) for source in sources.values())
-    return sources if whole else None
 
 
 def _check_source(where: str, value: dict[str, Any]) -> FieldComplaints:

@@ -105,7 +105,7 @@ class Story:
         return _nouns(self.record.stopped) or UNCAUGHT
 
     @property
-    def missing_checks(self) -> str:
+    def checks_that_missed(self) -> str:
         """The names of the checks that ran and missed the bug."""
         return _nouns(self.record.passed)
 

@@ -17,7 +17,7 @@ class JaxFits(PeerFits):
 
     implementation = "jax_privacy"
     accountants = "pld", "rdp"
-    packages = "jax_privacy", "jax"
+    packages = "jax_privacy", "jax", "optax"
 
     def train(self, seed: int) -> Tensor:
         """Train a head from zero weights; batches are padded with empty rows, so that few shapes are compiled."""

@@ -213,7 +213,7 @@ def list_specs(seeds: int) -> list[tuple[str, Spec]]:
     """Return every pair of a board's name and a spec to compare on that board."""
     common = {"public_labels": True, "seeds": seeds, "unit": "image"}
     return [
-        (board, make_spec({**data, **common, "epsilon": epsilon, "learner": learner}, "opacus-peer"))
+        (board, make_spec({**data, **common, "epsilon": epsilon, "learner": learner}, "the comparison with peers"))
         for board, data in BOARDS.items()
         for epsilon in EPSILONS
         for learner in LEARNERS

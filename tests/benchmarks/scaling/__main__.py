@@ -28,6 +28,10 @@ def main(words: list[str]) -> None:
         name, options = given.measure
         print(json.dumps(MEASURES[name](**json.loads(options))))
         return
+    pages = _read_pages() if given.page else []
+    without = [name for name in given.tables if not any(map(_block(name).search, pages))]
+    if pages and without:
+        parser.error(f"no page has a table for {', '.join(without)}: leave out --page")
     sizes = SMALL if given.quick else Sizes()
     sizes = dataclasses.replace(sizes, results=given.results) if given.results else sizes
     for name in given.tables or TABLES:
@@ -37,12 +41,18 @@ def main(words: list[str]) -> None:
             _write_table(name, made)
 
 
+def _block(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- measured: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+def _read_pages() -> list[str]:
+    return [file.read_text(encoding="utf-8") for file in PAGES]
+
+
 def _write_table(name: str, made: str) -> None:
     """Replace a table in the page that has it."""
-    block = re.compile(rf"(<!-- measured: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
-    for file in PAGES:
-        page = file.read_text(encoding="utf-8")
-        file.write_text(block.sub(lambda found: f"{found[1]}{made}", page), encoding="utf-8")
+    for file, page in zip(PAGES, _read_pages(), strict=True):
+        file.write_text(_block(name).sub(lambda found: f"{found[1]}{made}", page), encoding="utf-8")
 
 
 if __name__ == "__main__":

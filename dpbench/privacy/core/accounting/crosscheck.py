@@ -47,14 +47,19 @@ class Account:
         return f"{self.lower:.4g} to {self.upper:.4g} by {self.accountant}"
 
 
+GRID_POINTS = 2**24
+"""The largest grid of prv-accountant, for its range as guessed from epsilon. The range that it computes may need eight
+times as many points; a wider one would not fit into memory."""
+
+
 def cross_check(
     plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
 ) -> Account:
     """Compute epsilon by an independent library and method, and refuse a run whose stated epsilon contradicts it.
 
     `pld` and `rdp` are checked with Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
-    2021); if prv-accountant's grid would exceed 2^24 points, RDP checks `pld`. `prv` is checked with `pld`, because
-    Opacus' code descends from prv-accountant. A plan with delta 0 is checked with its mechanism's bounds on epsilon.
+    2021); if its grid would exceed `GRID_POINTS`, RDP checks `pld`. `prv` is checked with `pld`, because Opacus' code
+    descends from prv-accountant. A plan with delta 0 is checked with its mechanism's bounds on epsilon.
 
     Raises:
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
@@ -106,12 +111,12 @@ def make_prv_accountant(
     pairs = [use.loss_variables(sigma * use.relative_noise) for use in merge_steps(plan)]
     mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
     root = math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))  # cells of the grid are error / root wide
-    if 2 * (about + 3) * root > 2**24 * error:
+    if 2 * (about + 3) * root > GRID_POINTS * error:
         return None
     try:
         with silence_libraries():
             largest = compute_safe_domain_size(mechanisms, counts, error, delta_error)
-            if 2 * largest * root > 2**27 * error:  # with little noise far beyond `about`, and more than memory holds
+            if 2 * largest * root > 8 * GRID_POINTS * error:  # little noise: the range is far wider than `about`
                 return None
             return prv.PRVAccountant(mechanisms, error, delta_error, counts, eps_max=largest), counts
     except RuntimeError:

@@ -121,10 +121,11 @@ def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
             command, input=json.dumps([pattern, names]), capture_output=True, text=True, check=True,
             timeout=MATCH_SECONDS,
         )  # fmt: skip
-    except subprocess.SubprocessError:
+    except (OSError, subprocess.SubprocessError) as error:
+        late = f" within {MATCH_SECONDS} seconds" if isinstance(error, subprocess.TimeoutExpired) else ""
         raise DataError(
-            f"The pattern units={pattern} cannot be found in {len(names):,} file names within {MATCH_SECONDS} seconds. "
-            f"Write a simpler one, or give a {TABLE} file with the columns file and unit."
+            f"The pattern units={pattern} cannot be found in {len(names):,} file names{late}. Write a simpler one, "
+            f"or give a {TABLE} file with the columns file and unit."
         ) from None
     groups: list[list[str]] = json.loads(done.stdout)
     return groups

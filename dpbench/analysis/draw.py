@@ -45,7 +45,6 @@ EMPTY_METADATA: Mapping[str, Mapping[str, None]] = {
 }  # fmt: skip
 _TAG, _FRACTION = re.compile(r"<[a-z][^>]*>"), re.compile(r"-?\d+\.\d{3,}")
 _STEP = re.compile(r"\s*\n([MLCQz])\s?")  # of a path
-_STEP = re.compile(r"\s*\n([MLCQz])\s?")  # of a path
 DASHES = ("-", "-.", ":", "--")  # of lines that share a colour
 
 

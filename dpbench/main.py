@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
             gc.enable()
         run_program(program, sys.argv[1:] if arguments is None else arguments, load_extras)
     except KeyboardInterrupt:
-        interrupt.print_interrupted(interrupt.KEPT_MESSAGE)
+        interrupt.print_interrupt_message(interrupt.KEPT_MESSAGE)
         raise SystemExit(interrupt.EXIT_CODE) from None
 
 

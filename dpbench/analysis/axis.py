@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dpbench.analysis.plots import Plot, X, write_axis_value
+from dpbench.analysis.plots import Plot, X, format_axis_value
 
 WORD_GAP = 0.15  # between neighbouring words, as a share of the numbers' range
 CHARACTER_WIDTH = 0.07  # inches, width at the size of tick labels
@@ -24,7 +24,7 @@ class XAxis:
 
     def labels(self, plot: Plot) -> list[str]:
         """Return a tick label for each value."""
-        words = [(plot.without or "") if x is None else write_axis_value(x) for x in self.coordinates]
+        words = [(plot.without or "") if x is None else format_axis_value(x) for x in self.coordinates]
         return [textwrap.fill(word, 10, break_long_words=False, break_on_hyphens=False) for word in words]
 
     @property

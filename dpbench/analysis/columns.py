@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.analysis.formats import write_percent_score, write_score
+from dpbench.analysis.formats import format_metric_score, format_percent_score
 from dpbench.analysis.rows import SELECTION_WORDS, ResultRow, ResultStanding
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRIC_FACTS, METRICS, Metric
@@ -48,21 +48,21 @@ class Column:
 
 def _column(name: str, title: str, value: ReadValue, show: FormatCell | None = None, *, filtered: bool = False,
             known: Availability = "everywhere", dtype: ValueType = "string") -> Column:  # fmt: skip
-    return Column(name, title, value, show or (lambda row: write_value(value(row))), filtered, known, dtype)
+    return Column(name, title, value, show or (lambda row: format_cell_value(value(row))), filtered, known, dtype)
 
 
 def _board_column(name: str, title: str, value: Callable[[ResultStanding], object],
               show: Callable[[ResultStanding], str] | None = None, *, filtered: bool = False,
               dtype: ValueType = "string") -> Column:  # fmt: skip
     """Return a column that has a value only for entries of boards; other rows show a dash."""
-    shown = show or (lambda standing: write_value(value(standing)))
+    shown = show or (lambda standing: format_cell_value(value(standing)))
     return Column(
         name, title, lambda row: value(row.standing) if row.standing else None,
         lambda row: shown(row.standing) if row.standing else NO_VALUE, filtered, "boards", dtype,
     )  # fmt: skip
 
 
-def write_value(value: object) -> str:
+def format_cell_value(value: object) -> str:
     """Return a value as text for a reader.
 
     >>> [write_value(value) for value in (None, True, 1234, 0.51234567, "pillar")]
@@ -77,7 +77,7 @@ def write_value(value: object) -> str:
     return f"{value:.4g}".replace("inf", "∞") if isinstance(value, float) else str(value)
 
 
-def write_epsilon(epsilon: float) -> str:
+def format_epsilon(epsilon: float) -> str:
     """Return a target epsilon as text, in its shortest form.
 
     >>> write_epsilon(0.1), write_epsilon(math.inf)
@@ -86,13 +86,13 @@ def write_epsilon(epsilon: float) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
 
 
-def write_percent(score: Interval | None) -> str:
+def format_percent_cell(score: Interval | None) -> str:
     """Return a mean with its interval in percent; a dash if there is no score.
 
     >>> write_percent(None), write_percent(Interval(mean=0.72, low=0.70, high=0.74))
     ('–', '72.00 ± 2.00')
     """
-    return NO_VALUE if score is None else write_percent_score(score)
+    return NO_VALUE if score is None else format_percent_score(score)
 
 
 def _make_score_columns(metric: Metric) -> Iterator[Column]:
@@ -102,23 +102,23 @@ def _make_score_columns(metric: Metric) -> Iterator[Column]:
     def score(row: ResultRow) -> Interval | None:
         return row.facts.metrics.get(metric)
 
-    def show(row: ResultRow) -> str:
+    def format_score_cell(row: ResultRow) -> str:
         found = score(row)
-        return NO_VALUE if found is None else write_score(metric, found)
+        return NO_VALUE if found is None else format_metric_score(metric, found)
 
-    def end(name: str) -> ReadValue:
+    def make_reader(name: str) -> ReadValue:
         return lambda row: getattr(score(row), name, None)
 
-    yield _column(metric, title, end("mean"), show, dtype="double")
-    yield _column(f"{metric}_low", f"{title}, low", end("low"), dtype="double")
-    yield _column(f"{metric}_high", f"{title}, high", end("high"), dtype="double")
+    yield _column(metric, title, make_reader("mean"), format_score_cell, dtype="double")
+    yield _column(f"{metric}_low", f"{title}, low", make_reader("low"), dtype="double")
+    yield _column(f"{metric}_high", f"{title}, high", make_reader("high"), dtype="double")
 
 
-def _write_settings(row: ResultRow) -> str:
+def _format_settings(row: ResultRow) -> str:
     return " ".join(f"{name}={value}" for name, value in row.facts.settings.items())
 
 
-def _write_cpu_time(row: ResultRow) -> str:
+def _format_cpu_time(row: ResultRow) -> str:
     spent = row.facts.cpu_seconds
     return seconds_in_words(spent) if spent is not None and row.facts.records_cost else ""
 
@@ -134,14 +134,14 @@ COLUMNS: tuple[Column, ...] = (
     _column("extractor", "Extractor", lambda row: str(row.protocol.extractor),
             lambda row: row.protocol.extractor.names, filtered=True),
     _column("target_epsilon", "ε", lambda row: row.protocol.epsilon,
-            lambda row: write_epsilon(row.protocol.epsilon), filtered=True, dtype="double"),
+            lambda row: format_epsilon(row.protocol.epsilon), filtered=True, dtype="double"),
     _column("delta", "δ", lambda row: row.protocol.delta, dtype="double"),
     _board_column("role", "Role", lambda standing: standing.role),
     _board_column("rank", "Rank", lambda standing: standing.rank, dtype="int64"),
     _board_column("why", "Why unranked", lambda standing: standing.why),
     _column("learner", "Learner", lambda row: row.facts.learner, filtered=True),
     _column("settings", "All settings", lambda row: json.dumps(row.facts.settings, ensure_ascii=False),
-            _write_settings),
+            _format_settings),
     _column("selection", "Settings", lambda row: row.facts.selection, lambda row: SELECTION_WORDS[row.facts.selection],
             filtered=True),
     _column("tried", "Settings tried", lambda row: row.facts.tried, dtype="int64"),
@@ -157,7 +157,7 @@ COLUMNS: tuple[Column, ...] = (
     _column("sigma", "σ", lambda row: row.facts.sigma, dtype="double"),
     _column("steps", "Steps", lambda row: row.facts.steps, dtype="int64"),
     _column("seconds", "Seconds of a fit", lambda row: row.facts.seconds, known="boards", dtype="double"),
-    _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _write_cpu_time, dtype="double"),
+    _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _format_cpu_time, dtype="double"),
     _column("peak_bytes", "Memory", lambda row: row.facts.peak_bytes,
             lambda row: bytes_in_words(row.facts.peak_bytes) if row.facts.records_cost else "", dtype="int64"),
     _column("plugin", "Plugin", lambda row: row.facts.plugin.plugin),
@@ -176,7 +176,7 @@ COLUMNS: tuple[Column, ...] = (
     _column("mechanism", "Mechanism", lambda row: row.facts.mechanism),
     _column("metric", "Metric", lambda row: row.protocol.metric),
     _column("score", "Score, %", lambda row: row.score.mean if row.score else None,
-            lambda row: write_percent(row.score), dtype="double"),
+            lambda row: format_percent_cell(row.score), dtype="double"),
     _board_column("behind", "Behind the best", lambda standing: standing.behind,
               lambda standing: NO_VALUE if standing.behind is None else f"{100 * standing.behind:.2f}", dtype="double"),
     _column("private", "Private", lambda row: row.result.task.private, known="files", dtype="int64"),
@@ -191,13 +191,13 @@ ENTRY_COLUMNS = tuple(column for column in COLUMNS if column.known != "files")
 FILE_COLUMNS = tuple(column for column in COLUMNS if column.known != "boards")
 
 
-def pick_columns(names: Iterable[str], among: Sequence[Column]) -> tuple[Column, ...]:
+def pick_columns(names: Iterable[str], columns: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns with these names, in the order of the names.
 
     Raises:
         SpecError: a name is not the name of a column.
     """
-    known = {column.name: column for column in among}
+    known = {column.name: column for column in columns}
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise SpecError(unknown_name("column", unknown, known))

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dpbench.analysis import paired
-from dpbench.analysis.formats import write_score
+from dpbench.analysis.formats import format_metric_score
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.tables import pairing_key, write_result_label
+from dpbench.analysis.tables import make_result_label, pairing_key
 from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.records.result import TWO_SEEDS_REMARK, Result
@@ -19,7 +19,7 @@ MAX_NAMED_RESULTS = 12  # results that a message names
 
 
 def describe_replacement(result: Result, file: Path) -> str:
-    """Describe the stored result that a new result replaces: the same predictions or others; empty if there is none.
+    """Say whether a new result replaces a stored one, and whether its predictions are the same; empty if there is none.
 
     Predictions made with secure noise are not compared, because each run draws other noise.
     """
@@ -28,17 +28,17 @@ def describe_replacement(result: Result, file: Path) -> str:
     except DataError:
         return ""
     if result.privacy.rng == "secure":
-        return f" (replaced another random draw{_write_previous_accuracy(before)})"
+        return f" (replaced another random draw{_format_previous_accuracy(before)})"
     guesses = [[seed.predictions for seed in run.seeds] for run in (before, result)]
     return (
         " (replaced a result with the same predictions)"
         if guesses[0] == guesses[1]
-        else f" (replaced other predictions{_write_previous_accuracy(before)})"
+        else f" (replaced other predictions{_format_previous_accuracy(before)})"
     )
 
 
-def _write_previous_accuracy(before: Result) -> str:
-    return f", accuracy {write_score('accuracy', before.metrics['accuracy'], unit=True)}"
+def _format_previous_accuracy(before: Result) -> str:
+    return f", accuracy {format_metric_score('accuracy', before.metrics['accuracy'], unit=True)}"
 
 
 def describe_difference(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> Iterator[str]:
@@ -49,9 +49,9 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
     """
     found = compare_results(first, second, metric)
     for name, filed in (("A", first), ("B", second)):
-        score = write_score(metric, filed.result.metrics[metric], unit=True)
-        yield f"{name}: {_name_learner(filed.result)}: {score}"
-    yield f"A - B: {_write_difference(found, metric)}, p {found.p:.2g}"
+        score = format_metric_score(metric, filed.result.metrics[metric], unit=True)
+        yield f"{name}: {_format_learner_and_epsilon(filed.result)}: {score}"
+    yield f"A - B: {_format_difference(found, metric)}, p {found.p:.2g}"
     yield "The difference is significant at 5%." if found.is_significant else "The difference is not significant at 5%."
     if (seeds := len(first.result.seeds)) == 1:
         yield "One seed does not show how much results vary from seed to seed. Use five or more."
@@ -72,10 +72,10 @@ def pair_results(
     if len(first) == len(second) == 1:
         yield first[0], second[0]
         return
-    groups = [_group_results(side) for side in (first, second)]
+    groups = [_group_by_pairing_key(side) for side in (first, second)]
     shared = sorted(groups[0].keys() & groups[1].keys(), key=lambda key: (groups[0][key][0].result.spec.epsilon, key))
     if not shared:
-        shown = f"{name_result(first[0])} and {name_result(second[0])}"
+        shown = f"{describe_stored_result(first[0])} and {describe_stored_result(second[0])}"
         raise SpecError(
             "Expected results of both on the same test examples and seeds, and at the same ε, found none among "
             f"{len(first)} and {len(second)}, such as {shown}."
@@ -83,35 +83,35 @@ def pair_results(
     for key in shared:
         for group in groups:
             if len(group[key]) > 1:
-                shown = "; ".join(map(name_result, group[key][:MAX_NAMED_RESULTS]))
+                shown = "; ".join(map(describe_stored_result, group[key][:MAX_NAMED_RESULTS]))
                 raise SpecError(f"Expected one result for each side, got {len(group[key])}: {shown}. Name two files.")
         yield groups[0][key][0], groups[1][key][0]
 
 
-def _group_results(side: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
+def _group_by_pairing_key(results: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
     """Group results by the facts that the two results of a pair share: `pairing_key` and ε."""
     found: dict[str, list[StoredResult]] = defaultdict(list)
-    for stored in side:
+    for stored in results:
         found[f"{pairing_key(stored.result)} {stored.result.spec.epsilon}"].append(stored)
     return found
 
 
-def name_result(filed: StoredResult) -> str:
+def describe_stored_result(stored: StoredResult) -> str:
     """Return the file, learner and ε of a result, because a file name shows neither learner nor ε."""
-    return f"{filed.file} ({_name_learner(filed.result)})"
+    return f"{stored.file} ({_format_learner_and_epsilon(stored.result)})"
 
 
-def _name_learner(result: Result) -> str:
-    return f"{write_result_label(result)}, ε {result.spec.epsilon:g}"
+def _format_learner_and_epsilon(result: Result) -> str:
+    return f"{make_result_label(result)}, ε {result.spec.epsilon:g}"
 
 
-def _write_difference(found: paired.PairedComparison, metric: Metric) -> str:
+def _format_difference(comparison: paired.PairedComparison, metric: Metric) -> str:
     facts = METRIC_FACTS[metric]
-    half = "" if math.isnan(found.half_width) else f" ± {facts.scale * found.half_width:.{facts.digits}f}"
-    if facts.share and found.half_width > 1:
+    half = "" if math.isnan(comparison.half_width) else f" ± {facts.scale * comparison.half_width:.{facts.digits}f}"
+    if facts.share and comparison.half_width > 1:
         half = " (too few test examples or seeds for an interval)"
     points = "points of " * facts.share
-    return f"{facts.scale * found.difference:+.{facts.digits}f}{half} {points}{metric.replace('_', ' ')}"
+    return f"{facts.scale * comparison.difference:+.{facts.digits}f}{half} {points}{metric.replace('_', ' ')}"
 
 
 def compare_results(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> paired.PairedComparison:

@@ -13,7 +13,7 @@ MAX_ERRORS = 10  # of a larger one
 MAX_NAME_LENGTH = 14  # letters of a class
 
 
-def sum_confusion(result: Result) -> np.ndarray | None:
+def sum_confusion_matrices(result: Result) -> np.ndarray | None:
     """Return the confusion matrix (k, k) summed over seeds, with true classes as rows; None if a seed lacks it."""
     found = [seed.matrix for seed in result.seeds if seed.matrix]
     return np.sum(found, 0) if found and len(found) == len(result.seeds) else None
@@ -27,12 +27,12 @@ def list_largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, s
     return [(names[a], names[b], float(off[a, b] / matrix[a].sum())) for a, b in places if off[a, b]]
 
 
-def write_confusion(result: Result) -> Iterator[str]:
+def format_confusion_matrix(result: Result) -> Iterator[str]:
     """Yield the confusion matrix as lines, in percent of each true class; with many classes, only the largest errors.
 
     It yields nothing for results of versions that did not record the matrix.
     """
-    matrix = sum_confusion(result)
+    matrix = sum_confusion_matrices(result)
     if matrix is None:
         return
     if len(matrix) > MAX_PRINTED_CLASSES:

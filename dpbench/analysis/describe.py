@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.formats import write_lower_bound, write_score, write_upper_bound
-from dpbench.analysis.risk import Risk, describe_curve, describe_largest_risk, describe_risk, membership_risk
+from dpbench.analysis.formats import format_lower_bound, format_metric_score, format_upper_bound
+from dpbench.analysis.risk import RiskFunction, describe_curve, describe_largest_risk, describe_risk, membership_risk
 from dpbench.analysis.rows import SELECTION_WORDS
-from dpbench.analysis.tables import ComponentNamer, write_result_label
+from dpbench.analysis.tables import ComponentNamer, make_result_label
 from dpbench.analysis.word import list_unchecked_claims
 from dpbench.harness.delta import USUAL_DELTA, default_delta
 from dpbench.records.groups import (
     compute_accuracy_by_group,
     compute_price_by_group,
-    find_ceiling,
+    find_non_private_counterpart,
     format_groups,
     format_price,
 )
@@ -26,7 +26,7 @@ from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.support.messages import bytes_in_words, duration
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Description:
 
 def describe_result(
     result: Result, others: Iterable[Result] = (), named: ComponentNamer = lambda _, part: str(part),
-    risk: Risk = membership_risk,
+    risk: RiskFunction = membership_risk,
 ) -> Description:  # fmt: skip
     """Return all facts of a result.
 
@@ -114,7 +114,7 @@ def describe_result(
         risk: computes the largest true-positive rates of membership tests; for many results, pass a cached function.
     """
     data, features = named("dataset", result.spec.dataset), named("extractor", result.spec.extractor)
-    title = f"{write_result_label(result)} on {data} ({features})"
+    title = f"{make_result_label(result)} on {data} ({features})"
     sections = (
         Section("data", tuple(_data_facts(result, named))),
         Section("scores", tuple(_score_facts(result, others))),
@@ -126,7 +126,7 @@ def describe_result(
     return Description(title, sections)
 
 
-def describe_together(results: Sequence[Result], named: ComponentNamer) -> Description:
+def describe_shared_facts(results: Sequence[Result], named: ComponentNamer) -> Description:
     """Merge the shared facts of several results of one protocol: a fact lists each of its distinct texts once."""
     found: dict[str, dict[str, dict[str, None]]] = {}
     risk = functools.cache(membership_risk)
@@ -142,7 +142,7 @@ def describe_together(results: Sequence[Result], named: ComponentNamer) -> Descr
     return Description("", tuple(Section(title, under) for title, under in facts.items()))
 
 
-def write_settings(settings: Mapping[str, Any]) -> str:
+def format_settings(settings: Mapping[str, Any]) -> str:
     """Return settings as a line of text; `auto` marks a setting that a rule chooses at the start of a run."""
     return ", ".join(f"{name}={'auto' if value is None else value}" for name, value in settings.items()) or "none"
 
@@ -151,14 +151,14 @@ def _settings_facts(result: Result) -> Iterator[Fact]:
     search, settled = result.search, ", ".join(result.settled)
     tried = f", {search.tried} of {search.possible} tried" if search and search.trials else ""
     followed = f"; {settled} from n, ε and δ" * bool(settled)
-    written = f"{write_settings(result.settings)} ({SELECTION_WORDS[result.selection]}{tried}{followed})"
+    written = f"{format_settings(result.settings)} ({SELECTION_WORDS[result.selection]}{tried}{followed})"
     yield Fact("settings", (written,), brief=True)
     yield Fact("selection", (SELECTION_SENTENCES[result.selection],), shared=(result.selection,))
     if search:
         yield Fact("search", tuple(_describe_search(result)))
     for seed in result.seeds:
         if seed.setting:
-            yield Fact(f"settings of seed {seed.seed}", (write_settings(seed.setting),), brief=True)
+            yield Fact(f"settings of seed {seed.seed}", (format_settings(seed.setting),), brief=True)
 
 
 def _describe_search(result: Result) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _describe_search(result: Result) -> Iterator[str]:
         yield f"settings from {search.source.dataset} with {search.source.extractor} ({search.source.selection})"
 
 
-def count_public(result: Result) -> int:
+def count_public_images(result: Result) -> int:
     """Count the public examples, even if the learner does not read them."""
     there = result.task.overlap.get("public in private")
     return max(result.task.public, there.among if there else 0)
@@ -182,7 +182,7 @@ def _data_facts(result: Result, named: ComponentNamer) -> Iterator[Fact]:
     spec, task = result.spec, result.task
     yield Fact("data", (named("dataset", spec.dataset),))
     owned = f" {spec.unit}s ({task.images:,} images)" if spec.unit and task.units else ""
-    there = count_public(result)
+    there = count_public_images(result)
     unused = " (not used by the learner)" * (there > 0 and not task.public)
     private, test = f"{task.private:,} private{owned}", f"{task.test:,} test examples of {len(task.classes)} classes"
     sizes = f"{private}, {there:,} public, {test}"
@@ -206,7 +206,7 @@ def _data_facts(result: Result, named: ComponentNamer) -> Iterator[Fact]:
 def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
     for metric in METRICS:
         if metric in result.metrics:
-            said = write_score(metric, result.metrics[metric], unit=True)
+            said = format_metric_score(metric, result.metrics[metric], unit=True)
             yield Fact(METRIC_FACTS[metric].inline_title, (said,), brief=metric in {"accuracy", result.spec.metric})
     many = len(result.seeds)
     mean = ": mean with its 95% interval" * (many > 1)
@@ -224,16 +224,16 @@ def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
 def _group_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
     """Yield accuracy by group, the gap between the best and the worst group, and the price of privacy by group."""
     for column in compute_accuracy_by_group(result):
-        groups = format_groups(column, lambda score: write_score("accuracy", score, unit=True))
+        groups = format_groups(column, lambda score: format_metric_score("accuracy", score, unit=True))
         gap = () if column.gap is None else (f"gap {100 * column.gap:.2f} points",)
         yield Fact(f"accuracy by {column.name}", (groups, *gap), brief=True)
-    ceiling = find_ceiling(result, others)
+    ceiling = find_non_private_counterpart(result, others)
     for price in compute_price_by_group(result, ceiling) if ceiling else ():
         if price.most:
             yield Fact(f"cost of privacy by {price.column}", (format_price(price),))
 
 
-def _guarantee_facts(result: Result, risk: Risk) -> Iterator[Fact]:
+def _guarantee_facts(result: Result, risk: RiskFunction) -> Iterator[Fact]:
     privacy, spec = result.privacy, result.spec
     if math.isinf(spec.epsilon):
         yield Fact("guarantee", ("none: no noise was added",), brief=True)
@@ -252,14 +252,16 @@ def _guarantee_facts(result: Result, risk: Risk) -> Iterator[Fact]:
         yield Fact(f"{type(planned).__name__.lower()} {release.name}", (said,))
 
 
-def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...], size: int | None) -> Iterator[Fact]:
+def describe_guarantee(
+    spec: Spec, privacy: PrivacyGuarantee, not_covered: tuple[str, ...], size: int | None
+) -> Iterator[Fact]:
     """Yield the facts of a guarantee: ε by both accountants, unit, δ, neighbours, noise, and what ε does not cover.
 
     `size` is the number of private units, or None if it is not recorded.
     """
     other, whose = privacy.independent, f"for one {spec.unit or 'image'}"
-    bounds = f"{write_lower_bound(other.lower)} to {write_upper_bound(other.upper)} by {other.accountant}"
-    stated = f"ε {write_upper_bound(privacy.epsilon)} {whose} by {privacy.accountant}"
+    bounds = f"{format_lower_bound(other.lower)} to {format_upper_bound(other.upper)} by {other.accountant}"
+    stated = f"ε {format_upper_bound(privacy.epsilon)} {whose} by {privacy.accountant}"
     names = f"{privacy.accountant}, checked by {other.accountant}"
     yield Fact("guarantee", (f"{stated}, {bounds}",), brief=True, shared=(f"ε {spec.epsilon:g} {whose}, {names}",))
     pure = " (pure)" * (not privacy.delta)

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.palette import INK, LINE, PAPER, QUIET, LearnerStyle, shade_colour
+from dpbench.analysis.palette import INK, LINE, PAPER, QUIET, LearnerStyle, heat_map_colour
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
@@ -76,7 +76,7 @@ def check_chart_file(file: Path, flag: str) -> None:
 
 @contextmanager
 def _use_drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
-    """Use dpbench's drawing style in the block. No warning if its font lacks a character: other fonts draw it."""
+    """Use dpbench's drawing style in the block, without warnings about characters that its font lacks."""
     check_matplotlib()
     import matplotlib as mpl
 
@@ -86,12 +86,12 @@ def _use_drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def render_figure(draw: Callable[[], Figure], kind: str, **style: Any) -> bytes:
+def render_figure(draw: Callable[[], Figure], image_format: str, **style: Any) -> bytes:
     """Draw a figure and return it as SVG, PNG or PDF, without date or version; `style` overrides `STYLE`."""
     with _use_drawing_style({name.replace("_", "."): value for name, value in style.items()}):
         out = io.BytesIO()
-        draw().savefig(out, format=kind, metadata=EMPTY_METADATA[kind])
-    return _TAG.sub(_round_coordinates, out.getvalue().decode()).encode() if kind == "svg" else out.getvalue()
+        draw().savefig(out, format=image_format, metadata=EMPTY_METADATA[image_format])
+    return _TAG.sub(_round_coordinates, out.getvalue().decode()).encode() if image_format == "svg" else out.getvalue()
 
 
 def _round_coordinates(tag: re.Match[str]) -> str:
@@ -124,11 +124,11 @@ def label_powers_of_ten(axis: Axis) -> None:
     """Label the powers of ten on a logarithmic axis in plain text, because dpbench's style does not parse math text."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: write_tick_label(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_tick_label(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def write_tick_label(value: float) -> str:
+def format_tick_label(value: float) -> str:
     """Return a number as a tick label of an axis.
 
     >>> write_tick_label(0.01), write_tick_label(1e-9), write_tick_label(1e5), write_tick_label(2.0)
@@ -167,14 +167,14 @@ def score_without_interval(value: float) -> Interval:
     return Interval(mean=value, low=None, high=None)
 
 
-def draw_lines(axes: Axes, drawn: Sequence[Line]) -> list[Line2D]:
+def draw_lines(axes: Axes, lines: Sequence[Line]) -> list[Line2D]:
     """Draw lines with their intervals; return their legend handles."""
-    return [_draw_line(axes, line, stroke) for line, stroke in zip(drawn, _assign_strokes(drawn), strict=True)]
+    return [_draw_line(axes, line, stroke) for line, stroke in zip(lines, _assign_strokes(lines), strict=True)]
 
 
-def _assign_strokes(drawn: Iterable[Line]) -> Iterator[str]:
+def _assign_strokes(lines: Iterable[Line]) -> Iterator[str]:
     taken = Counter[str]()
-    for line in drawn:
+    for line in lines:
         yield DASHES[taken[line.style.hex] % len(DASHES)] if line.stroke == "-" else line.stroke or "none"
         taken[line.style.hex] += line.stroke == "-"
 
@@ -206,31 +206,31 @@ def marker_options(style: LearnerStyle, size: float) -> dict[str, Any]:
     return {"marker": style.shape.marker, "markersize": size, "markerfacecolor": face, "markeredgecolor": style.hex}
 
 
-def label_line_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str]) -> None:
+def label_line_ends(axes: Axes, lines: Sequence[Line], shorten: Callable[[str], str]) -> None:
     """Write each line's name and marker at the end of the line, spread apart so that names do not overlap."""
     low, high = axes.get_ylim()
     gap, across = (high - low) / 20, axes.get_yaxis_transform()
-    ends = [line.points[max(line.points)].mean for line in drawn]
-    for line, end, place in zip(drawn, ends, spread_positions(ends, gap, low + gap / 2, high - gap / 2), strict=True):
+    ends = [line.points[max(line.points)].mean for line in lines]
+    for line, end, place in zip(lines, ends, spread_positions(ends, gap, low + gap / 2, high - gap / 2), strict=True):
         axes.plot([1.005, 1.025], [end, place], color=line.style.hex, linewidth=0.8, transform=across, clip_on=False)
         _draw_name(axes, line, (1.045, place), 0.03, across, shorten)
 
 
-def draw_name_list(axes: Axes, drawn: Sequence[Line], rows: int, shorten: Callable[[str], str]) -> None:
+def draw_name_list(axes: Axes, lines: Sequence[Line], rows: int, shorten: Callable[[str], str]) -> None:
     """Write the names of lines beside the axes, from top to bottom, with room for `rows` names."""
-    for place, line in enumerate(drawn):
-        _draw_name(axes, line, (1.07, 0.97 - place * 0.94 / max(rows - 1, len(drawn))), 0.05, axes.transAxes, shorten)
+    for place, line in enumerate(lines):
+        _draw_name(axes, line, (1.07, 0.97 - place * 0.94 / max(rows - 1, len(lines))), 0.05, axes.transAxes, shorten)
 
 
 def _draw_name(
-    axes: Axes, line: Line, at: tuple[float, float], beside: float, across: Any, shorten: Callable[[str], str]
+    axes: Axes, line: Line, at: tuple[float, float], text_offset: float, transform: Any, shorten: Callable[[str], str]
 ) -> None:
     x, y = at
     if line.marked:
-        axes.plot([x], [y], linestyle="none", transform=across, clip_on=False, **marker_options(line.style, 6))
+        axes.plot([x], [y], linestyle="none", transform=transform, clip_on=False, **marker_options(line.style, 6))
     colour = INK if line.style.colour is not None else QUIET
-    left = x + beside if line.marked else x - 0.01
-    axes.text(left, y, shorten(line.name), va="center", transform=across, color=colour, fontsize=9)
+    left = x + text_offset if line.marked else x - 0.01
+    axes.text(left, y, shorten(line.name), va="center", transform=transform, color=colour, fontsize=9)
 
 
 def spread_positions(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -265,9 +265,9 @@ class Bar:
     style: LearnerStyle | None = None
 
 
-def draw_bars(axes: Axes, drawn: Iterable[Bar]) -> None:
+def draw_bars(axes: Axes, bars: Iterable[Bar]) -> None:
     """Draw horizontal bars, the first row on top."""
-    for bar in drawn:
+    for bar in bars:
         alpha = 1.0 if bar.style is None else 0.5
         axes.barh(bar.row, bar.end - bar.start, left=bar.start, height=bar.height, color=bar.colour, alpha=alpha)
         if bar.style is not None and bar.at is not None:
@@ -302,7 +302,7 @@ def draw_heat_map(axes: Axes, cells: Sequence[HeatCell], width: float, height: f
     for shade in sorted({cell.shade for cell in cells}):
         boxes = [_cell_outline(cell) for cell in cells if cell.shade == shade]
         outline = Outline.make_compound_path(*(Outline(box, closed=True) for box in boxes))
-        axes.add_patch(PathPatch(outline, facecolor=shade_colour(shade), edgecolor="none"))
+        axes.add_patch(PathPatch(outline, facecolor=heat_map_colour(shade), edgecolor="none"))
         dots = [cell for cell in cells if cell.dot and cell.shade == shade]
         axes.plot(
             [cell.column + 0.5 for cell in dots],

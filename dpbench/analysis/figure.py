@@ -19,10 +19,10 @@ from dpbench.analysis.draw import (
     score_without_interval,
     write_chart,
 )
-from dpbench.analysis.figure_data import FigureData, FigureSeries, Point
+from dpbench.analysis.figure_data import FigureData, PublishedPoint, PublishedSeries
 from dpbench.analysis.formula import is_formula
 from dpbench.analysis.palette import INK, PAPER, QUIET
-from dpbench.analysis.plots import X, write_axis_value
+from dpbench.analysis.plots import X, format_axis_value
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
@@ -65,7 +65,7 @@ def draw_figure(collected: FigureData, *, titled: bool = True) -> Figure:
     figure = new_figure(width * across + 2.3, height * down + 0.2, dpi=dots, layout="constrained")
     if titled:
         figure.suptitle(
-            textwrap.fill(_write_title(collected), round(figure.get_figwidth() / LETTER_WIDTH)), parse_math=False
+            textwrap.fill(_make_title(collected), round(figure.get_figwidth() / LETTER_WIDTH)), parse_math=False
         )
     axis = make_x_axis(_collect_x_values(collected, panels), collected.plot.scale == "log")
     handles: dict[str, Line2D] = {}
@@ -98,13 +98,13 @@ def draw_panel(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: 
     return shown
 
 
-def _write_title(collected: FigureData) -> str:
+def _make_title(collected: FigureData) -> str:
     title = collected.plot.title or collected.name
     total = len(collected.positions)
     return f"{title} ({len(collected.measured)} of {total} cells)" if collected.missing else title
 
 
-def _write_axis_name(axis: str) -> str:
+def _format_axis_name(axis: str) -> str:
     return AXIS_WORDS.get(axis, axis.replace("dataset.", "").replace("learner.", "").replace("_", " "))
 
 
@@ -130,7 +130,7 @@ def _collect_x_values(collected: FigureData, panels: Sequence[tuple[str, ...]]) 
     return [*(at.x for at in collected.positions), *(x for x in theirs if x != "best")]
 
 
-def _points_in_panel(series: FigureSeries, collected: FigureData, panel: tuple[str, ...]) -> list[Point]:
+def _points_in_panel(series: PublishedSeries, collected: FigureData, panel: tuple[str, ...]) -> list[PublishedPoint]:
     """Return the points of a published series that belong in a panel."""
     wanted = dict(zip(collected.plot.panels, panel, strict=True))
     return [
@@ -141,11 +141,11 @@ def _points_in_panel(series: FigureSeries, collected: FigureData, panel: tuple[s
 
 
 def _values_match(ours: str, theirs: float | str) -> bool:
-    return write_axis_value(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
+    return format_axis_value(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
 
 
 def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> list[Line2D]:
-    """Draw measured scores: lines between numbers (dashed for references), and dotted lines from numbers to words."""
+    """Draw the measured scores. Dotted lines lead from numeric x values to words such as ∞; references are dashed."""
     drawn, onward = [], []
     for line, style in collected.styles.items():
         measured = {at.x: value for at, value in collected.measured.items() if (at.panel, at.line) == (panel, line)}
@@ -203,9 +203,9 @@ def _draw_bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
 def _draw_published(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     plot = collected.plot
     for index, series in enumerate(collected.series):
-        grouped: dict[str, list[Point]] = {}
+        grouped: dict[str, list[PublishedPoint]] = {}
         for point in _points_in_panel(series, collected, panel):
-            grouped.setdefault(write_axis_value(point.at.get(plot.lines or "")), []).append(point)
+            grouped.setdefault(format_axis_value(point.at.get(plot.lines or "")), []).append(point)
         for line, points in grouped.items():
             matched = [style for ours, style in collected.styles.items() if plot.lines and _values_match(ours, line)]
             _draw_points(axes, points, plot.x, axis, _hollow_marker(index, matched[0].hex if matched else QUIET))
@@ -216,7 +216,9 @@ def _hollow_marker(index: int, colour: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "markersize": 7, "markerfacecolor": PAPER, "linewidth": 1}
 
 
-def _draw_points(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: Mapping[str, Any]) -> None:
+def _draw_points(
+    axes: Axes, points: Sequence[PublishedPoint], x: str, axis: XAxis, line_options: Mapping[str, Any]
+) -> None:
     best = [point for point in points if point.at.get(x) == "best"]
     placed = sorted(
         ((axis.coordinates[point.at.get(x)], point) for point in points if point not in best), key=itemgetter(0)
@@ -224,12 +226,14 @@ def _draw_points(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look:
     xs, heights = [left for left, _ in placed], [point.percent for _, point in placed]
     for above in (False, True):
         marks = [index for index, (_, point) in enumerate(placed) if point.above is above]
-        marker = "^" if above else look["marker"]
+        marker = "^" if above else line_options["marker"]
         joined = "--" if axis.numbers and not above else "none"
         if marks:
-            axes.plot(xs, heights, linestyle=joined, markevery=marks, **{**look, "marker": marker}, label="published")
+            axes.plot(
+                xs, heights, linestyle=joined, markevery=marks, **{**line_options, "marker": marker}, label="published"
+            )
     for point in best:
-        axes.axhline(point.percent, color=look["color"], linestyle="--", linewidth=1, label="published")
+        axes.axhline(point.percent, color=line_options["color"], linestyle="--", linewidth=1, label="published")
 
 
 def _format_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
@@ -245,7 +249,7 @@ def _format_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
     elif axis.log:  # nobody chose these values
         label_powers_of_ten(axes.xaxis)
     axes.minorticks_off()
-    axes.set_xlabel(_write_axis_name(plot.x))
+    axes.set_xlabel(_format_axis_name(plot.x))
     if axis.boundary is not None:
         axes.axvline(axis.boundary, color=QUIET, linewidth=0.6, alpha=0.5)
     if not any(at.panel == panel for at in collected.measured):
@@ -256,7 +260,7 @@ def label_axis_value(axis: str, value: str) -> str:
     """Return a label such as "k = 40"; for a learner, dataset or extractor, return the value alone."""
     if axis in COMPONENTS:
         return value
-    return f"{_write_axis_name(axis)} = {value}" if value else f"no {_write_axis_name(axis)}"
+    return f"{_format_axis_name(axis)} = {value}" if value else f"no {_format_axis_name(axis)}"
 
 
 def _make_published_handles(collected: FigureData) -> list[Line2D]:

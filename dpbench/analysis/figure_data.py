@@ -18,7 +18,7 @@ from dpbench.support.validation import Record
 MAX_PANELS = 24  # of a figure of tables
 
 
-class Point(Record):
+class PublishedPoint(Record):
     """A number from a paper."""
 
     at: dict[str, float | str]  # axis -> value; an x of "best" means the best x, which the paper does not name
@@ -26,14 +26,14 @@ class Point(Record):
     above: bool = False  # the paper says "more than"
 
 
-class FigureSeries(Record):
+class PublishedSeries(Record):
     """The numbers from a table, figure or sentence of a paper."""
 
     paper: str
     place: str  # in the paper: a table, figure or section
     features: str
     protocol: str
-    points: tuple[Point, ...] = Field(min_length=1)
+    points: tuple[PublishedPoint, ...] = Field(min_length=1)
 
     @property
     def label(self) -> str:
@@ -55,7 +55,7 @@ class FigureData:
     seeds: tuple[int, ...]  # how many each result has
     bound: Mapping[Position, float]  # a theorem's rate times the constant that was fitted at one cell
     fitted: Position | None  # that cell's, if it has a result
-    series: Sequence[FigureSeries]
+    series: Sequence[PublishedSeries]
     references: frozenset[str] = frozenset()  # lines that are no entries
 
     @property

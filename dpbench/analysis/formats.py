@@ -11,7 +11,7 @@ from dpbench.records.result import Interval
 LEGEND = "{}ean over seeds with its 95% interval. {}: statistically tied with the best of its column."
 
 
-def write_score(metric: str, score: Interval, *, unit: bool = False) -> str:
+def format_metric_score(metric: str, score: Interval, *, unit: bool = False) -> str:
     """Return a score as text: mean ± half the interval, or mean and both ends if the metric's range clips the interval.
 
     >>> write_score("accuracy", Interval(mean=0.7231, low=0.72, high=0.7262), unit=True)
@@ -23,22 +23,22 @@ def write_score(metric: str, score: Interval, *, unit: bool = False) -> str:
     """
     facts, held = METRIC_FACTS[metric], clamp_interval(metric, score)
 
-    def write_number(value: float, bounds: bool = False) -> str:
+    def format_number(value: float, bounds: bool = False) -> str:
         digits = 0 if bounds and value in (0, facts.most) else facts.digits
         return f"{facts.scale * value:.{digits}f}"
 
-    mean = write_number(score.mean) + facts.unit * unit
+    mean = format_number(score.mean) + facts.unit * unit
     if held.low is None or held.high is None:
         return mean
     if held != score:
-        return f"{mean} ({write_number(held.low, True)} to {write_number(held.high, True)})"
-    half = write_number(held.high - score.mean)
+        return f"{mean} ({format_number(held.low, True)} to {format_number(held.high, True)})"
+    half = format_number(held.high - score.mean)
     return mean + (f" ± {half}" if float(half) else "")
 
 
-def write_percent_score(score: Interval) -> str:
+def format_percent_score(score: Interval) -> str:
     """Return a score that is a share of 1 as text in percent."""
-    return write_score("accuracy", score)
+    return format_metric_score("accuracy", score)
 
 
 def clamp_interval(metric: str, score: Interval) -> Interval:
@@ -49,32 +49,34 @@ def clamp_interval(metric: str, score: Interval) -> Interval:
     return Interval(mean=score.mean, low=low, high=high)
 
 
-def write_upper_bound(value: float, digits: int = 4) -> str:
+def format_upper_bound(value: float, digits: int = 4) -> str:
     """Return an upper bound as text, rounded up to `digits` significant digits so that no page understates it.
 
     >>> [write_upper_bound(value) for value in (0.9999912, 1.00001, 37.3064, math.inf, 0.0)]
     ['1', '1.001', '37.31', '∞', '0']
     """
-    return _write_rounded(value, digits, ROUND_CEILING)
+    return _format_rounded(value, digits, ROUND_CEILING)
 
 
-def write_lower_bound(value: float, digits: int = 4) -> str:
+def format_lower_bound(value: float, digits: int = 4) -> str:
     """Return a lower bound as text, rounded down to `digits` significant digits.
 
     >>> write_lower_bound(0.97996)
     '0.9799'
     """
-    return _write_rounded(value, digits, ROUND_FLOOR)
+    return _format_rounded(value, digits, ROUND_FLOOR)
 
 
-def _write_rounded(value: float, digits: int, way: str) -> str:
+def _format_rounded(value: float, digits: int, rounding: str) -> str:
     if math.isinf(value):
         return "∞"
     exact = Decimal(value)
-    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), way).normalize():f}" if value else "0"
+    return (
+        f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding).normalize():f}" if value else "0"
+    )
 
 
-def write_legend(metric: str, mark: str = "*") -> str:
+def format_legend(metric: str, mark: str = "*") -> str:
     """Return a table's legend: the meaning of its numbers and of its mark."""
     way = "Percent, m" if METRIC_FACTS[metric].share else "M"
     return LEGEND.format(way, mark) + ("" if METRIC_FACTS[metric].higher else " Lower is better.")

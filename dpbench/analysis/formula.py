@@ -71,12 +71,14 @@ def is_formula(text: str) -> bool:
     return any(sign in text for sign in "*/+(")
 
 
-def collect_numbers(values: Mapping[str, Any]) -> dict[str, float]:
+def collect_numeric_values(values: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a spec by name. Options of its components have names like `dataset.n`."""
     found: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= {f"{key}.{option}": number for option, number in collect_numbers(value.get("options", {})).items()}
+            found |= {
+                f"{key}.{option}": number for option, number in collect_numeric_values(value.get("options", {})).items()
+            }
         elif isinstance(value, int | float) and not isinstance(value, bool):
             found[key] = float(value)
     return found

@@ -68,10 +68,10 @@ class ResultGrid(Generic[Row_co]):
                 found.append(GridSeries(line.label, line.reference, points))
         return found
 
-    def column(self, place: int) -> Iterator[tuple[GridLine[Row_co], Row_co]]:
+    def column(self, index: int) -> Iterator[tuple[GridLine[Row_co], Row_co]]:
         """Yield each line that has a row in a column, together with that row."""
         for line in self.lines:
-            row = line.rows[place]
+            row = line.rows[index]
             if row is not None:
                 yield line, row
 

@@ -50,7 +50,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Scores:
+class RankingScores:
     """The scores of an entry that decide its rank."""
 
     per_seed: tuple[float, ...]
@@ -88,7 +88,7 @@ class PairedComparison:
         return self.p < LEVEL
 
 
-def holm_correction(p: Sequence[float]) -> np.ndarray:
+def holm_correction(p_values: Sequence[float]) -> np.ndarray:
     """Return the p-values (m,) of a family of comparisons, adjusted by Holm's step-down method, in the same order.
 
     If you call a difference significant when its adjusted p-value is below 5%, the chance that any true tie of the
@@ -98,7 +98,7 @@ def holm_correction(p: Sequence[float]) -> np.ndarray:
     >>> [round(float(p), 6) for p in holm_correction([0.02, 0.01, 0.3])]
     [0.04, 0.03, 0.3]
     """
-    values = np.asarray(p, dtype=float)  # (m,)
+    values = np.asarray(p_values, dtype=float)  # (m,)
     order = np.argsort(values, kind="stable")
     steps = np.arange(len(values), 0, -1)  # the smallest is held to all m comparisons, the next to m - 1, ...
     adjusted = np.empty_like(values)
@@ -106,13 +106,15 @@ def holm_correction(p: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
-def collect_ranking_scores(result: Result, metric: str) -> Scores:
+def collect_ranking_scores(result: Result, metric: str) -> RankingScores:
     """Return the scores that decide a checked result's rank by `metric`; all of its seeds must have this metric."""
     per_seed = tuple(seed.value(metric) for seed in result.seeds)
     if metric != "accuracy":
-        return Scores(per_seed, None)
+        return RankingScores(per_seed, None)
     units, test = result.task.test_units, result.task.test
-    return Scores(per_seed, partial(_stack_correct_bits, result), None if units is None else decode_units(units, test))
+    return RankingScores(
+        per_seed, partial(_stack_correct_bits, result), None if units is None else decode_units(units, test)
+    )
 
 
 def _stack_correct_bits(result: Result) -> np.ndarray:
@@ -149,7 +151,7 @@ def decode_bits(correct: str, test: int) -> np.ndarray:
     return bits[:test]
 
 
-def compare_entries(first: Scores, second: Scores) -> PairedComparison:
+def compare_entries(first: RankingScores, second: RankingScores) -> PairedComparison:
     """Compare two entries seed by seed and, if both record their answers, example by example.
 
     Seeds are paired in order. If one entry has more seeds (challenge seeds, which a reference may lack), only its
@@ -174,7 +176,10 @@ def compare_over_examples(first: np.ndarray, second: np.ndarray, units: np.ndarr
 
 
 def _compare_totals(d: np.ndarray, sizes: np.ndarray | None) -> PairedComparison:
-    """Compare two entries by d (S, u), the total difference of each unit; `sizes` (u,): examples per unit (None: 1)."""
+    """Compare two entries by their differences d (S, u), a total for each seed and unit.
+
+    `sizes` (u,) counts the examples of each unit; None means one each.
+    """
     seeds, n = d.shape
     size = 1.0 if sizes is None else float(sizes.mean())  # examples in a unit
     weights = 1.0 if sizes is None else sizes / size  # (u,), 1 on average

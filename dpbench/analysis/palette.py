@@ -25,7 +25,7 @@ SALT = 7290  # with it dpbench's learners differ, and no three of those on the b
 
 
 @dataclass(frozen=True)
-class Shape:
+class Marker:
     """A mark: its matplotlib name, its SVG path (centre (0, 0), radius 5), and its characters in text."""
 
     marker: str
@@ -34,16 +34,16 @@ class Shape:
 
 
 SHAPES = (
-    Shape("o", "M-4.2 0a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0z", "●○"),
-    Shape("s", "M-3.8 -3.8h7.6v7.6h-7.6z", "■□"),
-    Shape("^", "M0 -4.8L4.8 3.8H-4.8z", "▲△"),
-    Shape("D", "M0 -5.2L5.2 0L0 5.2L-5.2 0z", "◆◇"),
-    Shape("v", "M0 4.8L4.8 -3.8H-4.8z", "▼▽"),
-    Shape("P", "M-1.6 -4.8h3.2v3.2h3.2v3.2h-3.2v3.2h-3.2v-3.2h-3.2v-3.2h3.2z", "✚"),
-    Shape("<", "M-4.8 0L3.8 4.8V-4.8z", "◀◁"),
-    Shape("X", "M-4.6 -2.3L-2.3 -4.6L0 -2.3L2.3 -4.6L4.6 -2.3L2.3 0L4.6 2.3L2.3 4.6L0 2.3L-2.3 4.6L-4.6 2.3L-2.3 0z",
+    Marker("o", "M-4.2 0a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0z", "●○"),
+    Marker("s", "M-3.8 -3.8h7.6v7.6h-7.6z", "■□"),
+    Marker("^", "M0 -4.8L4.8 3.8H-4.8z", "▲△"),
+    Marker("D", "M0 -5.2L5.2 0L0 5.2L-5.2 0z", "◆◇"),
+    Marker("v", "M0 4.8L4.8 -3.8H-4.8z", "▼▽"),
+    Marker("P", "M-1.6 -4.8h3.2v3.2h3.2v3.2h-3.2v3.2h-3.2v-3.2h-3.2v-3.2h3.2z", "✚"),
+    Marker("<", "M-4.8 0L3.8 4.8V-4.8z", "◀◁"),
+    Marker("X", "M-4.6 -2.3L-2.3 -4.6L0 -2.3L2.3 -4.6L4.6 -2.3L2.3 0L4.6 2.3L2.3 4.6L0 2.3L-2.3 4.6L-4.6 2.3L-2.3 0z",
           "✖"),
-    Shape(">", "M4.8 0L-3.8 4.8V-4.8z", "▶▷"),
+    Marker(">", "M4.8 0L-3.8 4.8V-4.8z", "▶▷"),
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ class LearnerStyle:
     """Colour and mark of a learner; references have no colour."""
 
     colour: int | None
-    shape: Shape
+    shape: Marker
     hollow: bool = False  # a further line or row of the learner, with other settings
 
     @property
@@ -87,9 +87,9 @@ class LearnerStyle:
 REFERENCE = LearnerStyle(None, SHAPES[3], hollow=True)
 
 
-def make_style(place: int) -> LearnerStyle:
+def make_style(index: int) -> LearnerStyle:
     """Return the style of a learner, or of another line, by its index."""
-    return LearnerStyle(place % len(LIGHT), SHAPES[place % len(SHAPES)])
+    return LearnerStyle(index % len(LIGHT), SHAPES[index % len(SHAPES)])
 
 
 def assign_learner_styles(names: Iterable[str], references: Iterable[str] = ()) -> dict[str, LearnerStyle]:
@@ -132,7 +132,7 @@ def parse_learner_name(label: str) -> str:
     return re.split(r"[ :,(]", label, maxsplit=1)[0]
 
 
-def shade_colour(shade: int) -> str:
+def heat_map_colour(shade: int) -> str:
     """Return the hexadecimal colour of a heat map's shade on white paper.
 
     >>> shade_colour(0), shade_colour(1)
@@ -142,7 +142,7 @@ def shade_colour(shade: int) -> str:
     return "#" + "".join(f"{round(255 - SHADES[shade] * (255 - part)):02x}" for part in parts)
 
 
-def colour_stylesheet() -> str:
+def make_colour_stylesheet() -> str:
     """Return the colours as CSS custom properties."""
     both = enumerate(zip(LIGHT, DARK, strict=True))
     root = "".join(f"--c{place}:light-dark({light},{dark});" for place, (light, dark) in both)

@@ -79,13 +79,13 @@ def locate_cell(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, flo
     x = evaluate_formula(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
     number = isinstance(x, int | float) and not isinstance(x, bool)
     return Position(
-        tuple(write_axis_value(values.get(axis)) for axis in plot.panels),
-        write_axis_value(values.get(plot.lines)) if plot.lines else "",
-        float(x) if number else None if x is None else write_axis_value(x),  # type: ignore[arg-type]
+        tuple(format_axis_value(values.get(axis)) for axis in plot.panels),
+        format_axis_value(values.get(plot.lines)) if plot.lines else "",
+        float(x) if number else None if x is None else format_axis_value(x),  # type: ignore[arg-type]
     )
 
 
-def write_axis_value(value: object) -> str:
+def format_axis_value(value: object) -> str:
     """Return a value of an axis as text in a plot.
 
     >>> write_axis_value(0.10), write_axis_value(float("inf")), write_axis_value(True)
@@ -148,7 +148,9 @@ def _check_bound(
 
 def is_fitted_cell(plot: Plot, values: Mapping[str, Any]) -> bool:
     """Return whether `through` names the cell with these axis values."""
-    return all(write_axis_value(values.get(axis)) == write_axis_value(wanted) for axis, wanted in plot.through.items())
+    return all(
+        format_axis_value(values.get(axis)) == format_axis_value(wanted) for axis, wanted in plot.through.items()
+    )
 
 
 def _check_x(plot: Plot, x: X, cell: str, where: str) -> None:

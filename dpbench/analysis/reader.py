@@ -24,7 +24,7 @@ class StoredResult:
     result: Result
 
 
-def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]:
+def read_results(paths: Sequence[Path]) -> tuple[list[StoredResult], list[str]]:
     """Return the results in files and below folders, and for each unreadable file the reason.
 
     JSON files that are not results are skipped. If a spec has several results, the newest file counts.
@@ -35,7 +35,7 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
     found: dict[str, StoredResult] = {}
     damaged: list[str] = []
     times: list[tuple[int, Path]] = []
-    for file in _find_files(places):
+    for file in _find_files(paths):
         try:
             times.append((modification_time(file), file))
         except OSError as error:
@@ -44,33 +44,33 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
     for _, file in sorted(times):
         try:
             content = _read_content(file)
-            if file in places or _is_result(content):
+            if file in paths or _is_result(content):
                 result = validate_record(Result, content, file)
                 found[result.digest] = StoredResult(file, result)
         except DataError as error:
             damaged.append(str(error))
     if not found:
-        where = " or ".join(map(str, places))
+        where = " or ".join(map(str, paths))
         why = f" {damaged[0]}" if damaged else " dpbench run and dpbench sweep write them."
         raise DataError(f"Expected results in {where}, found none.{why}")
     return sorted(found.values(), key=lambda filed: str(filed.file)), damaged
 
 
-def read_related_results(filed: StoredResult) -> list[Result]:
+def read_related_results(stored: StoredResult) -> list[Result]:
     """Return the results below a result's folder whose file names start with the same learner and dataset.
 
     Files that cannot be read are skipped.
     """
-    spec, found = filed.result.spec, list[Result]()
-    for file in list_records(filed.file.parent):
+    spec, found = stored.result.spec, list[Result]()
+    for file in list_records(stored.file.parent):
         if file.name.startswith(f"{spec.learner.name}-{spec.dataset.name}-"):
             with suppress(DataError, OSError):
                 found.append(Result.read(file))
     return found
 
 
-def _find_files(places: Sequence[Path]) -> Iterator[Path]:
-    for place in places:
+def _find_files(paths: Sequence[Path]) -> Iterator[Path]:
+    for place in paths:
         if not place.exists() and read_packed_record(place) is None:
             raise DataError(f"Expected a folder of results or a result file, got {place}, which does not exist.")
         yield from list_records(place) if place.is_dir() else [place]

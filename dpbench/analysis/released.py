@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dpbench.analysis.describe import Fact
 from dpbench.analysis.formats import format_percent_rounded_up
-from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS, MembershipTest, ReleasedAttack, TestRate
+from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS, MembershipTest, ReleasedAttack, RocPoint
 
 COUNTS_NOT_COVERED = (
     "the attack knows who was in the data of each shadow model and its counts have no noise, so ε does not cover them"
@@ -15,14 +15,14 @@ COUNTS_NOT_COVERED = (
 
 def describe_attack(attack: ReleasedAttack) -> Iterator[Fact]:
     """Yield the facts of an attack: its shadow models, each membership test, and the comparison with the guarantee."""
-    yield Fact("shadow models", (describe_shadows(attack),))
+    yield Fact("shadow models", (describe_shadow_models(attack),))
     for test in attack.tests:
         yield Fact(f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}", tuple(_describe_test(test)))
-    yield Fact("comparison with ε", (compare_with_bound(attack),))
+    yield Fact("comparison with ε", (describe_bound_comparison(attack),))
     yield Fact("privacy of these counts", (COUNTS_NOT_COVERED,))
 
 
-def describe_shadows(attack: ReleasedAttack) -> str:
+def describe_shadow_models(attack: ReleasedAttack) -> str:
     """Return the number of shadow models, their data and their accuracy."""
     first, planted = (next(test for test in attack.tests if test.targets == kind) for kind in ("average", "planted"))
     return (
@@ -31,12 +31,12 @@ def describe_shadows(attack: ReleasedAttack) -> str:
     )
 
 
-def describe_rate(test: MembershipTest, found: TestRate) -> str:
+def describe_rate(test: MembershipTest, test_rate: RocPoint) -> str:
     """Return a test's true-positive rate at one false-positive rate as text, with its 95% interval and the bound."""
-    if found.rate * test.others < 1:
+    if test_rate.rate * test.others < 1:
         return "not measured, there are too few outsiders"
-    bound = f"at most {format_percent_rounded_up(found.bound)} under ε" if found.bound < 1 else "no bound"
-    return f"{found.positives / test.members:.2%} ({found.low:.2%} to {found.high:.2%}), {bound}"
+    bound = f"at most {format_percent_rounded_up(test_rate.bound)} under ε" if test_rate.bound < 1 else "no bound"
+    return f"{test_rate.positives / test.members:.2%} ({test_rate.low:.2%} to {test_rate.high:.2%}), {bound}"
 
 
 def _describe_test(test: MembershipTest) -> Iterator[str]:
@@ -45,8 +45,8 @@ def _describe_test(test: MembershipTest) -> Iterator[str]:
     yield f"AUC {test.auc:.3f}"
 
 
-def compare_with_bound(attack: ReleasedAttack) -> str:
-    """Return as text which tests, if any, found more members than the guarantee allows."""
+def describe_bound_comparison(attack: ReleasedAttack) -> str:
+    """Compare the tests with the guarantee, in words: which of them, if any, found more members than it allows."""
     if not attack.privacy.sigma:
         return "no noise was added, so there is no bound to compare with"
     if attack.passed:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from dpbench.analysis.formats import format_percent_rounded_up, write_upper_bound
+from dpbench.analysis.formats import format_percent_rounded_up, format_upper_bound
 from dpbench.errors import PlanError
 from dpbench.privacy.core.accounting import curve, membership, replacement
 from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES
 from dpbench.privacy.core.plan import Planned
 from dpbench.records.result import Result
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 
 GOOD_FIT = 0.01
 """The largest difference in true-positive rates at which a Gaussian curve may describe a plan's curve."""
 
 
-def membership_risk(privacy: Privacy) -> Mapping[float, float]:
+def membership_risk(privacy: PrivacyGuarantee) -> Mapping[float, float]:
     """Return the largest true-positive rate of any membership test, by false-positive rate; empty without noise.
 
     The rates follow from plan and sigma alone, so no result stores them. For a private search, they follow from the
@@ -29,19 +29,22 @@ def membership_risk(privacy: Privacy) -> Mapping[float, float]:
     if not privacy.sigma:
         return {}
     if privacy.repeats is not None:
-        return {rate: membership.bound_rate(privacy.epsilon, privacy.delta, rate) for rate in FALSE_POSITIVE_RATES}
+        return {
+            rate: membership.bound_true_positive_rate(privacy.epsilon, privacy.delta, rate)
+            for rate in FALSE_POSITIVE_RATES
+        }
     return {rate: membership.true_positive_rate(privacy.releases, privacy.sigma, rate) for rate in FALSE_POSITIVE_RATES}
 
 
-Risk = Callable[[Privacy], Mapping[float, float]]
+RiskFunction = Callable[[PrivacyGuarantee], Mapping[float, float]]
 
 
-def describe_risk(result: Result, risk: Risk = membership_risk) -> str:
+def describe_risk(result: Result, risk: RiskFunction = membership_risk) -> str:
     """Describe the largest true-positive rates of any membership test against a result with noise."""
-    return _write_risk(risk(result.privacy), result)
+    return _format_risk(risk(result.privacy), result)
 
 
-def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_risk) -> str:
+def describe_largest_risk(results: Sequence[Result], risk: RiskFunction = membership_risk) -> str:
     """Describe the largest membership risk of the results with the largest epsilon; all results must have noise.
 
     Plans with the same epsilon can differ in risk, because noise of another shape allows other tests.
@@ -49,7 +52,7 @@ def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_ris
     largest = max(result.spec.epsilon for result in results)
     found = [risk(result.privacy) for result in results if result.spec.epsilon == largest]
     most = {rate: max(rates[rate] for rates in found) for rate in FALSE_POSITIVE_RATES}
-    return f"at ε {largest:g}, {_write_risk(most, results[0])}, for every run"
+    return f"at ε {largest:g}, {_format_risk(most, results[0])}, for every run"
 
 
 def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: int | None) -> dict[str, str]:
@@ -70,20 +73,20 @@ def _describe_curve(plan: tuple[Planned, ...], sigma: float, delta: float, size:
     if size is not None and size > 1:
         deltas[f"{size**-1.1:.2g} (1/n^1.1)"] = size**-1.1
     try:
-        fit = curve.fit_gaussian(plan, sigma)
-        others = {name: curve.epsilon_at(plan, sigma, other) for name, other in deltas.items()}
+        fit = curve.fit_gaussian_curve(plan, sigma)
+        others = {name: curve.epsilon_at_delta(plan, sigma, other) for name, other in deltas.items()}
         replaced = replacement.epsilon(plan, sigma, delta)
     except (PlanError, ArithmeticError, ValueError):  # a forged result can hold any plan
         return {}
     return {
-        "Gaussian curve": _write_fit(fit),
-        "ε at other δ": ", ".join(f"{write_upper_bound(found)} at δ {name}" for name, found in others.items()),
-        "ε for replacing one": f"{write_upper_bound(replaced)} at δ {delta:g}",
+        "Gaussian curve": _format_gaussian_fit(fit),
+        "ε at other δ": ", ".join(f"{format_upper_bound(found)} at δ {name}" for name, found in others.items()),
+        "ε for replacing one": f"{format_upper_bound(replaced)} at δ {delta:g}",
     }
 
 
-def _write_fit(fit: curve.GaussianFit) -> str:
-    mu = write_upper_bound(fit.mu)
+def _format_gaussian_fit(fit: curve.GaussianFit) -> str:
+    mu = format_upper_bound(fit.mu)
     if not fit.difference:
         return f"μ {mu}, exactly"
     gap = f"{100 * fit.difference:.2g} points of true positives"
@@ -92,7 +95,7 @@ def _write_fit(fit: curve.GaussianFit) -> str:
     return f"none fits: the smallest that covers it has μ {mu} and is up to {gap} away"
 
 
-def _write_risk(risk: Mapping[float, float], result: Result) -> str:
+def _format_risk(risk: Mapping[float, float], result: Result) -> str:
     found = " and ".join(
         f"{format_percent_rounded_up(most)} at {rate:.1%} false positives" for rate, most in risk.items()
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dpbench.analysis.reader import StoredResult
-from dpbench.privacy.core.accounting.crosscheck import Account
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import ComponentOrigin, Interval, Result
@@ -51,7 +51,7 @@ class ResultFacts:
     metrics: Mapping[str, Interval]
     seeds: int
     epsilon: float
-    independent: Account
+    independent: EpsilonInterval
     sigma: float
     steps: int  # noisy sums in all
     seconds: float  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)
@@ -107,11 +107,11 @@ class ResultRow:
         return self.facts.metrics.get(self.protocol.metric)
 
 
-def make_row(filed: StoredResult) -> ResultRow:
+def make_row(stored: StoredResult) -> ResultRow:
     """Return the row of a stored result, without a standing."""
-    spec = filed.result.spec
+    spec = stored.result.spec
     protocol = spec.model_copy(update={name: sort_options(getattr(spec, name)) for name in ("dataset", "extractor")})
-    return ResultRow(str(filed.file), protocol, collect_facts(filed.result), stored=filed.result)
+    return ResultRow(str(stored.file), protocol, collect_facts(stored.result), stored=stored.result)
 
 
 def collect_facts(result: Result) -> ResultFacts:
@@ -119,7 +119,7 @@ def collect_facts(result: Result) -> ResultFacts:
     privacy, search, fits = result.privacy, result.search, len(result.seeds)
     measured = _runs_on_cpu(result) and "fit" in result.cpu_seconds
     return ResultFacts(
-        learner=result.spec.learner.name, settings=_write_settings(result), selection=result.selection,
+        learner=result.spec.learner.name, settings=_collect_setting_texts(result), selection=result.selection,
         tried=search.tried if search else 1, status=result.status, rng=privacy.rng, mechanism=privacy.mechanism,
         made=read_origin(result.provenance), metrics=dict(sorted(result.metrics.items())), seeds=fits,
         epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
@@ -130,14 +130,14 @@ def collect_facts(result: Result) -> ResultFacts:
     )  # fmt: skip
 
 
-def merit(metric: str, score: Interval) -> float:
-    """Return the mean of a score, with the sign changed if lower is better: larger merit is better."""
+def sign_adjusted_mean(metric: str, score: Interval) -> float:
+    """Return a score's mean, negated for metrics where lower is better, so that larger is always better."""
     return score.mean if METRIC_FACTS[metric].higher else -score.mean
 
 
 def best_score(metric: str, scores: Iterable[Interval]) -> Interval:
     """Return the best score by a metric."""
-    return max(scores, key=lambda score: merit(metric, score))
+    return max(scores, key=lambda score: sign_adjusted_mean(metric, score))
 
 
 def distance_behind(metric: str, score: Interval, best: Interval) -> float:
@@ -145,7 +145,7 @@ def distance_behind(metric: str, score: Interval, best: Interval) -> float:
 
     All tables and boards use this function; each chooses the score that it calls the best.
     """
-    return merit(metric, best) - merit(metric, score)
+    return sign_adjusted_mean(metric, best) - sign_adjusted_mean(metric, score)
 
 
 def sort_options(component: Component) -> Component:
@@ -175,7 +175,7 @@ _ORIGIN_PATTERNS = {
 }
 
 
-def _write_settings(result: Result) -> dict[str, str]:
+def _collect_setting_texts(result: Result) -> dict[str, str]:
     search = result.search
     each = dict.fromkeys(search.space, "chosen for each seed") if search and search.chosen is None else {}
     return {name: str(value) for name, value in sorted({**result.settings, **each}.items())}

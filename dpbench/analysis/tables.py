@@ -24,35 +24,37 @@ from dpbench.analysis.rows import (
     best_score,
     distance_behind,
     make_row,
-    merit,
+    sign_adjusted_mean,
     sort_options,
 )
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Result
 from dpbench.records.search import UNRANKED
-from dpbench.registry import Kind
+from dpbench.registry import ComponentKind
 
 FREE_KEYS = {"epsilon", "seeds", "public_labels"}
 """The keys of specs that may differ within a grid, besides the learner and its settings."""
 KEY_WORDS = {"epsilon": "ε", "delta": "δ"}
 
 
-ComponentNamer = Callable[[Kind, Component], str]
+ComponentNamer = Callable[[ComponentKind, Component], str]
 
 
 def make_grids(
-    filed: Sequence[StoredResult], metric: Metric = "accuracy", named: ComponentNamer = lambda _, part: str(part)
+    stored_results: Sequence[StoredResult],
+    metric: Metric = "accuracy",
+    named: ComponentNamer = lambda _, part: str(part),
 ) -> list[ResultGrid[ResultRow]]:
     """Return the grids of some results, sorted by title; results without the metric are left out.
 
     `named` writes the components in titles, with all options or with only the options that differ from their defaults
-    (`registry.components.component_shortener`). Titles have all options if the short titles would not be distinct.
+    (`registry.components.make_component_shortener`). Titles have all options if the short titles would not be distinct.
     """
-    having = [stored for stored in filed if metric in stored.result.metrics]
+    having = [stored for stored in stored_results if metric in stored.result.metrics]
     grounds: dict[str, list[StoredResult]] = defaultdict(list)
     results = [stored.result for stored in having]
-    whole, brief = _write_protocol_titles(results, lambda _, part: str(part)), _write_protocol_titles(results, named)
+    whole, brief = _make_protocol_titles(results, lambda _, part: str(part)), _make_protocol_titles(results, named)
     short = dict(zip(whole, brief, strict=True))
     told_apart = len(set(short.values())) == len(short)
     for stored, title in zip(having, whole, strict=True):
@@ -64,17 +66,17 @@ def make_grids(
     ]
 
 
-def _split_by_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
+def _split_by_data(title: str, stored_results: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
     """Split results by their data, because scores on different data are not comparable; titles then name the data."""
     found = defaultdict[str, list[StoredResult]](list)
-    for stored in filed:
+    for stored in stored_results:
         task = stored.result.task
         digests = "/".join(dict.fromkeys(digest[:8] for digest in task.digests.values()))
         found[f"{title}, data {digests} ({task.private:,} private, {len(task.classes)} classes)"].append(stored)
-    return found if len(found) > 1 else {title: list(filed)}
+    return found if len(found) > 1 else {title: list(stored_results)}
 
 
-def _write_protocol_titles(results: Sequence[Result], named: ComponentNamer) -> list[str]:
+def _make_protocol_titles(results: Sequence[Result], named: ComponentNamer) -> list[str]:
     """Return the title of each result's protocol: dataset, extractor, and keys that vary or differ from defaults."""
     fields = [name for name in Protocol.model_fields if name not in {*FREE_KEYS, "dataset", "extractor"}]
     told = [
@@ -105,12 +107,14 @@ def _describe_keys(result: Result, names: Iterable[str]) -> Iterable[str]:
             yield f"{words} {f'{value:g}' if isinstance(value, float) else value}"
 
 
-def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> ResultGrid[ResultRow]:
-    ceilings = _non_private_learners(filed)
+def _make_grid(title: str, stored_results: Sequence[StoredResult], metric: Metric) -> ResultGrid[ResultRow]:
+    ceilings = _non_private_learners(stored_results)
     beside = [
-        stored for stored in filed if stored.result.spec.learner.name in ceilings or not stored.result.privacy.plan
+        stored
+        for stored in stored_results
+        if stored.result.spec.learner.name in ceilings or not stored.result.privacy.plan
     ]
-    entries = [stored for stored in filed if stored not in beside]
+    entries = [stored for stored in stored_results if stored not in beside]
     x = sorted({entry.result.spec.epsilon for entry in entries}) or [math.inf]
     ranked = {label: _rows_by_epsilon(ones, entries, metric) for label, ones in _group_by_label(entries).items()}
     references = {
@@ -118,36 +122,38 @@ def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Res
         for label, ones in _group_by_label(beside).items()
     }
 
-    def best_merit(line: tuple[str, dict[float, ResultRow]]) -> float:
-        return max(merit(metric, row.facts.metrics[metric]) for row in line[1].values())
+    def best_adjusted_mean(line: tuple[str, dict[float, ResultRow]]) -> float:
+        return max(sign_adjusted_mean(metric, row.facts.metrics[metric]) for row in line[1].values())
 
-    in_order = dict(sorted(ranked.items(), key=_sort_key)), dict(sorted(references.items(), key=best_merit))
+    in_order = dict(sorted(ranked.items(), key=_sort_key)), dict(sorted(references.items(), key=best_adjusted_mean))
     return make_numeric_grid(title, metric, "ε", *in_order)
 
 
-def _non_private_learners(filed: Sequence[StoredResult]) -> set[str]:
+def _non_private_learners(stored_results: Sequence[StoredResult]) -> set[str]:
     """Return the learners whose only results are at ε = ∞, provided that other learners have private results."""
-    without = {stored.result.spec.learner.name for stored in filed if math.isinf(stored.result.spec.epsilon)}
-    private = {stored.result.spec.learner.name for stored in filed if not math.isinf(stored.result.spec.epsilon)}
+    without = {stored.result.spec.learner.name for stored in stored_results if math.isinf(stored.result.spec.epsilon)}
+    private = {
+        stored.result.spec.learner.name for stored in stored_results if not math.isinf(stored.result.spec.epsilon)
+    }
     return without - private if private else set()
 
 
-def _group_by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
+def _group_by_label(stored_results: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
     """Group results by label. Results of the same label that share a column are split further, by their settings."""
     groups: dict[str, list[StoredResult]] = defaultdict(list)
-    for stored in filed:
-        groups[write_result_label(stored.result)].append(stored)
+    for stored in stored_results:
+        groups[make_result_label(stored.result)].append(stored)
     return {label: ones for name, group in groups.items() for label, ones in _separate_by_settings(name, group).items()}
 
 
-def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
+def _separate_by_settings(name: str, stored_results: list[StoredResult]) -> dict[str, list[StoredResult]]:
     """Give results in the same column distinct labels: by differing settings, then also by seeds, then by digest."""
-    if not _has_shared_column(filed):
-        return {name: filed}
-    differing, found = _list_differing_options(filed), defaultdict[str, list[StoredResult]](list)
-    for stored in filed:
+    if not _has_shared_column(stored_results):
+        return {name: stored_results}
+    differing, found = _list_differing_options(stored_results), defaultdict[str, list[StoredResult]](list)
+    for stored in stored_results:
         options = stored.result.spec.learner.options
-        parts = [f"{option}={_write_option(options[option])}" for option in differing if option in options]
+        parts = [f"{option}={_format_option(options[option])}" for option in differing if option in options]
         found[",".join(parts)].append(stored)
     split = defaultdict[str, list[StoredResult]](list)
     for settings, ones in found.items():
@@ -159,28 +165,28 @@ def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, lis
     return split
 
 
-def _separate_by_seeds(filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
+def _separate_by_seeds(stored_results: list[StoredResult]) -> dict[str, list[StoredResult]]:
     """Separate results that share a column by number of seeds, or by the seeds themselves if numbers are equal."""
-    seeds = {stored.result.spec.seeds for stored in filed}
-    if not _has_shared_column(filed) or len(seeds) == 1:
-        return {"": filed}
+    seeds = {stored.result.spec.seeds for stored in stored_results}
+    if not _has_shared_column(stored_results) or len(seeds) == 1:
+        return {"": stored_results}
     counted, found = len({len(seed) for seed in seeds}) == len(seeds), defaultdict[str, list[StoredResult]](list)
-    for stored in filed:
+    for stored in stored_results:
         own = stored.result.spec.seeds
         many = "s" * (len(own) > 1)
         found[f"{len(own)} seed{many}" if counted else f"seed{many} {' '.join(map(str, own))}"].append(stored)
     return found
 
 
-def _has_shared_column(filed: Sequence[StoredResult]) -> bool:
-    return len({stored.result.spec.epsilon for stored in filed}) < len(filed)
+def _has_shared_column(stored_results: Sequence[StoredResult]) -> bool:
+    return len({stored.result.spec.epsilon for stored in stored_results}) < len(stored_results)
 
 
-def _write_option(value: object) -> str:
+def _format_option(value: object) -> str:
     return "auto" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def write_result_label(result: Result) -> str:
+def make_result_label(result: Result) -> str:
     """Return a result's label: learner, selection of settings, and whether it read public labels or no private data."""
     notes = [
         *[SELECTION_WORDS[result.selection]] * (result.selection != "default"),
@@ -190,18 +196,18 @@ def write_result_label(result: Result) -> str:
     return result.spec.learner.name + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _list_differing_options(filed: Sequence[StoredResult]) -> list[str]:
-    options: list[dict[str, Any]] = [stored.result.spec.learner.options for stored in filed]
+def _list_differing_options(stored_results: Sequence[StoredResult]) -> list[str]:
+    options: list[dict[str, Any]] = [stored.result.spec.learner.options for stored in stored_results]
     names = dict.fromkeys(name for option in options for name in option)
     return [name for name in names if len({str(option.get(name)) for option in options}) > 1]
 
 
 def _rows_by_epsilon(
-    filed: Sequence[StoredResult], entries: Sequence[StoredResult], metric: Metric
+    stored_results: Sequence[StoredResult], entries: Sequence[StoredResult], metric: Metric
 ) -> dict[float, ResultRow]:
     """Return a learner's rows by epsilon, each compared with all entries of its column."""
     found = {}
-    for mine in filed:
+    for mine in stored_results:
         column = [entry for entry in entries if entry.result.spec.epsilon == mine.result.spec.epsilon]
         rivals = [entry for entry in column if entry.result.selection not in UNRANKED]
         best = best_score(metric, [entry.result.metrics[metric] for entry in column])
@@ -216,7 +222,7 @@ def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric)
 
     The best itself counts only if another result can be paired with it.
     """
-    best = max(rivals, key=lambda rival: merit(metric, rival.result.metrics[metric]))
+    best = max(rivals, key=lambda rival: sign_adjusted_mean(metric, rival.result.metrics[metric]))
     if mine is best:  # which is said where some other could be paired with it
         return sum(pairing_key(rival.result) == pairing_key(best.result) for rival in rivals) > 1
     if pairing_key(mine.result) != pairing_key(best.result):
@@ -231,10 +237,10 @@ def pairing_key(result: Result) -> tuple[object, ...]:
     return result.spec.seeds, result.task.digests.get("private"), result.task.test
 
 
-def _reference_rows(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
+def _reference_rows(stored_results: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
     """Return a reference's row for every ε; where it has no result, use its row at another ε."""
-    at = {stored.result.spec.epsilon: stored for stored in filed}
-    return {epsilon: make_row(at.get(epsilon, filed[-1])) for epsilon in x}
+    at = {stored.result.spec.epsilon: stored for stored in stored_results}
+    return {epsilon: make_row(at.get(epsilon, stored_results[-1])) for epsilon in x}
 
 
 def _sort_key(line: tuple[str, Mapping[float, ResultRow]]) -> tuple[float, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import Column
-from dpbench.analysis.formats import write_legend, write_score
+from dpbench.analysis.formats import format_legend, format_metric_score
 from dpbench.analysis.grid import GridLine, ResultGrid
 from dpbench.analysis.palette import LearnerStyle, assign_row_styles
 from dpbench.analysis.rows import ResultRow
@@ -50,30 +50,30 @@ class TextTable:
 
     def legend(self, mark: str) -> str:
         """Return the meaning of the table's numbers and of its mark; empty if columns have their own metrics."""
-        return write_legend(self.metric, mark) if self.metric else ""
+        return format_legend(self.metric, mark) if self.metric else ""
 
 
-def write_grids(grids: Iterable[ResultGrid[ResultRow]]) -> list[TextTable]:
+def make_text_tables(grids: Iterable[ResultGrid[ResultRow]]) -> list[TextTable]:
     """Return grids as text tables: scores with intervals, and a mark on ties with the best of a column."""
     return [
-        TextTable(write_grid_heading(grid), "learner", grid.columns, tuple(_write_lines(grid)), grid.metric)
+        TextTable(format_grid_heading(grid), "learner", grid.columns, tuple(_make_text_lines(grid)), grid.metric)
         for grid in grids
     ]
 
 
-def _write_lines(grid: ResultGrid[ResultRow]) -> Iterator[TextLine]:
+def _make_text_lines(grid: ResultGrid[ResultRow]) -> Iterator[TextLine]:
     references = {line.label for line in grid.lines if line.reference}
     styles = assign_row_styles([line.label for line in grid.lines], references)
     return (_format_line(grid, line, styles[line.label]) for line in grid.lines)
 
 
-def write_grid_heading(grid: ResultGrid[ResultRow]) -> str:
+def format_grid_heading(grid: ResultGrid[ResultRow]) -> str:
     """Return a grid's heading: its protocol and its metric."""
     return f"{grid.title}: {METRIC_FACTS[grid.metric].inline_title}" if grid.metric else grid.title
 
 
 def _format_line(grid: ResultGrid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
-    cells = tuple(write_score(grid.row_metric(row), grid.score(row)) if row else "" for row in line.rows)
+    cells = tuple(format_metric_score(grid.row_metric(row), grid.score(row)) if row else "" for row in line.rows)
     best = tuple(row is not None and row.standing is not None and row.standing.tied for row in line.rows)
     return TextLine(line.label, cells, best, line.reference, style)
 
@@ -116,14 +116,14 @@ def _make_label(line: TextLine, coloured: bool) -> RichText:
     return Text.assemble((f" {line.style.letter} ", line.style.terminal_colour), f" {line.label}")
 
 
-def _split_columns(wide: Sequence[int], width: int) -> list[list[int]]:
+def _split_columns(widths: Sequence[int], width: int) -> list[list[int]]:
     """Split columns into groups that fit side by side, with at least one column per group.
 
     >>> _split_columns([10, 10, 10], 25), _split_columns([10], 5), _split_columns([], 5)
     ([[0, 1], [2]], [[0]], [[]])
     """
     parts, used = list[list[int]]([[]]), 0
-    for place, own in enumerate(wide):
+    for place, own in enumerate(widths):
         if parts[-1] and used + own + PADDING > width:
             parts, used = [*parts, []], 0
         parts[-1].append(place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from dpbench.records.provenance import HARNESS, list_sources
+from dpbench.records.provenance import HARNESS, list_plugin_sources
 from dpbench.records.rerun import CODE_CLAIM
 from dpbench.records.result import Result
 
@@ -34,8 +34,8 @@ def _unchecked_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
         yield "which group each test image is in"
     if not any(claim.startswith(CODE_CLAIM) for claim in confirmed):
         yield "which code made it"
-    yield from _unchecked_settings(result, confirmed)
-    sources = list_sources(result.provenance) or {}
+    yield from _unchecked_setting_claims(result, confirmed)
+    sources = list_plugin_sources(result.provenance) or {}
     strangers = {
         (component.plugin, component.distribution)
         for component in result.components.values()
@@ -47,7 +47,7 @@ def _unchecked_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
     yield "time, memory, machine and date"
 
 
-def _unchecked_settings(result: Result, confirmed: Set[str]) -> Iterator[str]:
+def _unchecked_setting_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
     source = result.search.source if result.search else None
     if source is not None:
         yield f"that the settings come from run {source.digest[:16]} on {source.dataset} ({source.selection})"

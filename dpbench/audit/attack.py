@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpbench.audit.bounds import GUESSED_SHARE
-from dpbench.records.audit import Attack
+from dpbench.records.audit import CanaryAttackResult
 
 MOST_NOISE_DRAWS = (
     40_000_000  # noise drawn for canaries in a whole fit, where that allows for more than the fewest of them
@@ -23,12 +23,12 @@ MOST_NOISE_DRAWS = (
 FEWEST_CANARIES, MOST_CANARIES = 100_000, 1_000_000
 
 
-def count_canaries(numbers: int, epsilon: float) -> int:
-    """Return the number of canaries to plant in a fit that draws `numbers` noise values for each canary.
+def choose_canary_count(draws_per_canary: int, epsilon: float) -> int:
+    """Choose the number of canaries to plant in a fit that draws this many noise values for each canary.
 
     Below epsilon 0.3, fewer than a million canaries show nothing, so more time is allowed.
     """
-    affordable = int(MOST_NOISE_DRAWS * (2.5 if epsilon < 0.3 else 1) // max(1, numbers))
+    affordable = int(MOST_NOISE_DRAWS * (2.5 if epsilon < 0.3 else 1) // max(1, draws_per_canary))
     return min(MOST_CANARIES, max(FEWEST_CANARIES, affordable))
 
 
@@ -37,7 +37,7 @@ def draw_members(canaries: int, generator: np.random.Generator) -> np.ndarray:
     return generator.random(canaries) < 0.5
 
 
-def count_guesses(canaries: int) -> int:
+def choose_guess_count(canaries: int) -> int:
     """Return the number of guesses that the attack makes about this many canaries."""
     return max(2, round(GUESSED_SHARE * canaries))
 
@@ -70,20 +70,20 @@ class CanaryScores:
         """Whether any answer included the canaries' coordinates; a choice has no such coordinates."""
         return self._precision > 0
 
-    def summarise(self) -> Attack:
+    def summarise(self) -> CanaryAttackResult:
         """Guess that the highest scores are members and the lowest are not; count correct guesses.
 
         The number of guesses is fixed. Under sampling, a low score may belong to a member that was never sampled, so
         only the highest scores are used.
         """
         m = len(self._member)
-        guesses = count_guesses(m)
+        guesses = choose_guess_count(m)
         low = 0 if self._sampled else guesses // 2
         order = np.argpartition(self._scores, sorted({max(low - 1, 0), m - guesses + low}))
         right = int(self._member[order[m - guesses + low :]].sum() + (~self._member[order[:low]]).sum())
         inside, outside = self._scores[self._member], self._scores[~self._member]
         pooled = (inside.var() * len(inside) + outside.var() * len(outside)) / (m - 2)
-        return Attack(
+        return CanaryAttackResult(
             canaries=m, members=len(inside), guesses=guesses, correct=right,
             mean=float((inside.mean() - outside.mean()) / math.sqrt(pooled)),
             mu=None if self._sampled else math.sqrt(self._precision),

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from dpbench.api import Learner
-from dpbench.audit.attack import count_canaries, draw_members
+from dpbench.audit.attack import choose_canary_count, draw_members
 from dpbench.audit.auditing_curator import FitEvidence, make_auditing_curator
 from dpbench.audit.figures import compute_figures, find_earlier_audits
 from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.errors import SpecError
-from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
-from dpbench.harness.loaded import get_origins
+from dpbench.harness.fitting import FinishedFit, fit_once, predict_isolated
+from dpbench.harness.loaded import get_component_origins
 from dpbench.harness.plans import settle_learner
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.session import Session
@@ -29,13 +29,13 @@ from dpbench.harness.tuning.private import MAX_SETTINGS
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
-from dpbench.privacy.mechanisms.replay import Neighbours
-from dpbench.privacy.mechanisms.table import find_audits
+from dpbench.privacy.mechanisms.replay import ReplaySetup
+from dpbench.privacy.mechanisms.table import find_plan_audits
 from dpbench.records.audit import Audit
 from dpbench.records.provenance import current_date
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.support import progress
 
 SEARCH_LEFT_OUT = (
@@ -84,10 +84,10 @@ def audit(
         _check_randomness(spec)
         prepared = session.prepare(spec)
         _check_auditable(prepared.privacy, spec.learner.name)
-    return audit_prepared(prepared, seed, canaries, what if isinstance(what, Result) else None, before)
+    return audit_prepared_run(prepared, seed, canaries, what if isinstance(what, Result) else None, before)
 
 
-def audit_prepared(
+def audit_prepared_run(
     prepared: PreparedRun, seed: int, canaries: int | None = None, result: Result | None = None,
     before: Sequence[Audit] = (),
 ) -> Audit:  # fmt: skip
@@ -101,7 +101,7 @@ def audit_prepared(
     run: dict[str, Any] = {
         "digest": prepared.spec.digest if result is None else result.digest,
         "content": result.evidence_digest if result else None,
-        "mechanism": prepared.privacy.mechanism, "components": get_origins(prepared.parts),
+        "mechanism": prepared.privacy.mechanism, "components": get_component_origins(prepared.parts),
     }  # fmt: skip
     same_run = [audit for audit in before if all(getattr(audit, name) == value for name, value in run.items())]
     earlier = find_earlier_audits(same_run, seed)
@@ -109,7 +109,7 @@ def audit_prepared(
     plan = privacy.releases
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
     generator = _make_audit_generator(prepared.identity, seed)
-    count = count_canaries(sum(use.steps for use in plan), epsilon) if canaries is None else canaries
+    count = choose_canary_count(sum(use.steps for use in plan), epsilon) if canaries is None else canaries
     member = draw_members(count, generator)
     replays = QuestionReplayer(prepared.roles.task, generator, prepared.roles.private.units is not None)
     other = lambda number: Randomness.research(seed + (1 + number) * SEED_DISTANCE, prepared.identity)
@@ -118,8 +118,8 @@ def audit_prepared(
     with progress.show_status(f"Auditing {prepared.learner.name}"):
         fitted = _fit_with_evidence(prepared, seed, evidence, Canaries(member))
         replays.probe()
-        for probe in {own.probe: None for use in plan for own in find_audits(type(use)) if own.probe}:
-            replays.run(probe, Neighbours(replays.make_rows(), replays.task, plan[0], 1.0, generator))
+        for probe in {own.probe: None for use in plan for own in find_plan_audits(type(use)) if own.probe}:
+            replays.run(probe, ReplaySetup(replays.make_random_rows(), replays.task, plan[0], 1.0, generator))
     if not any(evidence.asked.values()):
         raise SpecError(
             f"Learner {prepared.learner.name!r} planned questions but asked none, so there is nothing to audit."
@@ -144,9 +144,9 @@ def audit_prepared(
     )  # fmt: skip
 
 
-def _fit_with_evidence(prepared: PreparedRun, seed: int, evidence: FitEvidence, canaries: Canaries) -> Fitted:
+def _fit_with_evidence(prepared: PreparedRun, seed: int, evidence: FitEvidence, canaries: Canaries) -> FinishedFit:
     """Fit as in a run, and record the evidence; for a private search, fit one randomly drawn run of the search."""
-    given = prepared.fit_input(seed)
+    given = prepared.make_fit_input(seed)
     if prepared.privacy.repeats:
         fold, learner = _draw_search_run(prepared, seed)
         given = dataclasses.replace(given, learner=learner, rows=fold.rows, public=fold.public, memo=None)
@@ -168,7 +168,7 @@ def _draw_search_run(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     return fold, settle_learner(spaces.set_options(learner, setting), loaded.who, prepared.roles.task, loaded.budget)
 
 
-def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:
+def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: FinishedFit) -> bool | None:
     """Return whether a fit's predictions equal the result's for this seed; None if the result lacks the seed."""
     stated = [entry.predictions for entry in result.seeds if entry.seed == seed]
     if not stated:
@@ -182,7 +182,7 @@ def _check_randomness(spec: Spec) -> None:
         raise SpecError(NO_SECURE_RNG)
 
 
-def _check_auditable(privacy: Privacy, learner: str) -> None:
+def _check_auditable(privacy: PrivacyGuarantee, learner: str) -> None:
     if privacy.rng == "secure":
         raise SpecError(NO_SECURE_RNG)
     if not privacy.plan:

@@ -13,7 +13,7 @@ import torch
 from dpbench.api import Curator, Planned, Task
 from dpbench.audit.attack import CanaryScores
 from dpbench.audit.directions import FEWEST_SPARE
-from dpbench.audit.noise_log import NoiseLog, StandardNoise, extract_noise, standardise_noise
+from dpbench.audit.noise_log import NoiseLog, StandardisedNoise, extract_noise, standardise_noise
 from dpbench.audit.sensitivity import FEATURE_REPLAYS, IMAGE_REPLAYS, QuestionReplayer
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.blocks import Blocks
@@ -23,10 +23,10 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
-from dpbench.privacy.mechanisms.replay import Neighbours, ReleasedSum
-from dpbench.privacy.mechanisms.table import find_audit
+from dpbench.privacy.mechanisms.replay import ReleasedSum, ReplaySetup
+from dpbench.privacy.mechanisms.table import find_question_audit
 from dpbench.records.audit import Check
 
 MOST_ANSWERS, MOST_STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
@@ -43,10 +43,10 @@ class FitEvidence:
 
     def __init__(
         self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: QuestionReplayer,
-        generator: np.random.Generator, elsewhere: Callable[[int], Randomness],
+        generator: np.random.Generator, other_seed_randomness: Callable[[int], Randomness],
     ) -> None:  # fmt: skip
         self.plan = {use.name: use for use in plan}
-        self.stds, self.replays, self._elsewhere = stds, replays, elsewhere
+        self.stds, self.replays, self._elsewhere = stds, replays, other_seed_randomness
         self.noise = NoiseLog(sum(use.steps for use in plan), member)
         self.member, self.scores = member, CanaryScores(member)
         self.own: CanaryScores | None = None
@@ -56,7 +56,7 @@ class FitEvidence:
         self._again: dict[str, set[int]] = {}
 
     def record_sums(self, seen: SumObservation) -> None:
-        """Record the sums that the witness observed for the current question."""
+        """Keep an observation of the current question, its sums before noise, until its answer is recorded."""
         self._seen.append(seen)
 
     def has_steps_left(self, question: Question) -> bool:
@@ -73,17 +73,21 @@ class FitEvidence:
         """
         for release in question.releases:
             self.asked[release] += 1
-        own, planned = find_audit(type(question)), self.plan[question.releases[-1]]
+        own, planned = find_question_audit(type(question)), self.plan[question.releases[-1]]
         step, sigma = self.asked[planned.name], self.stds[planned.name]
-        due = step in self._choose_replay_steps(planned.name, len(rows.example_shape) == 1 and not (own and own.costly))
+        due = step in self._choose_replay_steps(
+            planned.name, len(rows.example_shape) == 1 and not (own and own.is_costly)
+        )
         if due and isinstance(question, Sum):
             self.replays.replay(question, planned.sample_rate, rows)
         elif due and own is not None:
-            near = Neighbours(rows, self.replays.task, planned, sigma, self._generator)
+            near = ReplaySetup(rows, self.replays.task, planned, sigma, self._generator)
             self.replays.run(partial(own.replay, question), near)
         if step == 1 and own is not None and own.laws is not None:
             drawn = own.laws(sigma, self.replays.task, self._generator)
-            self.noise.laws += [_test_counts(f"law of {planned.name!r}, {counts.how}", counts) for counts in drawn]
+            self.noise.laws += [
+                _test_choice_counts(f"law of {planned.name!r}, {counts.how}", counts) for counts in drawn
+            ]
 
     def record_answer(self, question: Question, rows: PrivateRows, answer: Any) -> None:
         """Record an answer's noise, canary scores and sample; at a release's first answer, also ask other seeds."""
@@ -160,8 +164,8 @@ class FitEvidence:
     def _draw_other_seed_noise(
         self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int,
         copies: int = 1,
-    ) -> list[list[StandardNoise]]:  # fmt: skip
-        """Return, for each step, the noise of each block with all its copies: (copies, ...)."""
+    ) -> list[list[StandardisedNoise]]:  # fmt: skip
+        """Ask under another seed; return, for each step, the noise in each block of all copies: (copies, ...)."""
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
         task = Task((1,), self.replays.task.classes, 1, self.replays.task.device)
         zeros = [torch.zeros(1, *shape) for shape in shapes] * copies
@@ -187,7 +191,7 @@ class FitEvidence:
 
 def make_auditing_curator(curator: LedgerCurator, evidence: FitEvidence) -> Curator:
     """Wrap a learner's curator for an audit: forward its questions, replay some of them, and record the answers."""
-    handle = make_handle(curator)
+    handle = make_learner_curator(curator)
 
     def answer(question: Question) -> Any:
         if isinstance(question, Map):
@@ -206,11 +210,11 @@ def make_auditing_curator(curator: LedgerCurator, evidence: FitEvidence) -> Cura
 def _released_sums(question: Question, answer: Any) -> Sequence[ReleasedSum]:
     if isinstance(question, Sum):
         return (ReleasedSum(answer if isinstance(answer, tuple) else (answer,), question.clips),)
-    own = find_audit(type(question))
+    own = find_question_audit(type(question))
     return own.released(question, answer) if own else ()
 
 
-def _test_counts(name: str, drawn: ChoiceCounts) -> Check:
+def _test_choice_counts(name: str, drawn: ChoiceCounts) -> Check:
     """Test how often each candidate was chosen against its probability: binomial tests, Bonferroni-corrected."""
     from scipy.stats import binom
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpbench.audit.extremes import Extreme
+from dpbench.audit.extremes import SmallestPValue
 from dpbench.records.audit import Check
 
 FEWEST_SPARE = 32  # vectors beyond as many as there are coordinates, or an honest length may be near 0 by chance
@@ -22,7 +22,7 @@ def direction_checks(samples: list[np.ndarray], who: str) -> Iterator[Check]:
     """Yield the test of whether some direction has no noise; `samples` has noise vectors (m, d) for each release."""
     from scipy.special import chdtr, chdtrc
 
-    found = Extreme()
+    found = SmallestPValue()
     for vectors in samples:
         m, d = vectors.shape
         if m >= d + FEWEST_SPARE:

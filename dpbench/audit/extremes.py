@@ -18,7 +18,7 @@ from dpbench.records.audit import Check
 
 
 @dataclass
-class Extreme:
+class SmallestPValue:
     """The smallest p-value of many statistics, and the number of values behind that statistic."""
 
     count: int = 0

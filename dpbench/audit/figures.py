@@ -15,16 +15,16 @@ from dpbench.audit.evidence import ALARM, compute_evidence, multiply_stakes
 from dpbench.audit.sizes import size_tails
 from dpbench.errors import SpecError
 from dpbench.records.audit import (
-    Attack,
     Audit,
-    Bound,
+    CanaryAttackResult,
     Check,
+    DerivedFigures,
     EarlierAudits,
-    Figures,
-    Noise,
+    EpsilonBound,
+    MeasuredSensitivity,
+    NoiseStatistics,
     Part,
-    SampleSizes,
-    Sensitivity,
+    SampleStatistics,
 )
 
 DOUBT_RATE = 0.01  # chance that an honest run's tests of noise withhold the estimate that rests on them (Bonferroni)
@@ -33,9 +33,10 @@ LARGEST_SHIFT = 1e-3  # clips that a row may move others by, where its learner c
 
 
 def compute_figures(
-    epsilon: float, delta: float, sensitivity: Sensitivity | None, noise: Noise | None, attack: Attack | None,
-    own: Attack | None = None, stated: Figures | None = None, earlier: EarlierAudits | None = None,
-) -> Figures:  # fmt: skip
+    epsilon: float, delta: float, sensitivity: MeasuredSensitivity | None, noise: NoiseStatistics | None,
+    attack: CanaryAttackResult | None, own: CanaryAttackResult | None = None, stated: DerivedFigures | None = None,
+    earlier: EarlierAudits | None = None,
+) -> DerivedFigures:  # fmt: skip
     """Compute the figures of an audit from its three parts, for a run that states (epsilon, delta).
 
     `own` is the attack on coordinates that the learner sees: it is tested too, but bounds come from the larger attack.
@@ -57,7 +58,7 @@ def compute_figures(
         sigma_interval(noise.numbers + noise.padding, noise.squares + noise.padding_squares) if noise else (0.0, 0.0)
     )
     trusted = noise is not None and not doubts
-    return Figures(
+    return DerivedFigures(
         low=low, high=high, answers_p=_squares_p_value(noise.numbers, noise.squares) if noise else 1.0,
         steinke=_steinke_figure(attack, delta, stated.steinke if stated else None) if attack else None,
         mahloujifar=_mahloujifar_figure(attack, delta, stated.mahloujifar if stated else None) if attack else None,
@@ -66,7 +67,11 @@ def compute_figures(
 
 
 def list_checks(
-    epsilon: float, delta: float, noise: Noise | None, attack: Attack | None, own: Attack | None
+    epsilon: float,
+    delta: float,
+    noise: NoiseStatistics | None,
+    attack: CanaryAttackResult | None,
+    own: CanaryAttackResult | None,
 ) -> Mapping[Part, list[Check]]:
     """Return the tests of an audit's noise and of its attacks, by part."""
     checks: dict[Part, list[Check]] = {"noise": [*_noise_checks(noise)]} if noise else {}
@@ -128,7 +133,7 @@ def two_sided_p_value(z: float) -> float:
     return math.erfc(abs(z) / math.sqrt(2))
 
 
-def _sensitivity_failures(found: Sensitivity) -> Iterator[str]:
+def _sensitivity_failures(found: MeasuredSensitivity) -> Iterator[str]:
     yield from found.complaints
     if not found.largest <= 1 + 1e-12:
         yield f"a row moved a sum by {found.largest:.4g} clips"
@@ -146,7 +151,7 @@ def _squares_p_value(numbers: int, squares: float, both: bool = True) -> float:
     return min(1.0, 2 * min(above, below)) if both else above
 
 
-def _noise_checks(noise: Noise) -> Iterator[Check]:
+def _noise_checks(noise: NoiseStatistics) -> Iterator[Check]:
     yield Check(name="size of the noise in answers", p=_squares_p_value(noise.numbers, noise.squares))
     if noise.padding:
         squares = noise.squares + noise.padding_squares
@@ -156,7 +161,7 @@ def _noise_checks(noise: Noise) -> Iterator[Check]:
     yield from noise.checks
 
 
-def _sample_checks(sizes: SampleSizes) -> Iterator[Check]:
+def _sample_checks(sizes: SampleStatistics) -> Iterator[Check]:
     parts = (
         ("sizes of the samples", sizes.sizes, sizes.members),
         ("private rows in the samples", sizes.rows, sizes.units),
@@ -169,7 +174,7 @@ def _sample_checks(sizes: SampleSizes) -> Iterator[Check]:
         )
 
 
-def _sizes_p_value(sizes: SampleSizes, squares: float, members: int | None) -> float:
+def _sizes_p_value(sizes: SampleStatistics, squares: float, members: int | None) -> float:
     """Return the p-value of sample sizes that vary too much or, with many steps, too little."""
     if sizes.rate is None or members is None:
         return _squares_p_value(sizes.steps, squares, sizes.steps >= MANY_STEPS)
@@ -177,7 +182,7 @@ def _sizes_p_value(sizes: SampleSizes, squares: float, members: int | None) -> f
     return min(1.0, 2 * min(above, below)) if sizes.steps >= MANY_STEPS else above
 
 
-def _attack_checks(attack: Attack, epsilon: float, delta: float) -> Iterator[Check]:
+def _attack_checks(attack: CanaryAttackResult, epsilon: float, delta: float) -> Iterator[Check]:
     guessed = attack.canaries, attack.guesses, attack.correct
     yield Check(name="guesses, as epsilon allows", p=bounds.steinke_p_value(epsilon, delta, *guessed))
     if attack.mu is None:
@@ -191,7 +196,7 @@ def _attack_checks(attack: Attack, epsilon: float, delta: float) -> Iterator[Che
     yield Check(name="scores of members and others", p=two_sided_p_value(z), z=z)
 
 
-def _smallest_significance(attack: Attack, mu: float) -> float:
+def _smallest_significance(attack: CanaryAttackResult, mu: float) -> float:
     """Return the smallest significance, within a factor of two, at which the guesses reject mu-Gaussian DP."""
     guessed = attack.canaries, attack.guesses, attack.correct
     found = 1.0
@@ -200,25 +205,25 @@ def _smallest_significance(attack: Attack, mu: float) -> float:
     return found
 
 
-def _steinke_figure(attack: Attack, delta: float, stated: Bound | None) -> Bound:
+def _steinke_figure(attack: CanaryAttackResult, delta: float, stated: EpsilonBound | None) -> EpsilonBound:
     guessed, near = (delta, attack.canaries, attack.guesses), stated.epsilon if stated else 0.0
-    return Bound(
+    return EpsilonBound(
         epsilon=bounds.steinke_bound(*guessed, attack.correct, near),
         most=bounds.steinke_bound(*guessed, attack.guesses),
     )
 
 
-def _mahloujifar_figure(attack: Attack, delta: float, stated: Bound | None) -> Bound:
+def _mahloujifar_figure(attack: CanaryAttackResult, delta: float, stated: EpsilonBound | None) -> EpsilonBound:
     plausible = stated is not None and 0 < stated.epsilon < bounds.LARGEST_BOUND
     near = bounds.gaussian_dp_mu(stated.epsilon, delta) if stated and plausible else 0.0
     found = bounds.mahloujifar_bound(attack.canaries, attack.guesses, attack.correct, near)
     most = bounds.mahloujifar_bound(attack.canaries, attack.guesses, attack.guesses)
     epsilon = stated.epsilon if stated and near and found == near else bounds.gaussian_dp_epsilon(found, delta)
-    return Bound(epsilon=epsilon, most=bounds.gaussian_dp_epsilon(most, delta))
+    return EpsilonBound(epsilon=epsilon, most=bounds.gaussian_dp_epsilon(most, delta))
 
 
-def _gauss_figure(attack: Attack, delta: float) -> Bound:
+def _gauss_figure(attack: CanaryAttackResult, delta: float) -> EpsilonBound:
     low, _ = bounds.gauss_bound(attack.mean, attack.members, attack.canaries - attack.members)
-    return Bound(
+    return EpsilonBound(
         epsilon=bounds.gaussian_dp_epsilon(max(0.0, low), delta), most=math.inf
     )  # scores may lie as far as they like

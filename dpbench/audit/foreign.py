@@ -27,13 +27,13 @@ from torch import Tensor
 from dpbench.api import Release
 from dpbench.audit.attack import CanaryScores, draw_members
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.foreign_samples import Contributions, RowWatch, add_sample_statistics
-from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
+from dpbench.audit.foreign_samples import ContributionMeter, Contributions, add_sample_statistics
+from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardisedNoise
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.plan import check_plan
-from dpbench.records.audit import Audit, Sensitivity
-from dpbench.records.stated_plan import state_plan
+from dpbench.records.audit import Audit, MeasuredSensitivity
+from dpbench.records.stated_plan import make_plan_records
 from dpbench.support.files import canonical_digest
 
 Answers = Callable[[Tensor, Tensor, int], Sequence[Tensor]]
@@ -132,8 +132,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         raise SpecError(f"Expected at least {FEWEST_CANARIES} canaries, got {canaries}: fewer show nothing.")
     begin, generator = time.perf_counter(), np.random.default_rng(seed)
     member = draw_members(canaries, generator)
-    loop = _Loop(answers, claim, len(member) + FEATURES)
-    watch = RowWatch(loop, size + 1, STRONG_FEATURE * claim.clip, seed)
+    loop = _CheckedLoop(answers, claim, len(member) + FEATURES)
+    watch = ContributionMeter(loop, size + 1, STRONG_FEATURE * claim.clip, seed)
     contributed = watch.contributions(size + 1, seed)
     sensitivity = _measure_sensitivity(loop, watch, contributed.largest / claim.clip, generator)
     x, y, labels = _plant_canaries(size, member, generator, claim.clip)
@@ -142,7 +142,7 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     silent = FEATURES + np.flatnonzero(~member)
     for answer in loop(x, y, seed):
         released = np.abs(answer[:, silent]) / unit
-        noise.add("gradient", [StandardNoise(answer[:, silent] / unit, LAST_BIT * released)], [], nobody)
+        noise.add("gradient", [StandardisedNoise(answer[:, silent] / unit, LAST_BIT * released)], [], nobody)
         along = (1 - 2 * labels) * (answer[1, FEATURES:] - answer[0, FEATURES:]) / math.sqrt(2)
         scores.add([along / claim.clip], claim.sigma, claim.sample_rate)
     noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
@@ -159,7 +159,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     return Audit(
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
         spec=None, seed=seed, repeats=None, epsilon=claim.stated_epsilon, delta=claim.delta, sigma=claim.sigma,
-        plan=state_plan(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
+        plan=make_plan_records(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1],
+        attack=found[2],
         figures=figures, left_out=_describe_left_out(contributed),
         seconds={"audit": time.perf_counter() - begin},
     )  # fmt: skip
@@ -172,7 +173,7 @@ def _describe_left_out(contributed: Contributions) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Loop:
+class _CheckedLoop:
     """Runs a loop and checks the type, number and shape of its answers."""
 
     answers: Answers
@@ -201,7 +202,7 @@ class _Loop:
 
 @dataclass
 class _AnswerChanges:
-    """Records how much one example changes the first answer at most, beyond rounding."""
+    """Records the largest change of the first answer that one example causes, beyond rounding."""
 
     clip: float
     tried: int = 0
@@ -220,7 +221,9 @@ class _AnswerChanges:
         return moved
 
 
-def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator: np.random.Generator) -> Sensitivity:
+def _measure_sensitivity(
+    loop: _CheckedLoop, watch: ContributionMeter, largest: float, generator: np.random.Generator
+) -> MeasuredSensitivity:
     """Run the loop on neighbouring datasets and measure how far the first answer moves, in clips, beyond rounding.
 
     `largest`, the largest contribution of a row to any step in clips, counts too. Later answers cannot be compared as a
@@ -245,37 +248,44 @@ def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator
                 "Expected the loop to give the same answers for the same data and seed. Seed every random draw in it."
             )
         for strength, several in PROBES if count == drawn else ((1.0, False),):
-            row, label = _make_probe(loop, strength, several, found.tried, generator)
+            row, label = _make_probe_example(loop, strength, several, found.tried, generator)
             moved = found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
             reached = moved if count == drawn and (strength, several) == (1.0, False) else reached
     if reached <= 0:
         _compare_replacements(loop, found, watch, drawn, seed, generator)
     else:
-        for x, y in _mixed_datasets(loop, watch, drawn, seed, drawn):
+        for x, y in _make_mixed_datasets(loop, watch, drawn, seed, drawn):
             before = loop(x, y, seed)[0]
             for strength in (1.0, OUTLIER_STRENGTH):
-                row, label = _make_probe(loop, strength, False, 0, generator)
+                row, label = _make_probe_example(loop, strength, False, 0, generator)
                 found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
     complaints = tuple(dict.fromkeys(found.complaints))
-    return Sensitivity(questions=3, rows=found.tried, largest=found.largest, shift=0.0, complaints=complaints)
+    return MeasuredSensitivity(questions=3, rows=found.tried, largest=found.largest, shift=0.0, complaints=complaints)
 
 
 def _compare_replacements(
-    loop: _Loop, found: _AnswerChanges, watch: RowWatch, place: int, seed: int, generator: np.random.Generator
+    loop: _CheckedLoop,
+    found: _AnswerChanges,
+    watch: ContributionMeter,
+    place: int,
+    seed: int,
+    generator: np.random.Generator,
 ) -> None:
     """Compare answers on datasets that differ in one sampled row, which is zeros in one and a probe in the other."""
-    mixed = _mixed_datasets(loop, watch, watch.size, seed, place)
+    mixed = _make_mixed_datasets(loop, watch, watch.size, seed, place)
     plain = ((1.0, False), (OUTLIER_STRENGTH, False))
     crowds = (_make_aligned_examples(watch.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
     for (x, y), probes in crowds:
         x[place] = 0
         before = loop(x, y, seed)[0]
         for strength, several in probes:
-            x[place], y[place] = _make_probe(loop, strength, several, found.tried, generator)
+            x[place], y[place] = _make_probe_example(loop, strength, several, found.tried, generator)
             found.add(before, loop(x, y, seed)[0], strength)
 
 
-def _mixed_datasets(loop: _Loop, watch: RowWatch, size: int, seed: int, place: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _make_mixed_datasets(
+    loop: _CheckedLoop, watch: ContributionMeter, size: int, seed: int, place: int
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield datasets of parallel rows: a share of the sampled rows is below the clip, all others (and `place`) above.
 
     These reveal a loop that uses gradient norms without noise, for a clip at a quantile or an outlier threshold: one
@@ -291,16 +301,16 @@ def _mixed_datasets(loop: _Loop, watch: RowWatch, size: int, seed: int, place: i
             yield x, y
 
 
-def _make_aligned_examples(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return examples whose sum is many clips long, so that dividing by n shows when an example is added."""
+def _make_aligned_examples(size: int, loop: _CheckedLoop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return examples whose sum is many clips long: a loop that divides by n then reveals an added example."""
     x, y = _make_random_examples(size, loop.columns, generator)
     x[: size // 2], y[: size // 2] = 0, 0
     x[: size // 2, 0] = STRONG_FEATURE * loop.claim.clip
     return x, y
 
 
-def _make_probe(
-    loop: _Loop, strength: float, several: bool, number: int, generator: np.random.Generator
+def _make_probe_example(
+    loop: _CheckedLoop, strength: float, several: bool, number: int, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
     """Return an example (1, d) with one or several features, and its label 1.
 

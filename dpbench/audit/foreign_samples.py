@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.audit.samples import Samples
+from dpbench.audit.samples import SampleCollector
 from dpbench.errors import SpecError
-from dpbench.records.audit import Noise
+from dpbench.records.audit import NoiseStatistics
 
 LoopRun = Callable[[Tensor, Tensor, int], Sequence[np.ndarray]]
 """(x (n, d), y (n,), seed) -> the answer (2, d) of each step."""
@@ -44,7 +44,7 @@ class Contributions:
 
 
 @dataclass(frozen=True)
-class RowWatch:
+class ContributionMeter:
     """Measures what the last rows of a dataset contribute to a loop's steps; `size` is the largest number of rows."""
 
     loop: LoopRun
@@ -106,10 +106,10 @@ class RowWatch:
         return float(changed[changed > 2 * ROUNDING * self.feature].sum())
 
 
-def add_sample_statistics(noise: Noise, release: str, rate: float, inclusions: np.ndarray) -> Noise:
+def add_sample_statistics(noise: NoiseStatistics, release: str, rate: float, inclusions: np.ndarray) -> NoiseStatistics:
     """Return `noise` with sample statistics added; `inclusions` (steps, rows) is nonzero where a step samples a row."""
     steps, rows = inclusions.shape
-    samples = Samples(rate, rows, np.zeros(0, bool), steps, None)
+    samples = SampleCollector(rate, rows, np.zeros(0, bool), steps, None)
     for inclusion in inclusions:
         samples.add(np.flatnonzero(inclusion), NO_ROWS)
     return noise.model_copy(

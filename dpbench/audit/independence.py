@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dpbench.audit.extremes import Extreme
+from dpbench.audit.extremes import SmallestPValue
 from dpbench.records.audit import Check
 
 MOST_COORDINATES = 2**15  # coordinates of the canaries that are compared with others of one answer
@@ -30,8 +30,8 @@ MOST_SEARCHES = 32  # answers that are
 FEWEST_TERMS = 4_000  # of a sum of products that is called normal
 
 
-class Independence:
-    """Tests the independence of a fit's noise by products, added up question by question."""
+class IndependenceTest:
+    """Tests by inner products, added up question by question, whether a fit's noise is independent."""
 
     def __init__(self, questions: int) -> None:
         self._question_count = max(1, questions)
@@ -92,7 +92,7 @@ class Independence:
             self._first[release] = whole
 
     def _add_product(self, name: str, known: np.ndarray, drawn: np.ndarray) -> None:
-        """Add the product of `drawn` noise and numbers `known` before the draw, cut to the shorter of the two."""
+        """Add the inner product of `drawn` noise and numbers `known` before it, both cut to the shorter length."""
         count = min(len(known), len(drawn))
         length = float(np.linalg.norm(known[:count]))
         if length > 0:
@@ -120,7 +120,7 @@ class RowProducts:
         """Yield the tests that noise is independent between classes and between columns."""
         for kind in ("classes", "columns"):
             found = [(products, self._terms[key]) for key, products in self._products.items() if key[0] == kind]
-            yield from compare_rows(found, f"{kind} of {self._who}")
+            yield from check_row_independence(found, f"{kind} of {self._who}")
 
 
 class NormalTally:
@@ -137,13 +137,13 @@ class NormalTally:
         """Yield the test of the sum and the test of the largest number."""
         z = self._total / math.sqrt(self._count)
         yield Check(name=name, p=math.erfc(abs(z) / math.sqrt(2)), z=z, numbers=self._count)
-        largest = Extreme()
+        largest = SmallestPValue()
         largest.add(math.erfc(self._largest / math.sqrt(2)), 1, self._count)
         yield from largest.test(f"{name}, one by one")
 
 
 class StepProducts:
-    """Compares each step's noise with that of earlier steps, as many as memory and time allow."""
+    """Compares each step's noise with the noise of as many earlier steps as memory and time allow."""
 
     def __init__(self, steps: int, width: int) -> None:
         self._lags = max(1, min(steps - 1, MOST_LAGS))
@@ -174,7 +174,7 @@ class StepProducts:
 
 
 def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
-    distances, pairs, together = Extreme(), Extreme(), Extreme()
+    distances, pairs, together = SmallestPValue(), SmallestPValue(), SmallestPValue()
     for products in found:
         seen = products.counts > 0
         distances.add_normals(products.totals[seen] / np.sqrt(products.counts[seen]), products.width * products.step)
@@ -188,10 +188,10 @@ def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
     yield from together.test(f"all pairs of steps of {who} together")
 
 
-def compare_rows(found: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
-    """Test that rows of noise are independent; `found` pairs the rows' inner products (k, k) with their length."""
-    distances, pairs, together = Extreme(), Extreme(), Extreme()
-    for products, numbers in found:
+def check_row_independence(inner_products: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
+    """Test that rows of noise are independent; `inner_products` pairs products (k, k) with the numbers per row."""
+    distances, pairs, together = SmallestPValue(), SmallestPValue(), SmallestPValue()
+    for products, numbers in inner_products:
         k = len(products)
         lengths = np.sqrt(np.maximum(np.diag(products), 1e-300))
         z = np.tril(products / lengths, -1)  # row i, drawn after row j < i was known
@@ -226,7 +226,7 @@ class RepetitionSearch:
 
     def test(self, name: str) -> Iterator[Check]:
         """Yield a test of the largest autocorrelation; a sum of thousands of products is nearly normal."""
-        found = Extreme()
+        found = SmallestPValue()
         for length, products in self._sums.items():
             terms = self._search_counts[length] * (length - np.arange(1, len(products) + 1))
             if len(terms) and terms.min() >= FEWEST_TERMS:

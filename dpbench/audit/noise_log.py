@@ -17,11 +17,11 @@ import numpy as np
 from torch import Tensor
 
 from dpbench.audit.directions import direction_checks
-from dpbench.audit.independence import Independence, RowProducts
-from dpbench.audit.samples import Samples
-from dpbench.audit.spread import Spread
+from dpbench.audit.independence import IndependenceTest, RowProducts
+from dpbench.audit.samples import SampleCollector
+from dpbench.audit.spread import NoiseSizeTest
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.records.audit import Check, Noise
+from dpbench.records.audit import Check, NoiseStatistics
 
 MOST_KEPT = 2**17  # numbers whose distribution is looked at
 LAST_BIT = 2.0**-23  # of a float32, in its own size
@@ -36,46 +36,50 @@ LATTICE_UNITS = 4  # units of the coarsest float below which distances say nothi
 
 
 @dataclass(frozen=True)
-class StandardNoise:
+class StandardisedNoise:
     """The noise in one block of an answer, in standard deviations."""
 
     noise: np.ndarray  # float64, of the answer's shape
     coarse: np.ndarray  # the same: how coarse the answer's floats are
 
 
-def extract_noise(answer: Tensor, summed: IntegerSum, std: float) -> StandardNoise:
+def extract_noise(answer: Tensor, summed: IntegerSum, std: float) -> StandardisedNoise:
     """Return the noise in an answer, its difference from the integer sum, in units of `std`."""
     sums = summed.total.double().mul_(summed.grid)
     found: np.ndarray = answer.double().sub_(sums).div_(std).cpu().numpy()
     coarse: np.ndarray = answer.abs().double().mul_(LAST_BIT / std).cpu().numpy()
-    return StandardNoise(found, coarse)
+    return StandardisedNoise(found, coarse)
 
 
-def standardise_noise(answer: Tensor, std: float) -> StandardNoise:
+def standardise_noise(answer: Tensor, std: float) -> StandardisedNoise:
     """Return the noise in an answer over rows of zeros, which is the whole answer, in units of `std`."""
     noise: np.ndarray = answer.double().div_(std).cpu().numpy()
-    return StandardNoise(noise, np.abs(noise) * LAST_BIT)
+    return StandardisedNoise(noise, np.abs(noise) * LAST_BIT)
 
 
 class NoiseLog:
     """Collects all noise of one fit, question by question."""
 
     def __init__(self, questions: int, member: np.ndarray) -> None:
-        self.independence = Independence(questions)
+        self.independence = IndependenceTest(questions)
         self._member, self._each = member, max(16, MOST_KEPT // max(1, questions))
         self._answers, self._canaries = NormalNumbers(self._each), NormalNumbers(self._each)
-        self._spread = Spread("in answers", zeros=True), Spread("at other coordinates", zeros=False)
+        self._spread = NoiseSizeTest("in answers", zeros=True), NoiseSizeTest("at other coordinates", zeros=False)
         self._squares: defaultdict[str, list[float]] = defaultdict(list)  # step by step, less their mean, standardised
         self._numbers: defaultdict[str, list[int]] = defaultdict(list)
         self._sizes: defaultdict[str, list[int]] = defaultdict(list)
-        self._samples: dict[str, Samples] = {}
+        self._samples: dict[str, SampleCollector] = {}
         self.elsewhere = OtherSeedNoise()
         self.laws: list[Check] = []  # of choices
 
     def add(
-        self, release: str, answers: Sequence[StandardNoise], padding: Sequence[StandardNoise], sampled: np.ndarray
+        self,
+        release: str,
+        answers: Sequence[StandardisedNoise],
+        padding: Sequence[StandardisedNoise],
+        sampled: np.ndarray,
     ) -> None:
-        """Add the noise of one question, block by block: in the answer, and at the canaries' coordinates."""
+        """Log one question's noise by block: `answers` in the answer, `padding` at the canaries' coordinates."""
         before = self._answers.squares + self._canaries.squares
         kinds = (answers, self._answers, self._spread[0]), (padding, self._canaries, self._spread[1])
         for parts, numbers, spread in kinds:
@@ -96,12 +100,12 @@ class NoiseLog:
         self._sizes[release].append(len(drawn))
         if rate < 1:
             if release not in self._samples:
-                self._samples[release] = Samples(rate, rows, self._member, planned, labels)
+                self._samples[release] = SampleCollector(rate, rows, self._member, planned, labels)
             self._samples[release].add(drawn, sampled)
 
-    def summarise(self) -> Noise:
+    def summarise(self) -> NoiseStatistics:
         """Return the statistics of the noise and of the samples."""
-        return Noise(
+        return NoiseStatistics(
             numbers=self._answers.count, squares=self._answers.squares, padding=self._canaries.count,
             padding_squares=self._canaries.squares,
             samples=tuple(samples.summarise(name) for name, samples in self._samples.items()),
@@ -120,7 +124,7 @@ class NoiseLog:
             yield from self._compare_sizes_with_noise(name, samples)
         yield from self.laws
 
-    def _compare_sizes_with_noise(self, release: str, samples: Samples) -> Iterator[Check]:
+    def _compare_sizes_with_noise(self, release: str, samples: SampleCollector) -> Iterator[Check]:
         """Yield a test of whether noise grows or shrinks with the sample size, which would reveal that size."""
         numbers = np.array(self._numbers[release])
         if len(numbers) == len(self._sizes[release]) and len(numbers) and numbers.min() >= FEWEST_FOR_SQUARES:
@@ -136,11 +140,11 @@ class OtherSeedNoise:
     """Collects the noise that other seeds draw for the audited run's questions."""
 
     def __init__(self) -> None:
-        self._numbers, self._spread = NormalNumbers(MOST_KEPT // 64), Spread("of other seeds", zeros=True)
+        self._numbers, self._spread = NormalNumbers(MOST_KEPT // 64), NoiseSizeTest("of other seeds", zeros=True)
         self._within = RowProducts("other seeds' answers")
         self._vectors: list[np.ndarray] = []
 
-    def add(self, release: str, blocks: Sequence[StandardNoise]) -> None:
+    def add(self, release: str, blocks: Sequence[StandardisedNoise]) -> None:
         """Add one or more answers of a release, block by block: (answers, ...)."""
         for block, part in enumerate(blocks):
             self._numbers.add(part)
@@ -158,14 +162,14 @@ class OtherSeedNoise:
 
 
 class NormalNumbers:
-    """Collects numbers that should be standard normal: the sum of all squares, and each block's first numbers."""
+    """Collects numbers that should be standard normal: the sum of squares of all, and the first of each block."""
 
     def __init__(self, each: int) -> None:
         self.count, self.squares = 0, 0.0
         self._each, self._largest, self._coarse = each, 0.0, 0.0
         self._kept: list[np.ndarray] = []
 
-    def add(self, part: StandardNoise) -> None:
+    def add(self, part: StandardisedNoise) -> None:
         """Add the noise of one block."""
         if part.noise.size:
             self.count += part.noise.size

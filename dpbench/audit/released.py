@@ -15,7 +15,7 @@ from torch import Tensor
 from dpbench.audit.released_scores import count_rates, lira_scores, rmia_scores
 from dpbench.errors import SpecError
 from dpbench.harness.fitting import fit_once, predict_isolated
-from dpbench.harness.loaded import get_origins
+from dpbench.harness.loaded import get_component_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, true_positive_rate
 from dpbench.privacy.core.randomness import Randomness
@@ -23,7 +23,7 @@ from dpbench.privacy.core.rows import ChunkBuffers, PrivateRows, Units
 from dpbench.records.provenance import current_date
 from dpbench.records.released import FEWEST_SHADOWS, SHADOWS, MembershipTest, ReleasedAttack, Targets
 from dpbench.records.spec import Spec
-from dpbench.registry.components import write_component
+from dpbench.registry.components import make_component_record
 from dpbench.support.files import canonical_digest
 from dpbench.support.progress import progress_bar
 from dpbench.support.threads import limit_threads
@@ -62,8 +62,8 @@ class ShadowData:
 
 
 @dataclass(frozen=True)
-class Observations:
-    """The logits of each shadow's confidence in the true labels, and which records were in the shadow's data."""
+class ShadowObservations:
+    """Each shadow's logits of its confidence in the true labels, and which records were in the shadow's data."""
 
     member: np.ndarray  # (S, r) bool
     records: np.ndarray  # (S, r)
@@ -71,7 +71,7 @@ class Observations:
     accuracy: float
 
 
-def attack_released(
+def attack_released_models(
     prepared: PreparedRun, shadows: int = SHADOWS, *, spec: Spec | None = None, content: str | None = None,
     model: str | None = None,
 ) -> ReleasedAttack:  # fmt: skip
@@ -101,10 +101,11 @@ def attack_released(
     found = observe_shadows(prepared, data, shadows, generator)
     return ReleasedAttack(
         content=content, model=model, spec=spec or prepared.spec,
-        settings=write_component(prepared.learner).options, privacy=prepared.privacy, shadows=shadows,
+        settings=make_component_record(prepared.learner).options, privacy=prepared.privacy, shadows=shadows,
         population=found.population.shape[1], accuracy=found.accuracy,
         tests=tuple(_test_membership(found, data, prepared)), seconds=time.perf_counter() - begin,
-        components=get_origins(prepared.parts), provenance={**prepared.loaded.provenance, "date": current_date()},
+        components=get_component_origins(prepared.parts),
+        provenance={**prepared.loaded.provenance, "date": current_date()},
     )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def plant_outliers(prepared: PreparedRun, generator: np.random.Generator) -> Sha
 
 def observe_shadows(
     prepared: PreparedRun, data: ShadowData, shadows: int, generator: np.random.Generator
-) -> Observations:
+) -> ShadowObservations:
     """Fit shadow models, and observe each model's confidence in every record and in the population (test records).
 
     Raises:
@@ -148,7 +149,7 @@ def observe_shadows(
             records[shadow], population[shadow] = data.average(logits[:rows]), logits[rows:]
             accuracy.append(float((scores[rows:].argmax(1) == y[rows:]).mean()))
             advance(1)
-    return Observations(member, records, population, float(np.mean(accuracy)))
+    return ShadowObservations(member, records, population, float(np.mean(accuracy)))
 
 
 def confidence_logits(scores: np.ndarray, labels: np.ndarray, *, logits: bool) -> np.ndarray:
@@ -170,14 +171,14 @@ def _fit_shadows(prepared: PreparedRun, data: ShadowData, member: np.ndarray, x:
     """
     identity = canonical_digest(["shadows of", prepared.identity])
     for number, chosen in enumerate(member):
-        given = prepared.fit_input(prepared.spec.seeds[0])
+        given = prepared.make_fit_input(prepared.spec.seeds[0])
         fresh = Randomness.research(number, identity)
         fresh = dataclasses.replace(fresh, initialisation=given.randomness.initialisation)
         with limit_threads(prepared.loaded.threads):
             yield predict_isolated(fit_once(dataclasses.replace(given, rows=data.select(chosen), randomness=fresh)), x)
 
 
-def _test_membership(found: Observations, data: ShadowData, prepared: PreparedRun) -> Iterator[MembershipTest]:
+def _test_membership(found: ShadowObservations, data: ShadowData, prepared: PreparedRun) -> Iterator[MembershipTest]:
     privacy = prepared.privacy
     bounds = {rate: true_positive_rate(privacy.releases, privacy.sigma, rate) for rate in FALSE_POSITIVE_RATES}
     first = data.records - data.planted

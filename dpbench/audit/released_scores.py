@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.records.released import AttackName, MembershipTest, Targets, TestRate
+from dpbench.records.released import AttackName, MembershipTest, RocPoint, Targets
 
 RMIA_FACTOR = 2.0  # gamma of the paper: how much larger the ratio of a record has to be
 CONFIDENCE = 0.95  # of the intervals that are shown
@@ -78,14 +78,14 @@ def count_rates(
     )  # fmt: skip
 
 
-def _count_rate(inside: np.ndarray, outside: np.ndarray, rate: float, bound: float) -> TestRate:
+def _count_rate(inside: np.ndarray, outside: np.ndarray, rate: float, bound: float) -> RocPoint:
     """Count members and others above the threshold of `rate`; both arrays of scores are sorted."""
     threshold = outside[len(outside) - 1 - math.floor(rate * len(outside))]
     positives, false = (int(len(part) - np.searchsorted(part, threshold, "right")) for part in (inside, outside))
     return rate_from_counts(rate, positives, len(inside), false, len(outside), bound)
 
 
-def rate_from_counts(rate: float, positives: int, members: int, false: int, others: int, bound: float) -> TestRate:
+def rate_from_counts(rate: float, positives: int, members: int, false: int, others: int, bound: float) -> RocPoint:
     """Return a true-positive rate with its interval, and whether it exceeds the bound at this false-positive rate.
 
     It exceeds the bound if its lower limit (at `FALSE_ALARM_RATE`) is above bound * max(1, m / rate), where m is the
@@ -95,7 +95,7 @@ def rate_from_counts(rate: float, positives: int, members: int, false: int, othe
     least, _ = clopper_pearson(positives, members, 2 * FALSE_ALARM_RATE)
     _, most = clopper_pearson(false, others, 2 * FALSE_ALARM_RATE)
     exceeded = least > bound * max(1.0, most / rate)
-    return TestRate(rate=rate, positives=positives, false=false, low=low, high=high, bound=bound, exceeded=exceeded)
+    return RocPoint(rate=rate, positives=positives, false=false, low=low, high=high, bound=bound, exceeded=exceeded)
 
 
 def clopper_pearson(found: int, among: int, significance: float) -> tuple[float, float]:
@@ -112,18 +112,18 @@ def clopper_pearson(found: int, among: int, significance: float) -> tuple[float,
 
 
 @dataclass(frozen=True)
-class _References:
-    """Mean (S, r) and summed squared deviations (S, r) of the observations by a target's references of one kind."""
+class _ReferenceStatistics:
+    """Mean and sum of squared deviations, (S, r) each, of records under a target's references of one kind."""
 
     mean: np.ndarray
     squares: np.ndarray
 
 
-def _leave_one_out(found: np.ndarray, chosen: np.ndarray) -> _References:
+def _leave_one_out(found: np.ndarray, chosen: np.ndarray) -> _ReferenceStatistics:
     """Return, for each shadow as the target, the statistics of the chosen observations by all other shadows."""
     centre = found.mean(0)  # before squares are subtracted from each other
     values = (found - centre) * chosen
     count = np.maximum(chosen.sum(0) - chosen, 1)
     mean = (values.sum(0) - values) / count
     squares = (values**2).sum(0) - values**2 - count * mean**2
-    return _References(centre + mean, np.maximum(squares, 0.0))
+    return _ReferenceStatistics(centre + mean, np.maximum(squares, 0.0))

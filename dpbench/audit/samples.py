@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpbench.audit.extremes import Extreme
-from dpbench.records.audit import Check, SampleSizes
+from dpbench.audit.extremes import SmallestPValue
+from dpbench.records.audit import Check, SampleStatistics
 
 MOST_ROWS = 2**15  # rows, and canaries, whose pairs are looked at
 NEAR_DISTANCES = 32  # distances between rows that are all looked at; beyond, powers of two
@@ -26,7 +26,7 @@ FEWEST_INCLUSIONS = (
 )
 
 
-class Inclusions:
+class InclusionCounts:
     """Records which of `size` members are in the samples of one release, step by step."""
 
     def __init__(self, size: int, rate: float, steps: int) -> None:
@@ -40,7 +40,7 @@ class Inclusions:
         self._distances = np.concatenate([np.arange(1, NEAR_DISTANCES + 1), far[far < self._wide]])
         self._distances = self._distances[self._distances < self._wide]
         self._hits, self._trials = np.zeros(len(self._distances)), np.zeros(len(self._distances))
-        self._pairs = Extreme()
+        self._pairs = SmallestPValue()
         self._history: list[np.ndarray] = []
 
     def add(self, sample: np.ndarray) -> None:
@@ -76,12 +76,12 @@ class Inclusions:
 
     def checks(self, who: str, release: str) -> Iterator[Check]:
         """Yield the tests of how often members are sampled: one by one, together with others, and in several steps."""
-        often, distances, lags = Extreme(), Extreme(), Extreme()
+        often, distances, lags = SmallestPValue(), SmallestPValue(), SmallestPValue()
         if self.size:
             often.add_hits(self.counts, np.full(self.size, self.steps), self.rate)
         distances.add_hits(self._hits, self._trials, self.rate)
         lags.add_hits(self._lag_hits, self._lag_trials, self.rate)
-        partners = Extreme()
+        partners = SmallestPValue()
         partners.add_hits(*count_partners(np.array(self._history)), self.rate)
         yield from partners.test(f"{who} that are in the samples of {release!r} with those they were with before")
         yield from often.test(f"how often {who} are in the samples of {release!r}, one by one")
@@ -109,7 +109,7 @@ def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass
-class Samples:
+class SampleCollector:
     """The samples of one release: their sizes, and which rows and canaries are in them."""
 
     rate: float
@@ -120,26 +120,26 @@ class Samples:
     steps: int = 0
     whole: float = 0.0
     rows: float = 0.0
-    _rows: Inclusions = field(init=False)
-    _canaries: Inclusions = field(init=False)
+    _rows: InclusionCounts = field(init=False)
+    _canaries: InclusionCounts = field(init=False)
 
     def __post_init__(self) -> None:
         """Create the counters for sampled rows and sampled canaries."""
-        self._rows = Inclusions(self.size, self.rate, self.planned)
-        self._canaries = Inclusions(int(self.member.sum()), self.rate, self.planned)
+        self._rows = InclusionCounts(self.size, self.rate, self.planned)
+        self._canaries = InclusionCounts(int(self.member.sum()), self.rate, self.planned)
         self._ordinal = np.cumsum(self.member) - 1  # of each canary among those in the data
 
     def add(self, drawn: np.ndarray, sampled: np.ndarray) -> None:
         """Add one sample, given the positions of its private rows and the coordinates of its canaries."""
         self.steps += 1
-        self.whole += self._square(len(drawn) + len(sampled), self.size + self._canaries.size)
-        self.rows += self._square(len(drawn), self.size)
+        self.whole += self._squared_deviation(len(drawn) + len(sampled), self.size + self._canaries.size)
+        self.rows += self._squared_deviation(len(drawn), self.size)
         self._rows.add(drawn)
         self._canaries.add(self._ordinal[sampled])
 
-    def summarise(self, release: str) -> SampleSizes:
+    def summarise(self, release: str) -> SampleStatistics:
         """Return the statistics of the sample sizes and of how often canaries were sampled; each count is binomial."""
-        return SampleSizes(
+        return SampleStatistics(
             release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=self._canaries.spread(),
             rate=self.rate, members=self.size + self._canaries.size, units=self.size,
         )  # fmt: skip
@@ -153,9 +153,9 @@ class Samples:
             p = math.erfc(abs(z) / math.sqrt(2))
             yield Check(name=f"which private rows are in the samples of {release!r}", p=p, z=z, numbers=self.size)
         if self.labels is not None and self.size:
-            sizes, classes = np.bincount(self.labels), Extreme()
+            sizes, classes = np.bincount(self.labels), SmallestPValue()
             classes.add_hits(np.bincount(self.labels, self._rows.counts), sizes * self.steps, self.rate)
             yield from classes.test(f"labels of the private rows in the samples of {release!r}")
 
-    def _square(self, size: int, of: int) -> float:
+    def _squared_deviation(self, size: int, of: int) -> float:
         return (size - of * self.rate) ** 2 / (of * self.rate * (1 - self.rate))

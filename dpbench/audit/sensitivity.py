@@ -34,16 +34,16 @@ from dpbench.privacy.mechanisms.replay import (
     MOST_FEATURE_ROWS,
     MOST_IMAGE_ROWS,
     REPLAY,
-    Neighbours,
+    ReplaySetup,
     RowInfluence,
     draw_rows,
-    group_rows,
+    equalise_seeds,
+    group_rows_into_units,
     join_rows,
     make_adversarial_rows,
-    strip_seeds,
     take_row,
 )
-from dpbench.records.audit import Sensitivity
+from dpbench.records.audit import MeasuredSensitivity
 
 FEATURE_REPLAYS, IMAGE_REPLAYS = (
     6,
@@ -69,9 +69,9 @@ class QuestionReplayer:
     shift: float = 0.0
     complaints: list[str] = field(default_factory=list)
 
-    def summarise(self) -> Sensitivity:
+    def summarise(self) -> MeasuredSensitivity:
         """Return the statistics of all replays."""
-        return Sensitivity(
+        return MeasuredSensitivity(
             questions=self.questions, rows=self.tried, largest=self.largest, shift=self.shift,
             complaints=tuple(dict.fromkeys(self.complaints))[:8],
         )  # fmt: skip
@@ -87,11 +87,11 @@ class QuestionReplayer:
         except DpbenchError as error:
             self._record_refusal(error)
 
-    def run(self, replay: Callable[[Neighbours], RowInfluence], near: Neighbours) -> None:
+    def run(self, replay: Callable[[ReplaySetup], RowInfluence], setup: ReplaySetup) -> None:
         """Run a mechanism's own replay of a question, and record the result."""
         self.questions += 1
         try:
-            moved = replay(near)
+            moved = replay(setup)
         except DpbenchError as error:
             self._record_refusal(error)
             return
@@ -102,14 +102,14 @@ class QuestionReplayer:
     def _record_refusal(self, error: DpbenchError) -> None:
         self.complaints.append(f"rows that are odd, but possible, were refused: {error}"[:400])
 
-    def make_rows(self) -> PrivateRows:
+    def make_random_rows(self) -> PrivateRows:
         """Return random rows of 24 numbers, drawn by the audit."""
         x = torch.from_numpy(self.generator.normal(size=(MOST_FEATURE_ROWS, 24))).float()
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=MOST_FEATURE_ROWS))
         return self._group_into_units(PrivateRows(x, y, torch.arange(MOST_FEATURE_ROWS)))
 
     def _group_into_units(self, rows: PrivateRows) -> PrivateRows:
-        return group_rows(rows, self.generator) if self.units else rows
+        return group_rows_into_units(rows, self.generator) if self.units else rows
 
     def probe(self) -> None:
         """Replay the audit's own sums (`make_probes`) over random rows; if rows have units, test their sampling too."""
@@ -124,9 +124,9 @@ class QuestionReplayer:
             self._judge(Sum(rows, REPLAY, clips if clips[1:] else clips[0]), 1.0, base, odd, exact=True)
 
         if self.units:
-            self._plant_units()
+            self._replay_planted_units()
 
-    def _plant_units(self) -> None:
+    def _replay_planted_units(self) -> None:
         """Replay a sum over units of several examples: samples must contain whole units, at the planned rate."""
         self.questions += 1
         self.tried += PLANTED_UNITS
@@ -139,7 +139,7 @@ class QuestionReplayer:
         question = Sum(lambda chunk: chunk.x, REPLAY, 1.0)
         full = self._ask(question, rows).sums[0]
         key = int(self.generator.integers(2**31))
-        drawn = self._ask_sum(question, rows, CHUNK_SIZE, 0.5, key)[0].sums[0].total
+        drawn = self._replay_sum(question, rows, CHUNK_SIZE, 0.5, key)[0].sums[0].total
         self.largest = max(self.largest, float(full.value().abs().max()))
         if not bool(((drawn == 0) | (drawn == full.total)).all()):
             self.complaints.append("of a unit some examples were sampled, and others not")
@@ -174,7 +174,7 @@ class QuestionReplayer:
         """Check that answers over `base` and `both`, with the same noise, differ exactly as their sums do."""
         for rate in {1.0, 0.5 if planned < 1 else 1.0}:
             key = int(self.generator.integers(2**31))
-            first, second = (self._ask_sum(question, rows, None, rate, key) for rows in (base, both))
+            first, second = (self._replay_sum(question, rows, None, rate, key) for rows in (base, both))
             for before_answer, after_answer, before, after, clip in zip(
                 first[1], second[1], first[0].sums, second[0].sums, question.clips, strict=True
             ):
@@ -186,9 +186,9 @@ class QuestionReplayer:
                     )
 
     def _ask(self, question: Sum, rows: PrivateRows, chunk_size: int | None = None) -> SumObservation:
-        return self._ask_sum(question, rows, chunk_size, 1.0, int(self.generator.integers(2**31)))[0]
+        return self._replay_sum(question, rows, chunk_size, 1.0, int(self.generator.integers(2**31)))[0]
 
-    def _ask_sum(
+    def _replay_sum(
         self, question: Sum, rows: PrivateRows, chunk_size: int | None, rate: float, key: int
     ) -> tuple[SumObservation, tuple[Tensor, ...]]:
         seen: list[SumObservation] = []
@@ -196,7 +196,7 @@ class QuestionReplayer:
         randomness = Randomness.research(key, "a replayed question")
         plan = (Release(REPLAY, sample_rate=rate),)
         curator = bind(rows, task, plan, 1.0, randomness, Witness(seen.append))
-        board_rows = lambda chunk: question.rows(strip_seeds(chunk))
+        board_rows = lambda chunk: question.rows(equalise_seeds(chunk))
         answer = curator.answer(Sum(board_rows, REPLAY, question.clip, chunk_size or question.chunk_size))
         return seen[0], answer if isinstance(answer, tuple) else (answer,)
 

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpbench.audit.extremes import Extreme
+from dpbench.audit.extremes import SmallestPValue
 from dpbench.records.audit import Check
 
 NEAR_ZERO = (2.0**-8, 2.0**-20)  # what counts as 0, in standard deviations, unless floats are coarser
 MOST_PERIOD = 8  # steps are also taken together whose numbers leave the same remainder
 
 
-class Spread:
-    """Collects the squares of standardised noise, and counts the numbers near 0."""
+class NoiseSizeTest:
+    """Tests the size of noise by group: collects squares of standardised noise, and counts numbers near 0."""
 
     def __init__(self, who: str, zeros: bool) -> None:
         self._who, self._zeros = who, zeros
@@ -54,16 +54,16 @@ class Spread:
 
     def checks(self) -> Iterator[Check]:
         """Yield the tests of how large the noise is in each group of numbers."""
-        sizes: defaultdict[str, Extreme] = defaultdict(Extreme)
-        zeros: defaultdict[str, Extreme] = defaultdict(Extreme)
-        unequal: defaultdict[str, Extreme] = defaultdict(Extreme)
+        sizes: defaultdict[str, SmallestPValue] = defaultdict(SmallestPValue)
+        zeros: defaultdict[str, SmallestPValue] = defaultdict(SmallestPValue)
+        unequal: defaultdict[str, SmallestPValue] = defaultdict(SmallestPValue)
         for key, squares in self._squares.items():
             steps = np.array(self._steps[key])
             for kind, sums, each in group_coordinates(squares):
                 numbers = each * len(steps)  # one of a million may be rounded to 0; no two of a group will
                 sizes[kind].add_squares(sums, numbers, self._coarsest[key] if numbers == 1 else 0.0)
-            add_differences(unequal["coordinate"], squares.ravel(), len(steps))
-            add_differences(unequal["step"], steps, squares.size)
+            add_difference_test(unequal["coordinate"], squares.ravel(), len(steps))
+            add_difference_test(unequal["step"], steps, squares.size)
             for sums, each in sum_step_groups(steps):
                 sizes["step"].add_squares(sums, each * squares.size)
         for key, near in self._near.items():
@@ -79,7 +79,7 @@ class Spread:
             yield from extreme.test(f"zeros in the noise {self._who}, {kind} by {kind}")
 
 
-def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
+def add_difference_test(extreme: SmallestPValue, sums: np.ndarray, numbers: int) -> None:
     """Add to `extreme` a test of whether sums of `numbers` squares differ: the sum of their squared normal scores.
 
     Many small differences add up in this sum, so it detects noise whose scale varies a little between positions.
@@ -92,7 +92,7 @@ def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
 
 
 def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Yield the kind of each grouping of coordinates, its sums (groups,), and the number of coordinates in a group."""
+    """Yield, for each way to group coordinates, its name, the sums (groups,), and the coordinates per group."""
     rows = values.reshape(len(values), -1) if values.ndim > 1 else values.reshape(1, -1)
     classes, columns = rows.shape
     yield "coordinate", rows.ravel(), 1

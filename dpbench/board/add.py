@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.board.entry import SECURE_NOISE_REASON
-from dpbench.board.folder import ResultFile, find_content, list_results, validate_content
+from dpbench.board.folder import ResultFile, find_json_object, list_results, validate_record
 from dpbench.board.history import History
-from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_protocol_differences
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.review import check_against_board, review_files
 from dpbench.board.verify.source_code import check_source_code
 from dpbench.board.verify.strays import RECORD_PATHS
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import record_exists, remove_record
-from dpbench.records.provenance import HARNESS, list_sources
+from dpbench.records.provenance import HARNESS, list_plugin_sources
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import component_kind
@@ -48,7 +48,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
         ChecksFailed: a file fails a check, matches no board, or its path holds another result of the same spec.
         OutputError: the leaderboard cannot be written.
     """
-    submissions = SubmissionChecker(root, Expectations.read(root, plugins))
+    submissions = SubmissionChecker(root, ReviewContext.read(root, plugins))
     wrong: list[Complaint] = []
     wanted: list[tuple[Filing, dict[str, Any]]] = []
     places: dict[str, tuple[Path, dict[str, Any]]] = {}  # of this call: two files may be results of one spec
@@ -56,7 +56,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
         checked, boards = submissions.match_boards(file)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
-            content = _read_as_submitted(checked.result)
+            content = _dump_as_submitted(checked.result)
             held = find_taken_paths(checked.result, boards, root)
             for board in boards:
                 target = _target_path(board, checked.result, root)
@@ -81,18 +81,18 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
 
 def find_taken_paths(result: Result, boards: Sequence[str], root: Path) -> list[str]:
     """Return the result's paths on these boards that already hold another result of the same spec."""
-    content, places = _read_as_submitted(result), [_target_path(board, result, root) for board in boards]
-    return [place for place in places if _read_existing(root / place) not in (None, content)]
+    content, places = _dump_as_submitted(result), [_target_path(board, result, root) for board in boards]
+    return [place for place in places if _read_filed_content(root / place) not in (None, content)]
 
 
 def explain_taken_path(target: str) -> str:
-    """Return the complaint that this path already holds another result."""
+    """Return the complaint that another result with the same spec already has this path."""
     return f"{target} already holds another result with the same spec. Use --replace to overwrite it"
 
 
 def find_untraceable_plugins(result: Result) -> list[str]:
     """Return a complaint for each plugin whose code cannot be found because the result records no repository for it."""
-    sources = list_sources(result.provenance) or {}
+    sources = list_plugin_sources(result.provenance) or {}
     strangers = {
         (component.distribution, component.version, component.plugin) for component in result.components.values()
     }
@@ -116,7 +116,7 @@ def list_submission_remarks(result: Result) -> list[str]:
 
 
 def _target_path(board: str, result: Result, root: Path) -> str:
-    """Return a result's path on a board: that of its existing file, under its new or old name, or else the new name."""
+    """Return a result's path on a board: its existing file there (new or old name), or else the new name."""
     paths = [f"results/{board}/{name}" for name in result.file_names]
     return next((path for path in paths if record_exists(root / path)), paths[0])
 
@@ -126,7 +126,7 @@ def _list_attached_records(root: Path, board: str, target: str) -> tuple[Path, .
     return tuple(file for path in RECORD_PATHS if record_exists(file := path(stored, root)))
 
 
-def _read_as_submitted(result: Result) -> dict[str, Any]:
+def _dump_as_submitted(result: Result) -> dict[str, Any]:
     return {**json.loads(result.model_dump_json()), "status": "submitted"}
 
 
@@ -135,11 +135,11 @@ class SubmissionChecker:
     """Checks submitted files in turn, each against the results on its boards and the files checked before it."""
 
     root: Path
-    known: Expectations
+    known: ReviewContext
     _held: dict[str, list[CheckedFile]] = field(default_factory=dict)  # by board
 
     def match_boards(self, file: Path) -> tuple[CheckedFile, list[str]]:
-        """Check a file alone, then against the results of each board that it matches; return it with these boards."""
+        """Check a file alone and against each board that it matches; return the checked file and the boards' names."""
         (alone,) = review_files([ResultFile(file, str(file), filed=False)], self.known).results
         if not alone.ok or alone.result is None:
             return alone, []
@@ -147,13 +147,17 @@ class SubmissionChecker:
         if submitted:
             return alone.with_complaints(iter(submitted)), []
         spec = fill_new_options(alone.result.spec, self.known)
-        matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec, alone.result)]
+        matches = [
+            name
+            for name, board in self.known.boards.items()
+            if not find_protocol_differences(board, spec, alone.result)
+        ]
         if not matches:
             return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
         for board in matches:
             own = {file.name, *alone.result.file_names}
-            others = [entry for entry in self._list_checked(board) if entry.stored.path.name not in own]
+            others = [entry for entry in self._list_checked_results(board) if entry.stored.path.name not in own]
             (placed,) = review_files([ResultFile(file, str(file), board, filed=False)], self.known).results
             if not (placed := check_against_board(placed, others, self.known)).ok:
                 return placed, []
@@ -161,7 +165,7 @@ class SubmissionChecker:
         self._held |= after
         return alone, matches
 
-    def _list_checked(self, board: str) -> list[CheckedFile]:
+    def _list_checked_results(self, board: str) -> list[CheckedFile]:
         """Return the checked results of a board, including the submissions that matched it."""
         if board not in self._held:
             there, _ = list_results(self.root, dict(self.known.boards))
@@ -170,7 +174,7 @@ class SubmissionChecker:
 
 
 def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
-    """Yield forbidden statements of a submission: a status that only the project gives, or an untraceable commit."""
+    """Yield each statement that no submission may make: a status that the project assigns, or an untraceable commit."""
     if result.status != "submitted":
         yield "status", f"expected submitted, got {result.status}: only the project disputes or withdraws a result"
     yield from check_source_code(result)
@@ -183,9 +187,9 @@ def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
         )
 
 
-def _list_rerun_obstacles(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
+def _list_rerun_obstacles(result: Result, known: ReviewContext) -> Iterator[tuple[str, str]]:
     """Yield the reasons why this code cannot re-run a result, so that nobody could check its plan and scores."""
-    if not result.privacy.repeatable:
+    if not result.privacy.is_repeatable:
         yield (
             "privacy.mechanism",
             f"expected {MECHANISM}, or nobody can re-run the result: run its spec with this version",
@@ -196,11 +200,11 @@ def _list_rerun_obstacles(result: Result, known: Expectations) -> Iterator[tuple
             yield f"components.{role}.version", f"expected {here.version}, which can be run again, got {origin.version}"
 
 
-def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
+def _compare_with_nearest_board(result: Result, known: ReviewContext) -> Iterator[tuple[str, str]]:
     """Yield the differences between a result's spec and the board that matches it best."""
     spec = fill_new_options(result.spec, known)
     own = {name: board for name, board in known.boards.items() if board.dataset.name == spec.dataset.name}
-    found = {name: find_departures(board, spec, result) for name, board in own.items()}
+    found = {name: find_protocol_differences(board, spec, result) for name, board in own.items()}
     if not found:
         yield (
             "spec.dataset",
@@ -226,9 +230,9 @@ def _epsilon_ratio(epsilon: float, other: float) -> float:
     return 1.0 if epsilon == other else max(epsilon, other) / min(epsilon, other)
 
 
-def _read_existing(file: Path) -> dict[str, Any] | None:
+def _read_filed_content(file: Path) -> dict[str, Any] | None:
     try:
-        content = find_content(file)
-        return None if content is None else _read_as_submitted(validate_content(Result, content))
+        content = find_json_object(file)
+        return None if content is None else _dump_as_submitted(validate_record(Result, content))
     except MalformedFile as error:
         return {"unfit": str(error)}

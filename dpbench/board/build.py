@@ -21,26 +21,26 @@ from dpbench.analysis.paired import collect_ranking_scores, compare_entries
 from dpbench.board.distance import compute_distances
 from dpbench.board.entry import (
     Candidate,
-    limit_entries,
     make_candidate,
     make_entry,
-    select_scores,
+    select_scored_result,
+    unrank_further_entries,
     uses_challenge_seeds,
 )
-from dpbench.board.exchange import Curve, compute_worth, find_curve_complaints, read_curve
+from dpbench.board.exchange import LearningCurve, compute_label_equivalent, find_curve_complaints, read_curve
 from dpbench.board.folder import read_boards
-from dpbench.board.gap import compute_gap
+from dpbench.board.gap import compute_smallest_gap
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.ranking import RANKING_SENTENCE, entry_sort_value, rank_within_groups
+from dpbench.board.ranking import RANKING_SENTENCE, compute_sort_value, rank_within_groups
 from dpbench.board.stability import measure_stability
 from dpbench.board.verify.audits import find_audit, find_audit_complaints
 from dpbench.board.verify.challenge_record import FiledResult, find_challenge, find_challenge_complaints
 from dpbench.board.verify.checks import CheckedFile
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.released_record import find_released_complaints
 from dpbench.board.verify.rerun_record import find_rerun, find_rerun_complaints
 from dpbench.board.verify.review import Review, review_leaderboard
-from dpbench.board.verify.strays import find_strays
+from dpbench.board.verify.strays import find_orphan_records
 from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
 from dpbench.records.challenge import CHALLENGE_COUNT
@@ -53,7 +53,7 @@ from dpbench.support.progress import track
 INDEX, SCHEMA = "leaderboard.json", "schema.json"
 
 
-def verify_leaderboard(root: Path, known: Expectations) -> Review:
+def verify_leaderboard(root: Path, known: ReviewContext) -> Review:
     """Check a whole leaderboard: results, all their records and curves, and that no board with results was edited.
 
     Raises:
@@ -61,12 +61,12 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
     """
     found = review_leaderboard(root, known)
     strays = list(found.strays) + find_edited_boards(root, read_boards(root))
-    strays += find_strays([result.stored for result in found.results], root)
+    strays += find_orphan_records([result.stored for result in found.results], root)
     for result in track(found.results, "Checking records", len(found.results)):
         if result.result is not None:
             for find in (find_rerun_complaints, find_audit_complaints, find_released_complaints):
                 strays += find(result.stored, result.result, root)
-    filed = _list_filed(found, known)
+    filed = _list_filed_results(found, known)
     strays += find_challenge_complaints(filed, root)
     strays += find_curve_complaints(
         root, read_boards(root), [(entry.stored.board or "", entry.result) for entry in filed]
@@ -74,7 +74,7 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
     return dataclasses.replace(found, strays=tuple(strays))
 
 
-def _list_filed(found: Review, known: Expectations) -> list[FiledResult]:
+def _list_filed_results(found: Review, known: ReviewContext) -> list[FiledResult]:
     return [
         FiledResult(file.stored, file.result, known.boards[file.stored.board].metric)
         for file in found.results
@@ -108,7 +108,7 @@ def build_index(root: Path, plugins: Registry) -> Index:
         ChecksFailed: a check fails; then no index is made.
         DpbenchError: a board cannot be read.
     """
-    known = Expectations.read(root, plugins)
+    known = ReviewContext.read(root, plugins)
     found = verify_leaderboard(root, known)
     if not found.ok:
         raise ChecksFailed("Nothing is built", found.complaints)
@@ -179,23 +179,23 @@ class _BoardContext:
     """The data that all boards of a leaderboard share."""
 
     root: Path
-    known: Expectations
+    known: ReviewContext
     plugins: Registry
     labels: Mapping[LearnerIdentity, str]
 
 
 def _make_standing(board: Board, results: list[CheckedFile], shared: _BoardContext) -> Standing:
-    candidates = [_collect_records(result, board, shared) for result in results]
+    candidates = [_read_candidate(result, board, shared) for result in results]
     challenged = uses_challenge_seeds(candidates)
     seeds = CHALLENGE_COUNT if challenged else len(board.seeds)
     if challenged:
-        candidates = limit_entries(candidates, board.metric)
+        candidates = unrank_further_entries(candidates, board.metric)
     curve = read_curve(shared.root, board)
     entries = [
-        _add_label_worth(*_make_scored_entry(candidate, board, challenged, shared), board, curve)
+        _add_label_equivalent(*_make_scored_entry(candidate, board, challenged, shared), board, curve)
         for candidate in candidates
     ]
-    entries.sort(key=lambda pair: (-entry_sort_value(pair[1], board.metric), pair[0].id))
+    entries.sort(key=lambda pair: (-compute_sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     scores = [collect_ranking_scores(result, board.metric) for _, result in ranked]
     families = [identify_learner(result).family for _, result in ranked]
@@ -213,16 +213,16 @@ def _make_standing(board: Board, results: list[CheckedFile], shared: _BoardConte
         board=board,
         digest=board.digest,
         scored="challenge seeds" if challenged else "seeds chosen by the submitter",
-        gap=compute_gap(board, candidates[0].result, seeds) if candidates else None,
+        gap=compute_smallest_gap(board, candidates[0].result, seeds) if candidates else None,
         entries=(*first, *rest),
-        above=_explain_above_ceiling(entries, board, shared.plugins),
+        above=_explain_lead_over_ceiling(entries, board, shared.plugins),
         stability=measure_stability(group, tied),
         **(_collect_task_facts(candidates[0].result) if candidates else _collect_dataset_facts(board, shared.plugins)),
     )
 
 
-def _collect_records(checked: CheckedFile, board: Board, shared: _BoardContext) -> Candidate:
-    """Return a result with its re-run, audit and challenge seeds, as far as they are on record."""
+def _read_candidate(checked: CheckedFile, board: Board, shared: _BoardContext) -> Candidate:
+    """Read a result's re-run, audit and challenge records, if it has any, and return the result's candidate."""
     assert checked.result is not None
     stored, result, root = checked.stored, checked.result, shared.root
     records = find_rerun(stored, result, root), find_audit(stored, root), find_challenge(stored, result, root)
@@ -232,22 +232,24 @@ def _collect_records(checked: CheckedFile, board: Board, shared: _BoardContext) 
 def _make_scored_entry(
     candidate: Candidate, board: Board, challenged: bool, shared: _BoardContext
 ) -> tuple[Entry, Result]:
-    """Return the entry of a candidate and the result whose scores count."""
+    """Return a candidate's entry, and the result with the seeds that the board scores."""
     label = shared.labels[identify_learner(candidate.result)]
-    return make_entry(candidate, board, shared.known, label, challenged), select_scores(candidate, challenged)
+    return make_entry(candidate, board, shared.known, label, challenged), select_scored_result(candidate, challenged)
 
 
-def _add_label_worth(entry: Entry, scored: Result, board: Board, curve: Curve | None) -> tuple[Entry, Result]:
-    """Add an entry's worth in public labels, if it has any; return the entry and the result whose scores count."""
+def _add_label_equivalent(
+    entry: Entry, scored: Result, board: Board, curve: LearningCurve | None
+) -> tuple[Entry, Result]:
+    """Set the number of public labels that an entry is worth, if it has one; return the entry and its scored result."""
     pays_once = entry.reads_private and entry.reads != "features and labels"
     if curve is not None and pays_once and entry.role != "ceiling":
-        worth = compute_worth(curve, collect_ranking_scores(scored, board.metric).per_seed)
+        worth = compute_label_equivalent(curve, collect_ranking_scores(scored, board.metric).per_seed)
         entry = entry.model_copy(update={"worth": worth})
     return entry, scored
 
 
-def _explain_above_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:
-    """Explain why the best ranked entry is significantly better than the ceiling; return "" if it is not."""
+def _explain_lead_over_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:
+    """Explain why the best ranked entry is significantly better than the ceiling; return "" if it is not better."""
     ceilings = [pair for pair in entries if pair[0].role == "ceiling"]
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     if not ceilings or not ranked:

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dpbench.board.exchange import Curve
+from dpbench.board.exchange import LearningCurve
 from dpbench.board.folder import read_boards
 from dpbench.errors import SpecError
-from dpbench.harness.fit import score_seed
-from dpbench.harness.loaded import get_origins
+from dpbench.harness.fit import fit_and_score_seed
+from dpbench.harness.loaded import get_component_origins
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.session import Session
 from dpbench.records.board import Board
 from dpbench.registry.boards import make_entry_spec
-from dpbench.registry.components import write_component
+from dpbench.registry.components import make_component_record
 from dpbench.support import progress
 from dpbench.support.messages import unknown_name
 
@@ -36,7 +36,7 @@ def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator
         SpecError: a name is no board, or no board has public labels and results.
         DpbenchError: `make_learning_curve` fails.
     """
-    known, made = read_boards(root), dict[str, Curve]()
+    known, made = read_boards(root), dict[str, LearningCurve]()
     for name in names:
         if name not in known:
             raise SpecError(unknown_name("board", name, known))
@@ -51,7 +51,7 @@ def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator
         yield made[same].model_copy(update={"board": name, "digest": board.digest}).write(root)
 
 
-def make_learning_curve(board: Board, session: Session) -> Curve:
+def make_learning_curve(board: Board, session: Session) -> LearningCurve:
     """Train `public-only` on 10, 20, 50, ... all public labels of a board and return the test scores as a curve.
 
     No private row is read and no setting is chosen, so the curve costs no privacy.
@@ -67,15 +67,16 @@ def make_learning_curve(board: Board, session: Session) -> Curve:
     with progress.progress_bar(f"Learning curve of {board.name}", DRAW_COUNT * len(sizes)) as advance:
         rows = []
         for draw in range(DRAW_COUNT):
-            order = _shuffle_public_rows(prepared, draw)
+            order = _draw_public_order(prepared, draw)
             row = []
             for size in sizes:
-                row.append(_score_subset(prepared, order[:size], board.metric))
+                row.append(_score_labelled_subset(prepared, order[:size], board.metric))
                 advance(1)
             rows.append(tuple(row))
-    return Curve(
-        board=board.name, digest=board.digest, metric=board.metric, learner=write_component(prepared.learner),
-        labels=sizes, scores=tuple(rows), split_digests=prepared.images.digests, components=get_origins(prepared.parts),
+    return LearningCurve(
+        board=board.name, digest=board.digest, metric=board.metric, learner=make_component_record(prepared.learner),
+        labels=sizes, scores=tuple(rows), split_digests=prepared.images.digests,
+        components=get_component_origins(prepared.parts),
         provenance=prepared.loaded.provenance,
     )  # fmt: skip
 
@@ -95,14 +96,14 @@ def list_curve_sizes(count: int) -> tuple[int, ...]:
     return (*(size for size in steps if size < count), count)
 
 
-def _shuffle_public_rows(prepared: PreparedRun, draw: int) -> torch.Tensor:
+def _draw_public_order(prepared: PreparedRun, draw: int) -> torch.Tensor:
     """Return the row numbers of all public examples in the random order of this draw."""
     spec = prepared.spec
     random = np.random.default_rng(np.random.SeedSequence(spec.split_seed, spawn_key=(draw, 3)))
     return torch.from_numpy(random.permutation(len(prepared.public.x)))
 
 
-def _score_subset(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> float:
+def _score_labelled_subset(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> float:
     public = prepared.public
     assert public.y is not None
     y = public.y[rows]
@@ -112,4 +113,4 @@ def _score_subset(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> flo
         return prepared.test.scorer.score(guesses).value(metric)
     roles = dataclasses.replace(prepared.roles, public=public.take(rows))
     part = dataclasses.replace(prepared, loaded=dataclasses.replace(prepared.loaded, roles=roles))
-    return score_seed(part, prepared.spec.seeds[0]).value(metric)
+    return fit_and_score_seed(part, prepared.spec.seeds[0]).value(metric)

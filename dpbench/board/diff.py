@@ -34,7 +34,9 @@ def list_changes(before: Index, after: Index) -> list[BoardChange]:
     """Return the changes of entries, means and ranks between two indexes, sorted by board."""
     old, new = _collect_scored_entries(before), _collect_scored_entries(after)
     return [
-        change for key in sorted(old.keys() | new.keys()) for change in _compare_entry(key, old.get(key), new.get(key))
+        change
+        for key in sorted(old.keys() | new.keys())
+        for change in _list_entry_changes(key, old.get(key), new.get(key))
     ]
 
 
@@ -47,7 +49,7 @@ def _collect_scored_entries(index: Index) -> dict[Key, tuple[Entry, float | None
     return found
 
 
-def _compare_entry(
+def _list_entry_changes(
     key: Key, old: tuple[Entry, float | None] | None, new: tuple[Entry, float | None] | None
 ) -> Iterator[BoardChange]:
     board, name = key

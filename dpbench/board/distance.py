@@ -32,7 +32,7 @@ RESAMPLES = 10_000
 TAIL_SHARE = 0.025  # on either side of the interval
 DIGITS = 4  # of points: what libraries add in another order differs below
 
-Gaps = Mapping[str, Mapping[str, Sequence[float]]]
+DistancesByDataset = Mapping[str, Mapping[str, Sequence[float]]]
 """Distances in points by dataset and family."""
 
 
@@ -43,7 +43,7 @@ def compute_distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
         data, family = str(standing.board.dataset), standing.board.family
         for row in list_default_rows(standing):
             gaps[row.facts.learner][data][family].append(100 * (row.distance_behind or 0.0))
-    found = [_compute_distance(learner, by_data) for learner, by_data in gaps.items()]
+    found = [_average_distances(learner, by_data) for learner, by_data in gaps.items()]
     return tuple(sorted(found, key=lambda distance: (-distance.data_sets, distance.points, distance.learner)))
 
 
@@ -58,7 +58,7 @@ def list_default_rows(standing: Standing) -> list[EntryRow]:
     return list({row.facts.learner: row for row in reversed(ranked) if row.facts.selection == "default"}.values())
 
 
-def _compute_distance(learner: str, gaps: Gaps) -> Distance:
+def _average_distances(learner: str, gaps: DistancesByDataset) -> Distance:
     by_data = [
         _exact_mean([_exact_mean(family) for family in families.values()]) for _, families in sorted(gaps.items())
     ]

@@ -23,17 +23,17 @@ from dpbench.analysis.rows import collect_facts, read_origin
 from dpbench.analysis.word import list_unchecked_claims
 from dpbench.audit.figures import find_evidence
 from dpbench.board.index import AuditSummary, ChallengeSummary, Entry, Reads, RerunSummary, Role, Trust
-from dpbench.board.ranking import entry_sort_value
+from dpbench.board.ranking import compute_sort_value
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.declarations import list_hand_options
-from dpbench.board.verify.expectations import Expectations, InstalledComponent
+from dpbench.board.verify.expectations import InstalledComponent, ReviewContext
 from dpbench.board.verify.verdict import is_reproduced
 from dpbench.records.audit import Audit
 from dpbench.records.board import Board
 from dpbench.records.challenge import Challenge, replace_seeds
 from dpbench.records.identity import find_code_digest, find_learner_digest, identify_learner
 from dpbench.records.protocol import Protocol
-from dpbench.records.provenance import HARNESS, list_sources
+from dpbench.records.provenance import HARNESS, list_plugin_sources
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
 from dpbench.records.spec import format_flags
@@ -60,12 +60,12 @@ class Candidate:
 def make_candidate(
     checked: CheckedFile,
     board: Board,
-    known: Expectations,
+    known: ReviewContext,
     again: Rerun | None,
     audit: Audit | None = None,
     challenge: Challenge | None = None,
 ) -> Candidate:
-    """Return the candidate of a result that passed every check; failed re-runs and audits are left out."""
+    """Make the candidate of a result that passed every check; a re-run that differs and a failed audit are left out."""
     result = checked.result
     assert result is not None and checked.ok
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
@@ -77,25 +77,25 @@ def make_candidate(
 
 
 def uses_challenge_seeds(candidates: Sequence[Candidate]) -> bool:
-    """Return whether a board is ranked by challenge seeds; see the module."""
+    """Return whether a board is ranked by challenge seeds; the docstring of this module has the rule."""
     entries = [candidate for candidate in candidates if candidate.role == "entry"]
     missing = sum(candidate.reproduced and candidate.challenge is None for candidate in entries)
     return sum(candidate.challenge is not None for candidate in entries) > missing
 
 
-def limit_entries(candidates: Sequence[Candidate], metric: str) -> list[Candidate]:
-    """Return all candidates, with at most one ranked per learner and selection rule among those with challenge seeds.
+def unrank_further_entries(candidates: Sequence[Candidate], metric: str) -> list[Candidate]:
+    """Unrank all but one candidate per learner and selection rule among those with challenge seeds; return all of them.
 
     Each entry has its own challenge seeds, so the best of many entries by challenge seeds would be the one with the
     luckiest noise. The candidate that stays ranked is the best by the submitter's seeds, which were on record first.
     """
     best: dict[tuple[str, ...], Candidate] = {}
-    for candidate in sorted(candidates, key=lambda found: -entry_sort_value(found.result, metric)):
+    for candidate in sorted(candidates, key=lambda found: -compute_sort_value(found.result, metric)):
         if _has_challenge(candidate):
-            best.setdefault(_identify_rule(candidate), candidate)
+            best.setdefault(_learner_and_rule_key(candidate), candidate)
     return [
         dataclasses.replace(found, role="unranked", why=FURTHER_ENTRY_REASON)
-        if _has_challenge(found) and best[_identify_rule(found)] is not found
+        if _has_challenge(found) and best[_learner_and_rule_key(found)] is not found
         else found
         for found in candidates
     ]
@@ -105,23 +105,23 @@ def _has_challenge(candidate: Candidate) -> bool:
     return candidate.role == "entry" and candidate.challenge is not None
 
 
-def _identify_rule(candidate: Candidate) -> tuple[str, ...]:
+def _learner_and_rule_key(candidate: Candidate) -> tuple[str, ...]:
     learner = identify_learner(candidate.result)
     return learner.name, learner.family, candidate.result.selection
 
 
-def select_scores(candidate: Candidate, challenged: bool) -> Result:
-    """Return the result whose scores count: with its challenge seeds if the board is ranked by them, else unchanged."""
+def select_scored_result(candidate: Candidate, challenged: bool) -> Result:
+    """Return the result that is scored: with its challenge seeds if the board is ranked by them, else unchanged."""
     if challenged and candidate.challenge is not None:
         return replace_seeds(candidate.result, candidate.challenge.seeds)
     return candidate.result
 
 
-def make_entry(candidate: Candidate, board: Board, known: Expectations, label: str, challenged: bool) -> Entry:
-    """Return the entry of a candidate, without its rank; `label` names its learner."""
+def make_entry(candidate: Candidate, board: Board, known: ReviewContext, label: str, challenged: bool) -> Entry:
+    """Return the entry of a candidate, still without a rank; `label` is the name that its learner is shown by."""
     result, role, why = candidate.result, candidate.role, candidate.why
     agrees, reproduced, passed = candidate.again, candidate.reproduced, candidate.audit
-    scored = select_scores(candidate, challenged)
+    scored = select_scored_result(candidate, challenged)
     if challenged and role == "entry" and candidate.challenge is None:
         role, why = "unranked", "its challenge seeds have not been run yet"
     trust, earlier = _assign_trust(agrees, reproduced, passed), candidate.checked.defaults_version
@@ -134,14 +134,14 @@ def make_entry(candidate: Candidate, board: Board, known: Expectations, label: s
         source=find_learner_digest(result.provenance),
         command=make_repeat_command(result, board, known, earlier_defaults=bool(earlier)),
         defaults_version=earlier,
-        reads=_find_public_reads(result, known), reads_private=bool(result.privacy.plan),
+        reads=_find_public_data_read(result, known), reads_private=bool(result.privacy.plan),
         trust=trust, reproduced=reproduced, again=_summarize_rerun(agrees, result) if agrees else None,
         challenge=_summarize_challenge(candidate, board),
         scored="seeds chosen by the submitter" if scored is result else "challenge seeds",
         author_word=list_unchecked_claims(
             result, _list_confirmed_claims(agrees, reproduced) if agrees else frozenset()
         ),
-        audit=_summarize_audit(passed) if passed else None, class_accuracy=_mean_class_accuracy(scored),
+        audit=_summarize_audit(passed) if passed else None, class_accuracy=_average_class_accuracies(scored),
         **facts,
     )  # fmt: skip
 
@@ -155,20 +155,20 @@ def _explain_foreign_components(candidate: Candidate) -> str:
         if origin.distribution == HARNESS:
             continue
         whose, digest = f"the source of its {role}, of {origin.distribution},", find_code_digest(provenance, role)
-        if origin.distribution not in (list_sources(provenance) or {}) or not digest:
+        if origin.distribution not in (list_plugin_sources(provenance) or {}) or not digest:
             return f"{whose} is not on record"
         if all(find_code_digest(made, role) != digest for made in ran):
             return f"{whose} has not run here yet"
     return ""
 
 
-def _find_installed_learner(result: Result, known: Expectations) -> InstalledComponent | None:
+def _find_installed_learner(result: Result, known: ReviewContext) -> InstalledComponent | None:
     """Return the installed learner of a result, if it comes from the same distribution."""
     here = known.installed.get(("learner", result.spec.learner.name))
     return here if here and here.distribution == result.components["learner"].distribution else None
 
 
-def make_repeat_command(result: Result, board: Board, known: Expectations, *, earlier_defaults: bool = False) -> str:
+def make_repeat_command(result: Result, board: Board, known: ReviewContext, *, earlier_defaults: bool = False) -> str:
     """Return the command that repeats a result; settings that equal the learner's current defaults are left out."""
     spec, here = result.spec, _find_installed_learner(result, known)
     defaults = here.defaults if here else {}
@@ -187,7 +187,7 @@ def _is_default_space(space: Mapping[str, Any] | str, own: Mapping[str, Any]) ->
     return not isinstance(space, str) and {name: list(values) for name, values in space.items()} == own
 
 
-def _assign_role(result: Result, board: Board, known: Expectations) -> tuple[Role, str]:
+def _assign_role(result: Result, board: Board, known: ReviewContext) -> tuple[Role, str]:
     if result.status in {"disputed", "withdrawn"}:
         return "unranked", f"it is {result.status}"
     if not result.privacy.plan:
@@ -198,7 +198,7 @@ def _assign_role(result: Result, board: Board, known: Expectations) -> tuple[Rol
     return ("unranked", why) if why else ("entry", "")
 
 
-def _explain_unranked(result: Result, board: Board, known: Expectations) -> str:
+def _explain_unranked(result: Result, board: Board, known: ReviewContext) -> str:
     if result.privacy.rng == "secure":
         return SECURE_NOISE_REASON
     here, rules = _find_installed_learner(result, known), [result.selection]
@@ -210,7 +210,7 @@ def _explain_unranked(result: Result, board: Board, known: Expectations) -> str:
     return "" if board.metric in result.metrics else f"it lacks {board.metric} for at least one seed"
 
 
-def _assign_non_private_role(result: Result, known: Expectations) -> tuple[Role, str]:
+def _assign_non_private_role(result: Result, known: ReviewContext) -> tuple[Role, str]:
     here = _find_installed_learner(result, known)
     if here is not None and here.reference:
         return "ceiling", "it has no privacy: a line, not an entry"
@@ -230,7 +230,7 @@ _SELECTION_REASONS = {
 }
 
 
-def _find_public_reads(result: Result, known: Expectations) -> Reads:
+def _find_public_data_read(result: Result, known: ReviewContext) -> Reads:
     """Return the public data that the learner read: features if it declares them, labels if the result states them."""
     if result.task.public_labels_seen:
         return "features and labels"
@@ -238,21 +238,21 @@ def _find_public_reads(result: Result, known: Expectations) -> Reads:
     return "nothing" if here is not None and here.public == "none" else "features"
 
 
-def _assign_trust(again: Rerun | None, reproduced: bool, audit: Audit | None) -> Trust:
+def _assign_trust(rerun: Rerun | None, reproduced: bool, audit: Audit | None) -> Trust:
     if audit is not None:
         return "audited"
-    return "reproduced" if reproduced else "re-run" if again is not None else "submitted"
+    return "reproduced" if reproduced else "re-run" if rerun is not None else "submitted"
 
 
 def _list_confirmed_claims(record: Rerun, reproduced: bool) -> frozenset[str]:
     """Return the claims that a re-run confirmed; digests of code are included only if all of them agree."""
     same = {claim.claim for claim in record.claims if claim.verdict == "same"}
     code = {claim.claim for claim in record.claims if claim.is_about_code}
-    seen = same if _compare_code(record) == "same" else same - code
+    seen = same if _summarize_code_claims(record) == "same" else same - code
     return frozenset(seen | {"seeds"} if reproduced else seen)
 
 
-def _compare_code(record: Rerun) -> Literal["same", "other", "not compared"]:
+def _summarize_code_claims(record: Rerun) -> Literal["same", "other", "not compared"]:
     found = [claim.verdict for claim in record.claims if claim.is_about_code]
     if not found:
         return "not compared"
@@ -263,7 +263,7 @@ def _summarize_rerun(record: Rerun, result: Result) -> RerunSummary:
     machine, cores = (record.provenance.get(name) for name in ("processor", "cores"))
     return RerunSummary(
         seed=record.seeds[-1].seed, outcome=record.outcome, made=read_origin(record.provenance), by=record.by,
-        seeds=tuple(seed.seed for seed in record.seeds), of=len(result.seeds), code=_compare_code(record),
+        seeds=tuple(seed.seed for seed in record.seeds), of=len(result.seeds), code=_summarize_code_claims(record),
         machine=f"{str(machine)[:80]}, {cores} cores" if machine and isinstance(cores, int) else None,
     )  # fmt: skip
 
@@ -290,5 +290,5 @@ def _summarize_audit(audit: Audit) -> AuditSummary:
     )  # fmt: skip
 
 
-def _mean_class_accuracy(result: Result) -> tuple[float | None, ...]:
+def _average_class_accuracies(result: Result) -> tuple[float | None, ...]:
     return tuple(fmean(values) if values else None for values in result.class_accuracies)

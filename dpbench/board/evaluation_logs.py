@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from dpbench.analysis.columns import write_epsilon
-from dpbench.analysis.formats import clamp_interval, write_score
+from dpbench.analysis.columns import format_epsilon
+from dpbench.analysis.formats import clamp_interval, format_metric_score
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import describe_trust
 from dpbench.records.metrics import METRIC_FACTS
@@ -25,8 +25,8 @@ LOG_SCHEMA = "0.3.0"  # of Every Eval Ever
 COLLECTION = "dpbench"
 
 
-def render_logs(index: Index) -> Iterator[tuple[str, bytes]]:
-    """Yield an Every Eval Ever log, as its path in a datastore and its content, for each entry that has a score.
+def render_evaluation_logs(index: Index) -> Iterator[tuple[str, bytes]]:
+    """Yield the path in a datastore and the content of the Every Eval Ever log of each entry that has a score.
 
     An unchanged entry gives the same file.
     """
@@ -49,7 +49,7 @@ def _portable_name(name: str) -> str:
 
 
 def _make_log(standing: Standing, entry: Entry, model: str) -> dict[str, object]:
-    board, when = standing.board, _epoch(entry)
+    board, when = standing.board, _result_day_in_seconds(entry)
     return {
         "schema_version": LOG_SCHEMA,
         "evaluation_id": f"{board.name}/{entry.id}/{when}",
@@ -69,12 +69,12 @@ def _make_log(standing: Standing, entry: Entry, model: str) -> dict[str, object]
             },
         },
         "evaluation_results": [
-            _make_score(standing, entry, metric, score) for metric, score in sorted(entry.metrics.items())
+            _make_metric_record(standing, entry, metric, score) for metric, score in sorted(entry.metrics.items())
         ],
     }  # fmt: skip
 
 
-def _make_score(standing: Standing, entry: Entry, metric: str, score: Interval) -> dict[str, object]:
+def _make_metric_record(standing: Standing, entry: Entry, metric: str, score: Interval) -> dict[str, object]:
     board, facts, held = standing.board, METRIC_FACTS[metric], clamp_interval(metric, score)
     ends = {"lower": held.low, "upper": held.high, "confidence_level": 0.95, "method": "Student's t over seeds"}
     return {
@@ -101,14 +101,15 @@ def _describe_entry(standing: Standing, entry: Entry) -> Mapping[str, str]:
     """Return the guarantee, the rank and the trust of an entry, as text."""
     return {
         "board": standing.board.name, "role": entry.role, "rank": str(entry.rank or ""),
-        "ranked_by": standing.board.metric, "epsilon": write_epsilon(entry.epsilon), "delta": str(standing.board.delta),
+        "ranked_by": standing.board.metric, "epsilon": format_epsilon(entry.epsilon),
+        "delta": str(standing.board.delta),
         "unit": standing.board.unit or "image", "accountant": standing.board.accountant, "trust": describe_trust(entry),
         "public_data": entry.reads, "raw_result": entry.file,
     }  # fmt: skip
 
 
-def _epoch(entry: Entry) -> str:
-    """Return the day of the result in seconds since 1970; 0 if no valid day is on record."""
+def _result_day_in_seconds(entry: Entry) -> str:
+    """Return the day of an entry's result, in seconds since 1970; "0" if no valid day is on record."""
     try:
         return str(int(datetime.fromisoformat(entry.made.date or "").replace(tzinfo=UTC).timestamp()))
     except ValueError:  # nothing, or a day that no calendar has
@@ -116,7 +117,7 @@ def _epoch(entry: Entry) -> str:
 
 
 def render_hub_results(index: Index, repository: str) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of a file for each ranked entry, for the folder `.eval_results` of a model on the hub.
+    """Yield the path and content of a file per ranked entry, for the folder `.eval_results` of a model on the hub.
 
     The file states the score by the board's metric; shares are in percent. It is JSON, which is valid YAML.
     `repository` is the dataset repository that holds the leaderboard, as OWNER/NAME.
@@ -134,8 +135,8 @@ def _make_hub_result(standing: Standing, entry: Entry, repository: str) -> dict[
 
     board = standing.board
     score = entry.metrics[board.metric]
-    shown = f"{METRIC_FACTS[board.metric].title} {write_score(board.metric, score, unit=True)}"
-    guarantee = f"ε {write_epsilon(board.epsilon)}, δ {board.delta:g}, for one {board.unit or 'image'}"
+    shown = f"{METRIC_FACTS[board.metric].title} {format_metric_score(board.metric, score, unit=True)}"
+    guarantee = f"ε {format_epsilon(board.epsilon)}, δ {board.delta:g}, for one {board.unit or 'image'}"
     return {
         "dataset": {"id": repository, "task_id": board.name},
         "value": round(METRIC_FACTS[board.metric].scale * score.mean, 4),

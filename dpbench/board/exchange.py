@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from dpbench.board.folder import read_content, validate_content
+from dpbench.board.folder import read_json_object, validate_record
 from dpbench.board.index import Worth
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records import storage
@@ -31,7 +31,7 @@ RESAMPLES = 2000
 TAIL_PERCENT = 2.5  # percent on either side of the interval
 
 
-class Curve(Record):
+class LearningCurve(Record):
     """A board's learning curve: scores after training on public labels alone, by random draw and number of labels."""
 
     kind: Literal["learning curve"] = "learning curve"
@@ -55,7 +55,7 @@ class Curve(Record):
         return storage.write_record(self, root / CURVES_FOLDER / f"{self.board}.json")
 
 
-def read_curve(root: Path, board: Board) -> Curve | None:
+def read_curve(root: Path, board: Board) -> LearningCurve | None:
     """Return a board's learning curve, or None if the board has none.
 
     Raises:
@@ -64,7 +64,7 @@ def read_curve(root: Path, board: Board) -> Curve | None:
     file = root / CURVES_FOLDER / f"{board.name}.json"
     if not file.exists():
         return None
-    curve = validate_content(Curve, read_content(file))
+    curve = validate_record(LearningCurve, read_json_object(file))
     if (curve.board, curve.digest, curve.metric) != (board.name, board.digest, board.metric):
         raise MalformedFile("digest", f"expected a curve of board {board.name} as it is: make it again")
     if list(curve.labels) != sorted(set(curve.labels)) or len(curve.labels) < 2 or len(curve.scores) < 2:
@@ -97,8 +97,8 @@ def find_curve_complaints(
     return wrong
 
 
-def compute_worth(curve: Curve, scores: Sequence[float]) -> Worth:
-    """Return the number of public labels that score as much as an entry, given the entry's score for each seed.
+def compute_label_equivalent(curve: LearningCurve, scores: Sequence[float]) -> Worth:
+    """Return the number of public labels at which the learning curve reaches an entry's mean score, with its interval.
 
     The mean curve, made non-decreasing, is interpolated on a logarithmic scale. The interval is the 2.5th to 97.5th
     percentile over 2,000 bootstrap samples of draws and of seeds; test examples are not resampled.
@@ -110,11 +110,16 @@ def compute_worth(curve: Curve, scores: Sequence[float]) -> Worth:
     found = find_crossings(curve.labels, draws[rows].mean(1), own[seeds].mean(1))
     (middle,) = find_crossings(curve.labels, draws.mean(0, keepdims=True), own.mean(keepdims=True))
     low, high = np.sort(found)[[int(RESAMPLES * TAIL_PERCENT / 100), int(RESAMPLES * (1 - TAIL_PERCENT / 100)) - 1]]
-    return Worth(labels=_round_labels(middle), low=_round_labels(low), high=_round_labels(high), all=curve.labels[-1])
+    return Worth(
+        labels=_round_label_count(middle),
+        low=_round_label_count(low),
+        high=_round_label_count(high),
+        all=curve.labels[-1],
+    )
 
 
 def find_crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the number of labels (b,) at which each curve (b, sizes) reaches each score (b,); infinity if never.
+    """Return the number of labels (b,) at which each curve (b, sizes) reaches its score (b,); infinity if never.
 
     A score below the curve's first point gets the smallest number of labels.
     """
@@ -129,9 +134,9 @@ def find_crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray
     return np.where(reached.any(1), at, math.inf)
 
 
-def _round_labels(labels: float) -> int | None:
+def _round_label_count(count: float) -> int | None:
     """Round a number of labels to two significant digits, on which all machines agree; None if it is infinite."""
-    if math.isinf(labels):
+    if math.isinf(count):
         return None
-    unit = int(10 ** max(0, math.floor(math.log10(labels)) - 1))
-    return round(float(labels) / unit) * unit
+    unit = int(10 ** max(0, math.floor(math.log10(count)) - 1))
+    return round(float(count) / unit) * unit

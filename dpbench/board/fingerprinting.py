@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError
-from dpbench.records.fingerprints import Code, ComponentFingerprints, FingerprintKind, read_fingerprints, settings_key
+from dpbench.records.fingerprints import (
+    CodeDigests,
+    ComponentFingerprints,
+    FingerprintKind,
+    read_fingerprints,
+    settings_key,
+)
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.protocol import CONCAT
 from dpbench.registry import Registry
-from dpbench.registry.same_code import installed_code, requested_settings
+from dpbench.registry.same_code import find_installed_code, requested_settings
 from dpbench.support import progress
 
 WRITE_EVERY = 10
@@ -22,7 +28,7 @@ WRITE_EVERY = 10
 
 @dataclass
 class SettingsInUse:
-    """One component's settings in all results, by key: those it ran with, and those that the user requested."""
+    """One component's settings in all results, by key: the settings that ran, and the settings that users requested."""
 
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -65,25 +71,25 @@ def refresh_fingerprints(results: Path, folder: Path, plugins: Registry) -> Iter
         OutputError: the folder cannot be written.
     """
     for (kind, name), asked in collect_settings(results).items():
-        code = installed_code(kind, name, plugins)
+        code = find_installed_code(kind, name, plugins)
         if code is not None:
-            yield _refresh_component(read_fingerprints(folder, kind, name), asked, code, folder, plugins)
+            yield _refresh_component_fingerprints(read_fingerprints(folder, kind, name), asked, code, folder, plugins)
 
 
-def _refresh_component(
-    kept: ComponentFingerprints, asked: SettingsInUse, code: Code, folder: Path, plugins: Registry
+def _refresh_component_fingerprints(
+    kept: ComponentFingerprints, settings_in_use: SettingsInUse, code: CodeDigests, folder: Path, plugins: Registry
 ) -> ComponentFingerprints:
-    from dpbench.harness.fingerprints.taking import take_fingerprint, take_open_settings
+    from dpbench.harness.fingerprints.taking import compute_open_settings, take_fingerprint
 
-    left = [settings for settings in asked.settings.values() if kept.behaviour(settings, code) is None]
+    left = [settings for settings in settings_in_use.settings.values() if kept.behaviour(settings, code) is None]
     with progress.progress_bar(f"Taking fingerprints of {kept.name}", len(left)) as advance:
         for number, settings in enumerate(left):
             kept = kept.with_behaviour(settings, take_fingerprint(kept.kind, kept.name, settings, plugins), code)
             if number % WRITE_EVERY == WRITE_EVERY - 1:
                 kept.write(folder)
             advance(1)
-    for settings in asked.asked.values():
+    for settings in settings_in_use.asked.values():
         if kept.choice(settings, code) is None:
-            kept = kept.with_choices(settings, take_open_settings(kept.name, settings, plugins), code)
+            kept = kept.with_choices(settings, compute_open_settings(kept.name, settings, plugins), code)
     kept.write(folder)
     return kept

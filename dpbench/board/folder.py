@@ -41,7 +41,7 @@ from dpbench.records.schema1 import upgrade_record
 from dpbench.support.untrusted import open_regular_file
 from dpbench.support.validation import first_misfit
 
-Read = TypeVar("Read", bound=BaseModel)
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 LEADERBOARD = Path("leaderboard")
 """The leaderboard's folder that commands use by default."""
@@ -113,7 +113,7 @@ def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile]
 
 
 def locate_result(file: Path, root: Path) -> ResultFile:
-    """Return a file with the board under which it is filed; None for figures and outside the leaderboard."""
+    """Return a file as a `ResultFile`; its board is None for figures and for files outside the leaderboard."""
     try:
         inside = (file.parent.resolve() / file.name).relative_to(root.resolve())
     except ValueError:
@@ -123,7 +123,7 @@ def locate_result(file: Path, root: Path) -> ResultFile:
     return ResultFile(file, inside.as_posix(), board, filed)
 
 
-def read_content(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in an untrusted file.
 
     Raises:
@@ -131,7 +131,7 @@ def read_content(path: Path) -> dict[str, Any]:
     """
     text = _read_text(path)
     try:
-        content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
+        content = json.loads(text, parse_constant=_refuse_nan_and_infinity, object_pairs_hook=_refuse_repeated_keys)
     except RecursionError:
         raise MalformedFile("file", f"expected at most {MAX_DEPTH} levels, got hundreds") from None
     except ValueError as error:
@@ -142,20 +142,20 @@ def read_content(path: Path) -> dict[str, Any]:
     return content
 
 
-def find_content(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a record, packed or not; None if the record does not exist.
+def find_json_object(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a record's own file or in its archive; None if the record does not exist.
 
     Raises:
-        MalformedFile: `read_content` refuses the file, or its archive is malformed.
+        MalformedFile: `read_json_object` refuses the file, or its archive is malformed.
     """
     try:
         there = record_exists(path)
     except DataError as error:
         raise MalformedFile("file", str(error)) from None
-    return read_content(path) if there else None
+    return read_json_object(path) if there else None
 
 
-def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
+def validate_record(kind: type[RecordT], content: dict[str, Any]) -> RecordT:
     """Validate `content` as a record of this kind and return the record.
 
     Raises:
@@ -212,7 +212,7 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _refuse_constant(constant: str) -> None:
+def _refuse_nan_and_infinity(constant: str) -> None:
     raise MalformedFile("file", f"expected JSON, which has no {constant}")
 
 
@@ -236,8 +236,8 @@ def _check_bounds(value: Any, name: str = "", depth: int = 0) -> None:
                 raise MalformedFile(f"{shown}.{error.field}".rstrip("."), error.said) from None
 
 
-def _check_text(text: str, longest: int) -> None:
-    if len(text) > longest:
-        raise MalformedFile("", f"expected at most {longest:,} characters, got {len(text):,}")
+def _check_text(text: str, max_length: int) -> None:
+    if len(text) > max_length:
+        raise MalformedFile("", f"expected at most {max_length:,} characters, got {len(text):,}")
     if not text.isprintable():
         raise MalformedFile("", "expected text without control and formatting characters")

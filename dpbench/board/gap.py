@@ -29,8 +29,8 @@ LEVEL = 0.05
 DIGITS = 5
 
 
-def compute_gap(board: Board, result: Result, seeds: int) -> Gap | None:
-    """Return the smallest gap of a board, or None for a metric such as AUROC.
+def compute_smallest_gap(board: Board, result: Result, seeds: int) -> Gap | None:
+    """Return the smallest true difference that a board can detect; None for a metric such as AUROC.
 
     Args:
         board: the board, for its metric.

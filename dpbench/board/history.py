@@ -27,7 +27,7 @@ PUBLISHED = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main")
 
 @dataclass(frozen=True)
 class History:
-    """The whole history of the repository that a folder belongs to."""
+    """The complete git history of the repository that a folder is in."""
 
     folder: Path
     head: str  # the commit that is checked out
@@ -48,7 +48,7 @@ class History:
         return cls(folder, head, main) if shallow == "false" else None
 
     def list_filings(self) -> tuple[str, ...]:
-        """Return the commits that changed results, on the local main line and on the published one."""
+        """Return two logs of the commits that changed results: of the local main line, and of the published one."""
         log = ("log", "--first-parent", "--format=%H")
         return tuple(_run_git(self.folder, *log, tip, "--", "results/").decode() for tip in (self.head, self.main))
 
@@ -60,20 +60,22 @@ class History:
             return False
         return True
 
-    def filing_commit(self, board: str, name: str, evidence: str, *, published: bool = False) -> str | None:
+    def find_filing_commit(self, board: str, name: str, evidence: str, *, published: bool = False) -> str | None:
         """Return the commit that filed a result with this evidence, or None; `published` leaves out local commits."""
         tip = self.main if published else self.head
-        return _list_filings(self.folder, board, tip).get((name, evidence))
+        return _map_filing_commits(self.folder, board, tip).get((name, evidence))
 
-    def replaced_evidence(self, board: str, name: str, evidence: str, *, published: bool = False) -> tuple[str, ...]:
-        """Return the digests of other evidence that a result's path has or had, in the order of their commits."""
-        filings = _list_filings(self.folder, board, self.main if published else self.head)
+    def list_replaced_evidence(
+        self, board: str, name: str, evidence: str, *, published: bool = False
+    ) -> tuple[str, ...]:
+        """Return the digests of all other evidence that a result's path has held, in the order of their commits."""
+        filings = _map_filing_commits(self.folder, board, self.main if published else self.head)
         return tuple(other for file, other in filings if file == name and other != evidence)
 
 
 @functools.lru_cache(maxsize=128)
-def _list_filings(folder: Path, board: str, tip: str) -> Mapping[tuple[str, str], str]:
-    """Return the filing commit of each result that a board has or had, by file name and evidence digest."""
+def _map_filing_commits(folder: Path, board: str, tip: str) -> Mapping[tuple[str, str], str]:
+    """Map each result that a board has or had, by file name and evidence digest, to the commit that filed it."""
     place = f"results/{board}/"
     log = _run_git(folder, "log", "--first-parent", "--reverse", "--format=%H", tip, "--", place).decode().split()
     trees = {commit: dict(_list_blobs(folder, commit, place)) for commit in log}
@@ -87,8 +89,8 @@ def _list_filings(folder: Path, board: str, tip: str) -> Mapping[tuple[str, str]
     return found
 
 
-def _list_blobs(folder: Path, commit: str, place: str) -> Iterator[tuple[str, str]]:
-    for line in _run_git(folder, "ls-tree", "-z", commit, place).decode().split("\0"):
+def _list_blobs(folder: Path, commit: str, prefix: str) -> Iterator[tuple[str, str]]:
+    for line in _run_git(folder, "ls-tree", "-z", commit, prefix).decode().split("\0"):
         facts, _, path = line.partition("\t")
         if facts.split()[1:2] == ["blob"]:
             yield path.rpartition("/")[2], facts.split()[2]
@@ -118,6 +120,6 @@ def _read_evidence(name: str, raw: bytes) -> Iterator[tuple[str, str]]:
             yield record, str(json.loads(content)["evidence_digest"])
 
 
-def _run_git(folder: Path, *words: str, given: bytes = b"") -> bytes:
-    command = ["git", "-C", str(folder), *words]
+def _run_git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+    command = ["git", "-C", str(folder), *arguments]
     return subprocess.run(command, input=given, capture_output=True, check=True, timeout=300).stdout

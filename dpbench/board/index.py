@@ -12,10 +12,10 @@ from pydantic import Field, ValidationError
 
 from dpbench.analysis.rows import Origin
 from dpbench.errors import DataError
-from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.records.audit import Bound
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
+from dpbench.records.audit import EpsilonBound
 from dpbench.records.board import Board
-from dpbench.records.overlap import Overlap
+from dpbench.records.overlap import OverlapCounts
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.search import SelectionRule
 from dpbench.support.validation import Record, first_misfit
@@ -99,8 +99,8 @@ class AuditSummary(Record):
     noise_high: float
     largest: float | None  # what a row moved a sum by at most, in clips
     canaries: int
-    steinke: Bound | None  # lower bounds on epsilon, beside the largest that the attack could have given
-    mahloujifar: Bound | None
+    steinke: EpsilonBound | None  # lower bounds on epsilon, beside the largest that the attack could have given
+    mahloujifar: EpsilonBound | None
     gauss: float | None  # an estimate
 
 
@@ -139,7 +139,7 @@ class Entry(Record):
     class_accuracy: tuple[float | None, ...]  # mean over seeds
     seeds: int  # that `metrics` are the mean of
     epsilon: float = Field(ge=0)
-    independent: Account
+    independent: EpsilonInterval
     sigma: float = Field(ge=0)
     steps: int = Field(ge=0)  # noisy sums in all
     seconds: float = Field(ge=0)  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)
@@ -210,7 +210,7 @@ class Standing(Record):
     public: int
     test: int
     licence: str  # of the data
-    overlap: dict[str, Overlap] = Field(default={})
+    overlap: dict[str, OverlapCounts] = Field(default={})
     chance: float  # accuracy of a uniform guess
     scored: SeedSource = "seeds chosen by the submitter"  # by which entries are ranked
     gap: Gap | None = None  # None without results, and for a metric that is no mean over examples

@@ -40,7 +40,7 @@ def write_board(folder: Path, spec: Spec, digests: Mapping[str, str] | None, nam
     """
     if math.isinf(spec.epsilon):
         raise SpecError("Expected a finite ε for a board, got inf. Use a private result; the ceiling fits every board.")
-    data = _name_data(spec.dataset)
+    data = _make_data_name(spec.dataset)
     chosen = name or re.sub(r"[^a-z0-9._-]+", "-", f"{data}-eps{spec.epsilon:g}".lower()).strip("-._")
     if not re.fullmatch(NAME_PATTERN, chosen):
         raise SpecError(f"Expected --name in lower-case letters, digits, dots and dashes, got {chosen[:80]!r}.")
@@ -58,7 +58,7 @@ def write_board(folder: Path, spec: Spec, digests: Mapping[str, str] | None, nam
     return file
 
 
-def read_source(file: Path) -> Result | None:
+def read_source_result(file: Path) -> Result | None:
     """Return the result in a JSON file; None for a TOML file, which holds a spec.
 
     Raises:
@@ -69,44 +69,46 @@ def read_source(file: Path) -> Result | None:
 
 def render_board(board: Board) -> str:
     """Return the TOML text of a board, with every key of its protocol; keys without a value are comments."""
-    return "".join(f"{line}\n" for line in _list_lines(board))
+    return "".join(f"{line}\n" for line in _list_toml_lines(board))
 
 
-def _list_lines(board: Board) -> Iterator[str]:
+def _list_toml_lines(board: Board) -> Iterator[str]:
     for key in ("name", "title", "about"):
-        yield f"{key} = {_write_value(getattr(board, key))}"
+        yield f"{key} = {_format_toml_value(getattr(board, key))}"
     for key, value in board.protocol.items():
         if value is None:
             yield f"# {key} has no value here. {Protocol.model_fields[key].description}."
         else:
-            yield f"{key} = {_write_seeds(value) if key == 'seeds' else _write_value(value)}"
-    yield f"selection = {_write_value(list(board.selection))}"
+            yield f"{key} = {_format_toml_seeds(value) if key == 'seeds' else _format_toml_value(value)}"
+    yield f"selection = {_format_toml_value(list(board.selection))}"
     if board.data:
-        yield f"data = {_write_value(board.data)}"
+        yield f"data = {_format_toml_value(board.data)}"
 
 
-def _write_seeds(seeds: tuple[int, ...]) -> str:
+def _format_toml_seeds(seeds: tuple[int, ...]) -> str:
     return str(len(seeds) if seeds == tuple(range(len(seeds))) else list(seeds))
 
 
-def _write_value(value: Any) -> str:
+def _format_toml_value(value: Any) -> str:
     """Return a value in TOML; options that are None are left out, as their default is None."""
     if isinstance(value, Component):
         options = {key: part for key, part in value.options.items() if part is not None}
-        return _write_value({"name": value.name, "options": options} if options else value.name)
+        return _format_toml_value({"name": value.name, "options": options} if options else value.name)
     if isinstance(value, Mapping):
-        parts = [f"{_write_key(key)} = {_write_value(part)}" for key, part in value.items() if part is not None]
+        parts = [
+            f"{_format_toml_key(key)} = {_format_toml_value(part)}" for key, part in value.items() if part is not None
+        ]
         return f"{{{', '.join(parts)}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_write_value, value))}]"
+        return f"[{', '.join(map(_format_toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _write_key(key: str) -> str:
+def _format_toml_key(key: str) -> str:
     return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
-def _name_data(dataset: Component) -> str:
+def _make_data_name(dataset: Component) -> str:
     """Return a short name of the data: the last part of its path, or else the dataset's name."""
     path = dataset.options.get("path")
     return Path(str(path)).stem if path else dataset.name

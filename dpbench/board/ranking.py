@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbench.analysis.paired import LEVEL, Scores, compare_entries, decode_correct_answers, holm_correction
+from dpbench.analysis.paired import LEVEL, RankingScores, compare_entries, decode_correct_answers, holm_correction
 from dpbench.records.result import Result
 from dpbench.records.tolerance import RELATIVE_TOLERANCE
 
@@ -49,7 +49,7 @@ RANKING_SENTENCE = (
 )
 
 
-def entry_sort_value(result: Result, metric: str) -> int:
+def compute_sort_value(result: Result, metric: str) -> int:
     """Return the integer that results are sorted by, largest first: correct answers, or the mean score in millionths.
 
     A result that lacks the metric for a seed comes last.
@@ -83,7 +83,7 @@ def adjust_by_learner(p: Sequence[float], learners: Sequence[Hashable], best: Ha
     return adjusted
 
 
-def compute_corrected_ranks(entries: Sequence[Scores], learners: Sequence[Hashable] | None = None) -> list[int]:
+def compute_corrected_ranks(entries: Sequence[RankingScores], learners: Sequence[Hashable] | None = None) -> list[int]:
     """Return each entry's rank, corrected for the number of comparisons; `entries` are sorted, best first.
 
     At each rank, the best entry is compared once with every entry below it. `learners` gives each entry's learner; a
@@ -101,7 +101,7 @@ def compute_corrected_ranks(entries: Sequence[Scores], learners: Sequence[Hashab
     return found
 
 
-def compute_uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
+def compute_uncorrected_ranks(entries: Sequence[RankingScores]) -> list[int]:
     """Return each entry's rank without the correction for many comparisons; `entries` are sorted, best first."""
     found: list[int] = []
     rank, best = 0, None
@@ -113,7 +113,7 @@ def compute_uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
 
 
 def rank_within_groups(
-    entries: Sequence[Scores], reads_labels: Sequence[bool], learners: Sequence[Hashable] | None = None
+    entries: Sequence[RankingScores], reads_labels: Sequence[bool], learners: Sequence[Hashable] | None = None
 ) -> list[tuple[int, int]]:
     """Return each entry's rank and uncorrected rank within its group; `entries` are sorted, best first.
 
@@ -131,5 +131,5 @@ def rank_within_groups(
     return [found if labels else next(among_alone) for found, labels in zip(among_all, reads_labels, strict=True)]
 
 
-def _cache_bits(entry: Scores) -> Scores:
+def _cache_bits(entry: RankingScores) -> RankingScores:
     return replace(entry, bits=cache(entry.bits) if entry.bits else None)

@@ -33,7 +33,7 @@ class EntryRow(ResultRow):
     @property
     def label(self) -> str:
         """The learner's name, followed by the selection rule unless its settings are the defaults."""
-        return name_entry(self.entry)
+        return format_entry_label(self.entry)
 
 
 def make_board_rows(standing: Standing) -> tuple[EntryRow, ...]:
@@ -53,7 +53,7 @@ def make_board_rows(standing: Standing) -> tuple[EntryRow, ...]:
         rows.append(EntryRow(
             file=entry.file, protocol=standing.board, entry=entry, above=above,
             facts=ResultFacts(**{name: getattr(entry, name) for name in FACT_FIELDS}),
-            standing=_make_standing(entry, standing.board, behind, rivals[entry.reads_labels]),
+            standing=_make_result_standing(entry, standing.board, behind, rivals[entry.reads_labels]),
             differs=_describe_settings(entry, varied[entry.learner]),
         ))  # fmt: skip
     return tuple(rows)
@@ -84,7 +84,7 @@ def _find_best_scores(standing: Standing) -> Mapping[bool, Interval]:
     }
 
 
-def _make_standing(entry: Entry, board: Board, behind: float | None, rivals: int) -> ResultStanding:
+def _make_result_standing(entry: Entry, board: Board, behind: float | None, rivals: int) -> ResultStanding:
     return ResultStanding(
         tied=entry.rank == 1, behind=behind, board=board.name, role=entry.role, rank=entry.rank,
         uncorrected_rank=entry.uncorrected_rank, rivals=rivals, why=entry.why, trust=entry.trust,
@@ -98,23 +98,23 @@ def count_rivals(standing: Standing, *, labels: bool) -> int:
 
 
 def find_reference(standing: Standing, role: str) -> Entry | None:
-    """Return the board's reference with this role, if any; default settings come first, then the best score."""
+    """Return the board's reference with this role, if any; prefer default settings, then the best score."""
     metric = standing.board.metric
     found = [entry for entry in standing.entries if entry.role == role and metric in entry.metrics]
-    return max(found, key=lambda entry: _reference_preference(entry, metric), default=None)
+    return max(found, key=lambda entry: _reference_sort_key(entry, metric), default=None)
 
 
 def find_reference_row(rows: Sequence[EntryRow], role: str) -> EntryRow | None:
     """Return the row of the board's reference with this role, if any."""
     found = [row for row in rows if row.entry.role == role and row.score]
-    return max(found, key=lambda row: _reference_preference(row.entry, row.protocol.metric), default=None)
+    return max(found, key=lambda row: _reference_sort_key(row.entry, row.protocol.metric), default=None)
 
 
-def _reference_preference(entry: Entry, metric: str) -> tuple[bool, float]:
+def _reference_sort_key(entry: Entry, metric: str) -> tuple[bool, float]:
     return entry.selection == "default", entry.metrics[metric].mean
 
 
-def name_entry(entry: Entry) -> str:
+def format_entry_label(entry: Entry) -> str:
     """Return an entry's learner, followed by the selection rule unless its settings are the defaults."""
     return entry.learner if entry.selection == "default" else f"{entry.learner}, {SELECTION_WORDS[entry.selection]}"
 

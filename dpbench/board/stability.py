@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpbench.analysis.paired import Scores
+from dpbench.analysis.paired import RankingScores
 from dpbench.board.index import Stability
 
 HALF_COUNT = 1000
@@ -25,8 +25,8 @@ SEED = 0
 BATCH_SIZE = 100  # halves at a time
 
 
-def measure_stability(entries: Sequence[Scores], tied: int) -> Stability | None:
-    """Return the stability of the first entry; `entries` are sorted, best first, and the first `tied` share rank 1.
+def measure_stability(entries: Sequence[RankingScores], tied_count: int) -> Stability | None:
+    """Return the stability of the first entry. `entries`: best first; the first `tied_count` share rank 1.
 
     An entry wins a half if no other entry has more correct answers there. Returns None if there is nothing to compare:
     fewer than two entries or test examples, or a metric other than accuracy.
@@ -44,7 +44,7 @@ def measure_stability(entries: Sequence[Scores], tied: int) -> Stability | None:
         hits = half @ correct.T  # (halves, entries): whole numbers below 2^24, exact in any order
         best = hits.max(1)
         first += int((hits[:, 0] == best).sum())
-        shared += int((hits[:, :tied].max(1) == best).sum())
+        shared += int((hits[:, :tied_count].max(1) == best).sum())
     return Stability(halves=HALF_COUNT, seed=SEED, first=first, shared=shared)
 
 

@@ -17,16 +17,16 @@ from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, print_if_unwritable, print_records
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.released import FEWEST_SHADOWS, SHADOWS
 from dpbench.records.spec import Spec
 
 if TYPE_CHECKING:
     from dpbench.harness.session import Session
-    from dpbench.records.audit import Audit, Bound, Part
+    from dpbench.records.audit import Audit, EpsilonBound, Part
 
 
-@add_setting_flags(Place, only=("device", "out"))
+@add_setting_flags(RunOptions, only=("device", "out"))
 def audit(
     targets: Annotated[
         list[str],
@@ -102,17 +102,17 @@ def audit(
         raise typer.Exit(1)
 
 
-def _refuse_flags(flags: Mapping[str, object], beside: str) -> None:
+def _refuse_flags(flags: Mapping[str, object], context: str) -> None:
     if said := [flag for flag, value in flags.items() if value is not None]:
-        raise SpecError(f"Expected no {' and no '.join(said)} beside {beside}.")
+        raise SpecError(f"Expected no {' and no '.join(said)} beside {context}.")
 
 
-def _print_joint_evidence(done: Sequence[Audit], stream: TextIO) -> bool:
-    """Print the joint evidence of audits, one per seed and noise; return whether it reaches `ALARM`."""
+def _print_joint_evidence(audits: Sequence[Audit], stream: TextIO) -> bool:
+    """Combine the evidence of audits (one per seed and noise) and print it; return whether it reaches `ALARM`."""
     from dpbench.audit.evidence import ALARM, compute_evidence, describe_evidence
     from dpbench.audit.figures import collect_stakes
 
-    runs = {(audit.seed, audit.noise and audit.noise.squares): audit for audit in done}  # those of other noise
+    runs = {(audit.seed, audit.noise and audit.noise.squares): audit for audit in audits}  # those of other noise
     evidence = compute_evidence(collect_stakes(runs.values()))
     print(f"Evidence of {len(runs)} runs together: {describe_evidence(evidence)}.", file=stream)
     return evidence >= ALARM
@@ -142,7 +142,7 @@ def _print_audit(name: str, found: Audit, written: Path, console: Console) -> No
     )  # fmt: skip
     table = Table("part", "verdict", "figures", box=None)
     for part in PARTS:
-        table.add_row(part, verdicts[found.part(part)], describe_figures(found)[part])
+        table.add_row(part, verdicts[found.part(part)], describe_audit_parts(found)[part])
     console.print(table)
     for line in found.figures.failed:
         console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)
@@ -156,8 +156,8 @@ def _print_audit(name: str, found: Audit, written: Path, console: Console) -> No
     console.print(f"{found.seconds['audit']:.1f} s. Wrote {written}", soft_wrap=True, highlight=False, markup=False)
 
 
-def describe_figures(found: Audit) -> dict[Part, str]:
-    """Describe the figures of an audit in words, one text per part."""
+def describe_audit_parts(found: Audit) -> dict[Part, str]:
+    """Describe the results of an audit in words, one text per part; the text is empty for a part without results."""
     from dpbench.records.audit import PARTS
 
     figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack
@@ -173,12 +173,12 @@ def describe_figures(found: Audit) -> dict[Part, str]:
         words["noise"] += "; " * bool(numbers and laws) + f"{laws} laws of choices" * bool(laws)
     if attack:
         bounds = {"Steinke": figures.steinke, "Mahloujifar": figures.mahloujifar, "Gaussian pair": figures.gauss}
-        shown = ", ".join(f"{name} {_write_bound(value)}" for name, value in bounds.items())
+        shown = ", ".join(f"{name} {_format_bound(value)}" for name, value in bounds.items())
         words["attack"] = f"ε at least: {shown}; {attack.canaries:,} canaries"
     return words
 
 
-def _write_bound(bound: Bound | None) -> str:
+def _format_bound(bound: EpsilonBound | None) -> str:
     if bound is None:
         return "not estimated"
     return f"{bound.epsilon:.3g}" + (f" (of at most {bound.most:.3g})" if bound.most < float("inf") else "")

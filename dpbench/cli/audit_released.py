@@ -15,7 +15,7 @@ from rich.table import Table
 from dpbench.cli.audit_targets import AuditTarget, examine_targets, find_targets, read_audits
 from dpbench.cli.output import print_if_unwritable, print_records
 from dpbench.errors import SpecError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.spec import Spec
 from dpbench.support.files import MODEL_ENDINGS, write_atomically
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunTarget:
-    """A spec or result whose models are attacked."""
+    """A run to attack, given by its spec or its result."""
 
     target: AuditTarget
 
@@ -39,15 +39,15 @@ class RunTarget:
 
     def attack(self, session: Session, shadows: int) -> ReleasedAttack:
         """Prepare the run, fit its shadow models and test membership."""
-        from dpbench.audit.released import attack_released
+        from dpbench.audit.released import attack_released_models
 
         what = self.target.read()
         if isinstance(what, Spec):
-            return attack_released(session.prepare(what), shadows)
-        return attack_released(session.rerun(what), shadows, spec=what.spec, content=what.evidence_digest)
+            return attack_released_models(session.prepare(what), shadows)
+        return attack_released_models(session.rerun(what), shadows, spec=what.spec, content=what.evidence_digest)
 
     def write(self, attack: ReleasedAttack, out: Path) -> list[Path]:
-        """Write the record of the attack and return its path."""
+        """Write the record of the attack and return its path, in a list."""
         return [attack.write_to(self.target.filed) if self.target.filed else attack.write(out)]
 
 
@@ -74,15 +74,15 @@ class ModelTarget:
         from dpbench.models import Model
 
         model = Model.load(file, device=device)
-        return cls(file, model, None if receipt is None else _check_receipt(model, receipt))
+        return cls(file, model, None if receipt is None else _list_receipt_mismatches(model, receipt))
 
     def attack(self, session: Session, shadows: int) -> ReleasedAttack:
         """Prepare the run that produced the model, fit its shadow models and test membership."""
-        from dpbench.audit.released import attack_released
+        from dpbench.audit.released import attack_released_models
         from dpbench.models.model_run import prepare_model_run
 
         prepared = prepare_model_run(self.model, session)
-        return attack_released(prepared, shadows, model=self.model.digest, spec=self.model.card.spec)
+        return attack_released_models(prepared, shadows, model=self.model.digest, spec=self.model.card.spec)
 
     def write(self, attack: ReleasedAttack, out: Path) -> list[Path]:
         """Write the record of the attack, and the page about the model as HTML and Markdown; return their paths."""
@@ -100,7 +100,7 @@ class ModelTarget:
 
 
 def attack_targets(
-    targets: Sequence[str], root: Path, shadows: int | None, receipt: Path | None, place: Place, *, as_json: bool
+    targets: Sequence[str], root: Path, shadows: int | None, receipt: Path | None, place: RunOptions, *, as_json: bool
 ) -> None:
     """Attack each target and write the records; exit with 1 if an attack contradicts a guarantee or none ran.
 
@@ -129,46 +129,46 @@ def attack_targets(
         raise typer.Exit(1)
 
 
-def _list_targets(word: str, root: Path, receipt: Path | None, place: Place) -> Iterator[RunTarget | ModelTarget]:
+def _list_targets(name: str, root: Path, receipt: Path | None, place: RunOptions) -> Iterator[RunTarget | ModelTarget]:
     from dpbench.records.released import FOLDER
 
-    if word.endswith((*MODEL_ENDINGS.values(),)):
-        yield ModelTarget.read(Path(word), receipt, place.device)
+    if name.endswith((*MODEL_ENDINGS.values(),)):
+        yield ModelTarget.read(Path(name), receipt, place.device)
     else:
-        yield from map(RunTarget, find_targets(word, root, FOLDER))
+        yield from map(RunTarget, find_targets(name, root, FOLDER))
 
 
-def _check_receipt(model: Model, file: Path) -> tuple[str, ...]:
+def _list_receipt_mismatches(model: Model, file: Path) -> tuple[str, ...]:
     """Compare a model's card with its receipt, and return the mismatches that a check of the receipt finds.
 
     Raises:
         DataError: card and receipt state different guarantees.
     """
     from dpbench.receipts import Receipt, check
-    from dpbench.receipts.model_check import check_card
+    from dpbench.receipts.model_check import check_card_against_receipt
 
     receipt = Receipt.read(file)
-    check_card(model.card, model.digest, receipt)
+    check_card_against_receipt(model.card, model.digest, receipt)
     return tuple(f"{mismatch.name}: {mismatch.said}" for mismatch in check(receipt, file.parent).mismatches)
 
 
 def find_audit(attack: ReleasedAttack, out: Path) -> Audit | None:
-    """Return an audit of this run and code: a failed one if any, else the one with most seeds; None without audits."""
+    """Find an audit of this run and code: preferably a failed one, then one with more seeds; None if there is none."""
     audits = (audit for audit in read_audits(out, attack.digest) if audit.components == attack.components)
     return max(audits, key=lambda audit: (not audit.passed, len(audit.seeds)), default=None)
 
 
-def _print_attack(name: str, found: ReleasedAttack, written: Sequence[Path], console: Console) -> None:
-    from dpbench.analysis.released import compare_with_bound, describe_rate, describe_shadows
+def _print_attack(name: str, attack: ReleasedAttack, written: Sequence[Path], console: Console) -> None:
+    from dpbench.analysis.released import describe_bound_comparison, describe_rate, describe_shadow_models
     from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS
 
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
-    say(f"{name}: ε {found.privacy.epsilon:.4g}, δ {found.privacy.delta:g}; {describe_shadows(found)}.")
-    rates = (f"at {100 * rate.rate:g}% false positives" for rate in found.tests[0].rates)
+    say(f"{name}: ε {attack.privacy.epsilon:.4g}, δ {attack.privacy.delta:g}; {describe_shadow_models(attack)}.")
+    rates = (f"at {100 * rate.rate:g}% false positives" for rate in attack.tests[0].rates)
     table = Table("members found", *rates, box=None)
-    for test in found.tests:
+    for test in attack.tests:
         head = f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}"
         table.add_row(head, *(describe_rate(test, rate) for rate in test.rates))
     console.print(table)
-    say(f"{compare_with_bound(found)}.")
-    say(f"{found.seconds:.1f} s. Wrote {', '.join(map(str, written))}")
+    say(f"{describe_bound_comparison(attack)}.")
+    say(f"{attack.seconds:.1f} s. Wrote {', '.join(map(str, written))}")

@@ -53,7 +53,7 @@ class AuditTarget:
 
 
 def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
-    """Yield the targets that a command-line argument names; records of board entries go to ROOT/`folder`/BOARD.
+    """Yield the targets that `name` stands for: a file, entry or board. Records of entries go to ROOT/`folder`/BOARD.
 
     Raises:
         SpecError: the word names no file, no board and no entry.
@@ -82,7 +82,7 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
 def examine_targets(
     targets: Sequence[Target], examine: Callable[[Target], Found], examined: str
 ) -> Iterator[tuple[Target, Found]]:
-    """Yield each target with its outcome of `examine`; print each failed target as `not {examined}`, with the reason.
+    """Call `examine` on each target and yield both; print a failed target as `not {examined}`, with the reason.
 
     Raises:
         DpbenchError: the only target is refused.

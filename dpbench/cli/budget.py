@@ -48,7 +48,7 @@ def budget(
     else:
         table = Table("accountant", "epsilon", "sigma", "note", box=None)
         for row in rows:
-            table.add_row(row["accountant"], _write_number(row["epsilon"]), _write_number(row["sigma"]), row["note"])
+            table.add_row(row["accountant"], _format_number(row["epsilon"]), _format_number(row["sigma"]), row["note"])
         Console().print(table)
     if all(row["epsilon"] is None for row in rows):
         raise typer.Exit(1)
@@ -110,5 +110,5 @@ def _parse_plan(releases: list[str], choices: list[str]) -> list[Planned]:
     return plan
 
 
-def _write_number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"

@@ -18,10 +18,10 @@ app = typer.Typer(help="List and clear features and other files kept between run
 @app.command("list")
 def list_holdings() -> None:
     """List the cache, largest entries first."""
-    from dpbench.data.holdings import list_entries
+    from dpbench.data.holdings import list_cache_entries
     from dpbench.support.paths import cache_folder
 
-    held = list_entries()
+    held = list_cache_entries()
     table = Table("name", "what", Column("size", justify="right"), "written", box=None)
     for entry in held:
         written = datetime.fromtimestamp(entry.used).astimezone().date().isoformat()

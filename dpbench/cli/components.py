@@ -18,13 +18,13 @@ from dpbench.cli.presence import PRESENCE_WORDS, collect_dataset_facts, collect_
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, list_board_files
 from dpbench.records.provenance import HARNESS
-from dpbench.registry import KINDS, Kind, Registration, Registry, load
+from dpbench.registry import KINDS, ComponentKind, Registration, Registry, load
 from dpbench.registry.components import READS_WORDS, read_summary
 from dpbench.support.messages import bytes_in_words
 from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
 
-FACTS_BY_KIND: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
+FACTS_BY_KIND: dict[ComponentKind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": collect_dataset_facts,
     "extractor": collect_extractor_facts,
 }
@@ -61,12 +61,12 @@ def list_components(
         return
     console = Console()
     for kind in kinds:
-        rows = _component_rows(registry, kind)
+        rows = _list_component_rows(registry, kind)
         wide = max((len(row["name"]) for row in rows), default=0)
         console.print(f"{len(rows)} {kind}s; dpbench list NAME says more", style="bold", highlight=False)
         for row in rows:
-            here = "" if kind == "learner" else f"{_write_presence(row):8} "
-            line = Text(f"{row['name']:{wide}}  {here}{_write_clause(row)}")
+            here = "" if kind == "learner" else f"{_format_presence(row):8} "
+            line = Text(f"{row['name']:{wide}}  {here}{_format_short_summary(row)}")
             line.truncate(console.width, overflow="ellipsis")
             console.print(line, highlight=False, soft_wrap=True)
         console.print()
@@ -126,7 +126,7 @@ def _show_component(name: str, as_json: bool) -> None:
             print(f"The images: dpbench data info {name}{option and f':{option}'}")
 
 
-def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, Any]:
+def _describe_component(registry: Registry, kind: ComponentKind, name: str) -> dict[str, Any]:
     item = registry.components[kind][name]
     settings = [row._asdict() for row in list_settings(item.cls)]
     facts = FACTS_BY_KIND[kind](item.cls, registry) if kind in FACTS_BY_KIND else {}
@@ -135,8 +135,8 @@ def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, 
     return {"kind": kind, **_describe_origin(name, item), **facts, "settings": settings}
 
 
-def _describe_facts(kind: Kind, row: dict[str, Any]) -> Iterator[str]:
-    """Yield facts that the listing omits: public data of a learner; presence, size, licence and layers of others."""
+def _describe_facts(kind: ComponentKind, row: dict[str, Any]) -> Iterator[str]:
+    """Yield lines that the listing omits: public data that a learner reads; size, licence and layers of the others."""
     if kind == "learner":
         yield from (f"{fact}: {row[fact]}" for fact in ("public data read", "constants chosen on") if row[fact])
         return
@@ -173,7 +173,7 @@ def _print_listing(rows: list[dict[str, str]], as_json: bool) -> None:
     print(f"To run one: {rows[0]['command']}" if rows else "None.")
 
 
-def _component_rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
+def _list_component_rows(registry: Registry, kind: ComponentKind) -> list[dict[str, Any]]:
     rows = []
     for name, item in sorted(registry.components[kind].items()):
         facts = FACTS_BY_KIND[kind](item.cls, registry) if kind in FACTS_BY_KIND else {}
@@ -187,18 +187,18 @@ def _describe_origin(name: str, item: Registration) -> dict[str, Any]:
     return {"name": name, "summary": read_summary(item.cls), **who}
 
 
-def _write_presence(row: dict[str, Any]) -> str:
+def _format_presence(row: dict[str, Any]) -> str:
     """Return whether a component is on this machine; if it is missing, return the size of its download."""
     missing = bytes_in_words(row["size"]) if row["present"] is False else ""
     return missing or PRESENCE_WORDS[row["present"]]
 
 
-def _write_clause(row: dict[str, Any]) -> str:
-    """Return the first sentence of a component's summary, after its distribution unless that is dpbench."""
+def _format_short_summary(row: dict[str, Any]) -> str:
+    """Return the first sentence of a component's summary, preceded by its distribution if that is not dpbench."""
     origin = "" if row["distribution"] == HARNESS else f"({row['distribution']}) "
     return f"{origin}{SENTENCE_END.split(row['summary'])[0].rstrip('.')}"
 
 
-def _build_json_listing(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
-    listed: dict[str, object] = {f"{kind}s": _component_rows(registry, kind) for kind in kinds}
+def _build_json_listing(registry: Registry, kinds: list[ComponentKind]) -> dict[str, object]:
+    listed: dict[str, object] = {f"{kind}s": _list_component_rows(registry, kind) for kind in kinds}
     return {**listed, "broken": [vars(broken) for broken in registry.broken], "clashes": [*map(str, registry.clashes)]}

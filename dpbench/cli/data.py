@@ -66,7 +66,7 @@ def fetch(name: Name, to: To = None) -> None:
     folder = _choose_folder(to)
     with report_interrupt("The partial download is kept; repeat the command to continue."):
         kept = store.fetch_dataset(dataset, folder)
-    _print_completion(dataset, folder, kept)
+    _print_stored_dataset(dataset, folder, kept)
 
 
 @app.command("import")
@@ -80,7 +80,7 @@ def import_data(
     from dpbench.data.fetch import store
 
     dataset, folder = _build_dataset(name), _choose_folder(to)
-    _print_completion(dataset, folder, store.import_dataset(dataset, path, folder, link=link))
+    _print_stored_dataset(dataset, folder, store.import_dataset(dataset, path, folder, link=link))
 
 
 @app.command()
@@ -109,7 +109,7 @@ def remove(
     from dpbench.data.fetch import store
 
     dataset, folder = _build_dataset(name), _choose_folder(to)
-    kept = store.read_store_record(dataset, folder)
+    kept = store.read_stored_dataset_record(dataset, folder)
     if kept is not None and not yes:
         typer.confirm(f"Delete {kept} in {folder}?", abort=True)
     kept = store.remove_dataset(dataset, folder)
@@ -131,13 +131,13 @@ def _choose_folder(to: Path | None) -> Path:
     return to.expanduser().resolve()
 
 
-def _print_completion(dataset: Dataset, folder: Path, kept: Any) -> None:
+def _print_stored_dataset(dataset: Dataset, folder: Path, kept: Any) -> None:
     print(f"{dataset.name} is complete: {kept} in {folder}")
     print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
 
 
-def _print_survey(found: Survey, console: Console) -> None:
+def _print_survey(survey: Survey, console: Console) -> None:
     table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    for key, value in found.lines():
+    for key, value in survey.lines():
         table.add_row(key, escape(value))
     console.print(table)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dpbench.cli.given import UserSettings
 from dpbench.cli.takes import add_setting_flags
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component
 from dpbench.support.files import check_writable_folder
 from dpbench.support.messages import bytes_in_words
@@ -19,7 +19,7 @@ app = typer.Typer(help="Write and describe feature packs: files with the feature
 
 
 @app.command()
-@add_setting_flags(Place, only=("device",))
+@add_setting_flags(RunOptions, only=("device",))
 def pack(
     dataset: Annotated[str, typer.Argument(help="Dataset, like cifar10.")],
     extractor: Annotated[str, typer.Argument(help="Extractor, like timm:vit_small_patch14_dinov2.lvd142m.")],

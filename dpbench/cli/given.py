@@ -1,4 +1,4 @@
-"""A user's settings for a run: read from flags and a file, and converted to the records that the run needs."""
+"""The user's settings for a run, read from flags and a file and converted to the records that the run needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import SpecError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component
 from dpbench.records.search import NO_SEARCH_HINTS, Search
 from dpbench.records.setting import Setting, flag_name, list_record_settings
@@ -57,7 +57,7 @@ class UserSettings:
     """
 
     command: str
-    taken: CommandSettings
+    command_settings: CommandSettings
     flags: Mapping[str, Any]  # by key
     file: Path | None = None
 
@@ -84,8 +84,8 @@ class UserSettings:
         """
         return {
             setting.key: [*_read_axis_values(setting, self.flags.get(setting.key), self.file_keys.get(setting.key))]
-            for setting in self.taken.settings
-            if setting.key in self.taken.several
+            for setting in self.command_settings.settings
+            if setting.key in self.command_settings.several
         }
 
     @property
@@ -94,13 +94,13 @@ class UserSettings:
         return {key: self.axes[key] for key in AXES if len(self.axes.get(key, ())) > 1}
 
     @property
-    def place(self) -> Place:
-        """The `Place` record: the run's board, files and machine.
+    def place(self) -> RunOptions:
+        """The `RunOptions` record: the run's board, files and machine.
 
         Raises:
             SpecError: a value does not fit.
         """
-        return self._validate_record(Place)
+        return self._validate_record(RunOptions)
 
     @cached_property
     def keys(self) -> Mapping[str, Any]:
@@ -109,14 +109,16 @@ class UserSettings:
         Raises:
             SpecError: search settings are given without a search, or do not fit.
         """
-        names = self.taken.spec.model_fields.keys() - {"search"}  # fixed ones too, which the spec then checks
+        names = self.command_settings.spec.model_fields.keys() - {
+            "search"
+        }  # fixed ones too, which the spec then checks
         single = {key: values[0] for key, values in self.axes.items() if values and key not in self.swept_axes}
-        said = {key: value for key, value in self.values.items() if key in names - {*self.taken.several}}
+        said = {key: value for key, value in self.values.items() if key in names - {*self.command_settings.several}}
         search = self._build_search_keys()
         return {**said, **single, **({} if search is None else {"search": search})}
 
     def spec(self, plugins: Registry | None = None, changes: Mapping[str, Any] | None = None) -> Spec:
-        """Return the spec of a run, on a board if the user names a board; `changes` take precedence over other values.
+        """Build the spec of a run, under a board's protocol if the user names a board; `changes` override other values.
 
         Args:
             plugins: the installed plugins, if they are already loaded.
@@ -127,7 +129,7 @@ class UserSettings:
         """
         keys = {**self.keys, **(changes or {})}
         if self.place.board is None:
-            return make_spec(keys, self.origin, self.taken.spec)
+            return make_spec(keys, self.origin, self.command_settings.spec)
         from dpbench.records.board import find_board
         from dpbench.registry import load
         from dpbench.registry.boards import make_entry_spec
@@ -138,7 +140,7 @@ class UserSettings:
         return spec
 
     def sweep(self, plugins: Registry) -> dict[str, Any]:
-        """Return the definition of a sweep over all combinations.
+        """Return the definition of a sweep over all combinations of the user's values.
 
         Raises:
             SpecError: the board refuses a learner, or a value that only the board may set.
@@ -183,10 +185,14 @@ class UserSettings:
                 f"Expected the spec of one {_NOUNS.get(self.command, self.command)} in {file}, got a sweep. Run it "
                 f"with: dpbench sweep {file}"
             )
-        found = [setting for record in (self.taken.spec, Search, Place) for setting in list_record_settings(record)]
+        found = [
+            setting
+            for record in (self.command_settings.spec, Search, RunOptions)
+            for setting in list_record_settings(record)
+        ]
         switches = [setting for setting in found if setting.flag.switch]
         known = {
-            *self.taken.spec.model_fields,
+            *self.command_settings.spec.model_fields,
             *(setting.key for setting in found),
             *(_switch_key(switch) for switch in switches),
         }
@@ -199,18 +205,20 @@ class UserSettings:
         return values if named else add_default_extractor(values, str(file))
 
     def _build_search_keys(self) -> dict[str, Any] | None:
-        """Return the keys of the search, with flags in place of the file's values; None if there is no search."""
+        """Merge the search settings of defaults, file and flags into one mapping; None if there is no search."""
         table = self.file_keys.get("search")
         if table is not None and not isinstance(table, Mapping):
             raise SpecError(f"Expected search as a table, like search = {{rule = 'public-validation'}}, got {table!r}.")
         by_key = {setting.key: setting for setting in list_record_settings(Search)}
         rule = next(setting for setting in by_key.values() if setting.flag.none)
-        self._check_choice(rule)
+        self._check_selection_rule(rule)
         off = self.values.get(rule.key) == rule.flag.none  # which drops what a file says of a search
         said = {key: value for key, value in self.flags.items() if key != rule.key} if off else self.values
         found = {setting.name: said[key] for key, setting in by_key.items() if key in said}
         first = {
-            setting.name: self.taken.defaults[key] for key, setting in by_key.items() if key in self.taken.defaults
+            setting.name: self.command_settings.defaults[key]
+            for key, setting in by_key.items()
+            if key in self.command_settings.defaults
         }
         if off or not (first or table is not None or rule.name in found):
             if found:
@@ -220,17 +228,17 @@ class UserSettings:
         self._validate_record(Search)
         return {**first, **(table or {}), **found}
 
-    def _check_choice(self, rule: Setting) -> None:
+    def _check_selection_rule(self, rule: Setting) -> None:
         value = self.values.get(rule.key)
         if value is not None and value not in rule.choices:
             hint = f" {NO_SEARCH_HINTS[value]}" if value in NO_SEARCH_HINTS else ""
-            words = ", ".join(self.taken.choices.get(rule.key, rule.choices))
+            words = ", ".join(self.command_settings.choices.get(rule.key, rule.choices))
             raise SpecError(f"Expected {rule.option} {value} to be one of {words}.{hint}")
 
     def _validate_record(self, record: type[R]) -> R:
         """Build a record from the user's values; error messages name keys as the user wrote them."""
         found = {setting.name: setting for setting in list_record_settings(record)}
-        values = {**self.taken.defaults, **self.values}
+        values = {**self.command_settings.defaults, **self.values}
         said = {setting.name: values[setting.key] for setting in found.values() if setting.key in values}
         try:
             return record(**said)
@@ -266,10 +274,10 @@ def _switch_key(setting: Setting) -> str:
 
 def _warn_of_uncommitted_changes(distribution: str) -> None:
     """Warn of uncommitted changes before a long run, because `dpbench leaderboard add` would refuse the result."""
-    from dpbench.records.provenance import HARNESS, find_source, read_git_state
+    from dpbench.records.provenance import HARNESS, find_git_source, read_git_state
 
     own = distribution == HARNESS
-    dirty = read_git_state()[1] if own else (find_source(distribution) or {}).get("dirty")
+    dirty = read_git_state()[1] if own else (find_git_source(distribution) or {}).get("dirty")
     if dirty:
         whose = "dpbench's tree" if own else f"The tree of {distribution}"
         print(f"dpbench: {whose} has uncommitted changes, so no board will accept the result.", file=sys.stderr)

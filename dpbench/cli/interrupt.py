@@ -48,7 +48,7 @@ def raise_on_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGINT, _handle_interrupt)
 
 
-def print_interrupted(kept: str) -> None:
+def print_interrupt_message(kept: str) -> None:
     """Print once that dpbench was interrupted and what is kept. Any further Ctrl-C ends the process silently."""
     ours = signal.getsignal(signal.SIGINT) in {_handle_interrupt, _raise_interrupt}
     if ours:

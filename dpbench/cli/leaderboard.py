@@ -13,7 +13,7 @@ import typer
 from dpbench.cli import interrupt, publish
 from dpbench.cli.given import CommandSettings, UserSettings
 from dpbench.cli.output import Json, stop_on_interrupt
-from dpbench.cli.rerun import By, Root, challenge, count_noun
+from dpbench.cli.rerun import ByOption, RootOption, challenge, format_count
 from dpbench.cli.takes import add_setting_flags
 from dpbench.cli.verify import (
     LEADERBOARD,
@@ -26,7 +26,7 @@ from dpbench.cli.verify import (
     verify_leaderboard,
 )
 from dpbench.errors import SpecError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.search import Search
 from dpbench.records.spec import AXES, Spec
 
@@ -48,15 +48,15 @@ def handle_interrupts(context: typer.Context) -> None:
 
 
 @app.command()
-@add_setting_flags(Place, only=("device",))
+@add_setting_flags(RunOptions, only=("device",))
 def verify(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files. \\[default: all of the leaderboard]")
     ] = None,
     rerun: RerunOption = False,
     seed: SeedOption = None,
-    by: By = None,
-    root: Root = LEADERBOARD,
+    by: ByOption = None,
+    root: RootOption = LEADERBOARD,
     *,
     given: UserSettings,
 ) -> None:
@@ -72,8 +72,8 @@ def build(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; fail if leaderboard.json is out of date.")
     ] = False,
-    docs: publish.Docs = True,
-    root: Root = LEADERBOARD,
+    docs: publish.DocsOption = True,
+    root: RootOption = LEADERBOARD,
 ) -> None:
     """Check all results, then write leaderboard.json, schema.json and the site.
 
@@ -91,10 +91,10 @@ def build(
         )
     plugins, whole = load_plugins(), not (check or no_site)
     if whole:
-        from dpbench.site.own_text import OwnText
+        from dpbench.site.own_text import LeaderboardText
         from dpbench.site.reuse import BuildTarget, lock_build
 
-        OwnText.read(root)  # a mistake in it is said before minutes of work
+        LeaderboardText.read(root)  # a mistake in it is said before minutes of work
         context.with_resource(lock_build(root))
         target = BuildTarget(root, site or root / "site", plugins, publish.load_extras(context), docs)
         inputs = target.digest_inputs()
@@ -130,9 +130,9 @@ def create_board(
     title: Annotated[str, typer.Option(help="Title of the board. \\[default: data, features and ε]")] = "",
 ) -> None:
     """Start a leaderboard of your own: write a board with the protocol of a result or a spec."""
-    from dpbench.board.new_board import read_source, write_board
+    from dpbench.board.new_board import read_source_result, write_board
 
-    result = read_source(source)
+    result = read_source_result(source)
     spec = result.spec if result else _read_spec(source)
     board = write_board(folder, spec, result.task.digests if result else None, name, title)
     print(f"Wrote {board}. Edit its title and {folder / 'site.toml'}, never its protocol. Next:\n")
@@ -147,7 +147,7 @@ def _read_spec(file: Path) -> Spec:
     from dpbench.registry.components import resolve
 
     plugins = load_plugins()
-    given = UserSettings("leaderboard new", CommandSettings((Spec, Search, Place), AXES, {}, {}), {}, file)
+    given = UserSettings("leaderboard new", CommandSettings((Spec, Search, RunOptions), AXES, {}, {}), {}, file)
     if "delta" not in given.keys:
         raise SpecError(f"Expected delta in {file}, because a board states it. Add delta = 1e-5, or use a result.")
     return resolve(given.spec(plugins), plugins).spec
@@ -157,7 +157,7 @@ def _read_spec(file: Path) -> Spec:
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier result with the same spec.")] = False,
-    root: Root = LEADERBOARD,
+    root: RootOption = LEADERBOARD,
 ) -> None:
     """Check results and file them as submitted, under every board whose protocol they match."""
     from dpbench.board.add import add_results as file_under
@@ -189,7 +189,7 @@ def add(
 @app.command("check", hidden=True)
 def check_submission(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that dpbench run wrote.")],
-    root: Root = LEADERBOARD,
+    root: RootOption = LEADERBOARD,
 ) -> None:
     """Check whether results can be submitted. Deprecated: use dpbench verify --submission."""
     print_deprecation("leaderboard check", "verify --submission")
@@ -200,13 +200,13 @@ app.command("challenge")(challenge)
 
 
 @app.command()
-@add_setting_flags(Place, only=("device",))
+@add_setting_flags(RunOptions, only=("device",))
 def exchange(
     boards: Annotated[
         list[str] | None,
         typer.Argument(metavar="[BOARD]...", help="Boards. \\[default: all with public labels and results]"),
     ] = None,
-    root: Root = LEADERBOARD,
+    root: RootOption = LEADERBOARD,
     *,
     given: UserSettings,
 ) -> None:
@@ -220,7 +220,7 @@ def exchange(
 
 
 @app.command()
-def fingerprint(root: Root = LEADERBOARD) -> None:
+def fingerprint(root: RootOption = LEADERBOARD) -> None:
     """Record fingerprints of the installed code for all settings in the results, to compare versions.
 
     Each learner is fitted on small synthetic data. Fingerprints that are there already are kept.
@@ -229,8 +229,8 @@ def fingerprint(root: Root = LEADERBOARD) -> None:
 
     for done in refresh_fingerprints(root / "results", root / "fingerprints", load_plugins()):
         print(
-            f"{done.kind} {done.name}: {count_noun(len(done.prints), 'fingerprint')}, "
-            f"{count_noun(len(done.codes), 'code')}"
+            f"{done.kind} {done.name}: {format_count(len(done.prints), 'fingerprint')}, "
+            f"{format_count(len(done.codes), 'code')}"
         )
 
 
@@ -269,7 +269,7 @@ def export(
         str | None,
         typer.Option(metavar="OWNER/NAME", help="Dataset repository of the leaderboard, for --eval-results."),
     ] = None,
-    root: Root = LEADERBOARD,
+    root: RootOption = LEADERBOARD,
 ) -> None:
     """Export leaderboard.json as a table with one row per entry, or in formats of other collections of results."""
     from operator import methodcaller
@@ -295,11 +295,11 @@ def export(
     if parquet is not None:
         files[parquet] = tables.render_leaderboard_parquet(index)
     if every_eval_ever is not None:
-        files |= {every_eval_ever / path: content for path, content in evaluation_logs.render_logs(index)}
+        files |= {every_eval_ever / path: content for path, content in evaluation_logs.render_evaluation_logs(index)}
     if eval_results is not None and repository is not None:
         found = evaluation_logs.render_hub_results(index, repository)
         files |= {eval_results / path: content for path, content in found}
     for path, content in files.items():
         write_atomically(path, methodcaller("write", content))
     if files:
-        print(f"Wrote {next(iter(files))}" if len(files) == 1 else f"Wrote {count_noun(len(files), 'file')}")
+        print(f"Wrote {next(iter(files))}" if len(files) == 1 else f"Wrote {format_count(len(files), 'file')}")

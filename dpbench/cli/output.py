@@ -25,7 +25,7 @@ def report_interrupt(kept: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        interrupt.print_interrupted(kept)
+        interrupt.print_interrupt_message(kept)
         raise typer.Exit(interrupt.EXIT_CODE) from None
 
 
@@ -37,7 +37,7 @@ def stop_on_interrupt() -> Iterator[None]:
         return
     before = signal.getsignal(signal.SIGINT)
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def handle_interrupt(number: int, frame: FrameType | None) -> None:
         last = threading.Timer(
             POOL_TIMEOUT, interrupt.exit_on_interrupt, ["Unfinished workers were stopped; finished work is kept."]
         )
@@ -47,7 +47,7 @@ def stop_on_interrupt() -> Iterator[None]:
             before(number, frame)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGINT, handle_interrupt)
     try:
         yield
     finally:

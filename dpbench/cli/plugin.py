@@ -14,7 +14,7 @@ from dpbench.registry import load
 app = typer.Typer(help="Create your own plugin.", no_args_is_help=True)
 
 
-class NewKind(StrEnum):
+class NewPluginKind(StrEnum):
     """The kind of component that a new plugin provides."""
 
     learner = "learner"
@@ -25,7 +25,7 @@ class NewKind(StrEnum):
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the component, like my-method.")],
-    kind: Annotated[NewKind, typer.Option(help="What it provides.")] = NewKind.learner,
+    kind: Annotated[NewPluginKind, typer.Option(help="What it provides.")] = NewPluginKind.learner,
     out: Annotated[Path, typer.Option(help="Folder in which to create dpbench-NAME.")] = Path(),
 ) -> None:
     """Create a working plugin package, ./dpbench-NAME, which passes every law and is yours to change."""

@@ -13,7 +13,7 @@ from dpbench.cli.given import UserSettings
 from dpbench.cli.takes import add_setting_flags
 from dpbench.data.ignored import report_ignored_names
 from dpbench.errors import DataError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.support.files import IMAGE_ENDINGS
 from dpbench.support.untrusted import make_printable
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpbench.models import Model
 
 
-@add_setting_flags(Place, only=("device",))
+@add_setting_flags(RunOptions, only=("device",))
 def predict(
     model: Annotated[Path, typer.Argument(help="A model that dpbench run --models wrote.")],
     images: Annotated[
@@ -63,32 +63,32 @@ def predict(
         print(json.dumps(rows, indent=2))
     else:
         for file, name in zip(files, names, strict=True):
-            print("\t".join(map(_write_cell, (str(file), name))))
+            print("\t".join(map(_format_cell, (str(file), name))))
     if refused:
         raise DataError("\n".join(refused.values()))
 
 
-def _write_cell(text: str) -> str:
+def _format_cell(text: str) -> str:
     """Make a text printable without tabs and line breaks, for one cell of a line; --json prints it unchanged."""
     return make_printable(text).replace("\t", "?").replace("\n", "?")
 
 
-def _show_card(chosen: Model, as_json: bool) -> None:
+def _show_card(model: Model, as_json: bool) -> None:
     if as_json:
-        print(chosen.card.model_dump_json(indent=2))
+        print(model.card.model_dump_json(indent=2))
         return
     from dpbench.analysis.describe import render_terminal
 
-    Console().print(render_terminal(chosen.lines()))
+    Console().print(render_terminal(model.lines()))
 
 
-def _find_images(place: Path) -> list[Path]:
-    if not place.is_dir():
-        return [place]
-    named = [file for file in place.rglob("*") if file.suffix.lower() in IMAGE_ENDINGS and not file.is_dir()]
+def _find_images(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    named = [file for file in path.rglob("*") if file.suffix.lower() in IMAGE_ENDINGS and not file.is_dir()]
     found = sorted(file for file in named if file.is_file())
-    report_ignored_names(str(place), [f"{file}/" for file in named if not file.is_file() and file.exists()])
+    report_ignored_names(str(path), [f"{file}/" for file in named if not file.is_file() and file.exists()])
     if not found:
         endings = ", ".join(sorted(IMAGE_ENDINGS))
-        raise DataError(f"Expected images in folder {place}, found none. Image files end in {endings}.")
+        raise DataError(f"Expected images in folder {path}, found none. Image files end in {endings}.")
     return found

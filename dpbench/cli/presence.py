@@ -1,4 +1,4 @@
-"""Checks whether datasets and weights are on this machine, without loading them."""
+"""Check whether datasets and weights are on this machine, without loading them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PRESENCE_WORDS = {True: "yes", False: "no", None: "-"}
 
 
 def collect_dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Return where a dataset is, or how to get it; `present` is None if that depends on a required option."""
+    """Return a dataset's row for listings: where it is or how to get it; `present` is None if an option decides."""
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
         "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",

@@ -14,7 +14,7 @@ from dpbench.cli.output import report_interrupt
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component
 from dpbench.registry import Registry, convert_fields, load
 from dpbench.support import progress
@@ -24,7 +24,7 @@ from dpbench.support.plugin_calls import call_plugin
 PROGRESS_LINES = 20  # roughly how many progress lines to print
 
 
-@add_setting_flags(Place, only=("device",))
+@add_setting_flags(RunOptions, only=("device",))
 def pretrain(
     extractor: Annotated[
         str, typer.Argument(help="Extractor and recipe, like randp-wrn16-4:generator=stylegan-oriented,seed=0.")
@@ -50,7 +50,7 @@ def pretrain(
 
 
 def _find_recipe(
-    registry: Registry, component: Component, given: Mapping[str, int | None]
+    registry: Registry, component: Component, overrides: Mapping[str, int | None]
 ) -> tuple[type[Trainable], Any]:
     """Return the class of the extractor and its recipe; flags override the component's options."""
     name = component.name
@@ -63,16 +63,16 @@ def _find_recipe(
         raise SpecError(
             f"Expected key=value after {name!r}, got {component.options['']!r}. Write it like {name}:seed=1."
         )
-    options = {**component.options, **{key: value for key, value in given.items() if value is not None}}
+    options = {**component.options, **{key: value for key, value in overrides.items() if value is not None}}
     return cls, cls.recipe(**convert_fields(cls.recipe, options, f"the recipe of {name!r}"))
 
 
 def _make_reporter(steps: int, advance: Callable[[int], None]) -> Callable[[str, float], None]:
-    """Return a function that advances the bar at each step, and prints the latest figures at regular steps."""
+    """Return a callback that advances the bar at each step and prints the latest figures at regular intervals."""
     latest: dict[str, float] = {}
     every = max(1, steps // PROGRESS_LINES)
 
-    def report(name: str, value: float) -> None:
+    def report_progress(name: str, value: float) -> None:
         if name != "step":
             latest[name] = value
             return
@@ -83,4 +83,4 @@ def _make_reporter(steps: int, advance: Callable[[int], None]) -> Callable[[str,
         if figures and (done % every == 0 or done == steps):
             print(f"step {done} of {steps}: {figures}", file=sys.stderr)
 
-    return report
+    return report_progress

@@ -35,7 +35,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-def common_options(
+def set_common_options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
@@ -70,11 +70,13 @@ class RootCommand(TyperGroup):
 
 def build_program(panels: Mapping[str, Panel]) -> typer.Typer:
     """Return the command line; its help shows the commands of each panel under the panel's title."""
-    root = type("Root", (RootCommand,), {"panels": {title: _list_shown(panel) for title, panel in panels.items()}})
+    root = type(
+        "Root", (RootCommand,), {"panels": {title: _list_visible_commands(panel) for title, panel in panels.items()}}
+    )
     app = typer.Typer(
         name="dpbench", cls=root, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False
     )
-    app.callback()(common_options)
+    app.callback()(set_common_options)
     for panel in panels.values():
         for name, (command, line) in panel.items():
             if isinstance(command, typer.Typer):
@@ -86,7 +88,7 @@ def build_program(panels: Mapping[str, Panel]) -> typer.Typer:
     return app
 
 
-def _list_shown(panel: Panel) -> list[str]:
+def _list_visible_commands(panel: Panel) -> list[str]:
     return [name for name, (_, line) in panel.items() if line]
 
 

@@ -17,11 +17,11 @@ from dpbench.cli import interrupt
 if TYPE_CHECKING:
     from dpbench.site.extras import Extras
 
-Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
+RootOption = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 
 
 def serve(
-    root: Root = Path("leaderboard"),
+    root: RootOption = Path("leaderboard"),
     site: Annotated[Path | None, typer.Option(help="Folder of the built site. \\[default: ROOT/site]")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
@@ -42,11 +42,11 @@ FOLDER_IS_DEPRECATED = (
     "leaderboard build --site FOLDER, and let an action deploy that folder, as .github/workflows/pages.yml does."
 )
 SITE_FROM_DOCS = "../"  # from the documentation to the site
-Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the documentation, if possible.")]
+DocsOption = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the documentation, if possible.")]
 
 
 def load_extras(context: typer.Context) -> Extras:
-    """Return the additions to pages, from the function that `dpbench.main` provides."""
+    """Load the additions to pages, by the function that `dpbench.main` passes to the program."""
     found: Extras = context.find_root().obj()
     return found
 
@@ -78,7 +78,7 @@ def publish(
             help="A Hugging Face dataset repository. A folder is deprecated: use dpbench leaderboard build --site.",
         ),
     ],
-    root: Root = Path("leaderboard"),
+    root: RootOption = Path("leaderboard"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would change, without changing anything.")
     ] = False,
@@ -107,7 +107,7 @@ def publish(
         changes = publish_to(target, root, plugins, made, extras=load_extras(context), dry_run=dry_run)
     except KeyboardInterrupt:
         partial = f"{target} may contain a part of the new files. Publish again to complete it."
-        interrupt.print_interrupted(
+        interrupt.print_interrupt_message(
             partial if hub else f"{target} contains either the old site or the complete new one."
         )
         raise typer.Exit(interrupt.EXIT_CODE) from None

@@ -34,13 +34,13 @@ def describe_refusal(error: Any, arguments: Sequence[str]) -> str:
         said = f"Expected flags alone after {path}, got {extra['words']!r}" if takes else said
         said += ". Name a learner like --learner pillar" if takes else ""
     elif found := INVALID_VALUE.fullmatch(said):
-        said = f"Expected {found['name']} to be {_describe_expected(found['why'])}"
-        said += _describe_given(found["name"], arguments)
+        said = f"Expected {found['name']} to be {_describe_expected_value(found['why'])}"
+        said += _describe_given_value(found["name"], arguments)
     where = f" See {path} --help." if context else ""
     return f"{said}{'' if said.endswith('?') else '.'}{where}"
 
 
-def _describe_expected(why: str) -> str:
+def _describe_expected_value(why: str) -> str:
     """Describe the expected value. If the message of the parser matches no known pattern, quote the message."""
     for pattern, words in EXPECTED_WORDS.items():
         if found := re.fullmatch(pattern, why):
@@ -48,7 +48,7 @@ def _describe_expected(why: str) -> str:
     return f"something else: {why}"
 
 
-def _describe_given(name: str, arguments: Sequence[str]) -> str:
+def _describe_given_value(name: str, arguments: Sequence[str]) -> str:
     """Describe the value that the user gave to a flag, and show how to write a number with a decimal comma."""
     pairs = [(*word.partition("="), after) for word, after in zip(arguments, [*arguments[1:], ""], strict=True)]
     values = [value if equals else after for flag, equals, value, after in pairs if flag == name]

@@ -23,7 +23,7 @@ def report(
     """Write a self-contained HTML page about results: scores, charts, cost, data, and the guarantee in words."""
     from dpbench.analysis.draw import MISSING, has_matplotlib
     from dpbench.registry import load
-    from dpbench.registry.components import component_shortener
+    from dpbench.registry.components import make_component_shortener
     from dpbench.site.report import default_report_path, render_report
     from dpbench.support.files import write_atomically
 
@@ -31,7 +31,10 @@ def report(
     filed = read_intact_results(chosen)
     file = out or default_report_path(chosen)
     page = render_report(
-        filed, read_metric_flag(metric), component_shortener(load()), title or f"Results in {chosen[0].resolve().name}"
+        filed,
+        read_metric_flag(metric),
+        make_component_shortener(load()),
+        title or f"Results in {chosen[0].resolve().name}",
     )
     if not has_matplotlib():
         typer.echo(f"dpbench: The report has no charts. {MISSING}", err=True)

@@ -13,7 +13,7 @@ from dpbench.cli.given import UserSettings
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DpbenchError, NotReproducible, SpecError
 from dpbench.privacy import MECHANISM
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dpbench.records.board import Board
     from dpbench.registry import Registry
 
-Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
-By = Annotated[str | None, typer.Option(help="Your name, for the record. \\[default: your git user name]")]
+RootOption = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
+ByOption = Annotated[str | None, typer.Option(help="Your name, for the record. \\[default: your git user name]")]
 Outcome = Literal["ok", "FAILED", "not run"]
 
 
@@ -42,21 +42,21 @@ class ReportLine:
 
 @dataclass(frozen=True)
 class RerunRequest:
-    """A request to re-run seeds: the session, the seed (None for all seeds), and the name of the person."""
+    """A request to re-run seeds: the session, the seed (None for all seeds), and the name of the person who asks."""
 
     session: Session
     seed: int | None
     by: str | None
 
 
-@add_setting_flags(Place, only=("device",))
+@add_setting_flags(RunOptions, only=("device",))
 def challenge(
     targets: Annotated[
         list[str] | None,
         typer.Argument(metavar="[BOARD|FILE]...", help="Boards, or result files. \\[default: all boards]"),
     ] = None,
-    by: By = None,
-    root: Root = Path("leaderboard"),
+    by: ByOption = None,
+    root: RootOption = Path("leaderboard"),
     *,
     given: UserSettings,
 ) -> None:
@@ -68,14 +68,14 @@ def challenge(
     from dpbench.board.folder import list_results, locate_result
     from dpbench.board.verify.challenge_record import find_challenge
     from dpbench.board.verify.cost import PlannedFits
-    from dpbench.board.verify.expectations import Expectations
+    from dpbench.board.verify.expectations import ReviewContext
     from dpbench.board.verify.review import review_files
     from dpbench.records.challenge import CHALLENGE_COUNT
     from dpbench.registry import load
 
     plugins = load()
     plugins.report_broken_plugins()
-    known = Expectations.read(root, plugins)
+    known = ReviewContext.read(root, plugins)
     every, _ = list_results(root, dict(known.boards))
     wanted = [file for file in every if file.board is not None and (not targets or file.board in targets)]
     wanted += [locate_result(Path(name), root) for name in targets or () if name not in known.boards]
@@ -88,12 +88,14 @@ def challenge(
     request = prepare_rerun(planned, None, by, plugins, given.place.device)
     unfinished = 0
     for file in open_files:
-        line = write_result_line(file)
+        line = make_check_line(file)
         if file.ok and file.result is not None:
-            line = _run_challenge(_file_on_board(file, known.boards), request, root)
+            line = _run_challenge(_make_filed_result(file, known.boards), request, root)
         unfinished += line.outcome != "ok"
         print(line, flush=True)
-    print(f"{count_noun(len(checked), 'result')}, {len(checked) - len(open_files)} had a record, {unfinished} not run")
+    print(
+        f"{format_count(len(checked), 'result')}, {len(checked) - len(open_files)} had a record, {unfinished} not run"
+    )
     if unfinished:
         raise typer.Exit(1)
 
@@ -121,7 +123,7 @@ def prepare_rerun(
 ) -> RerunRequest:
     """Print the cost of the planned fits and return the request. `dataset` gives the data paths on this machine."""
     from dpbench.board.verify.cost import describe_cost
-    from dpbench.records.provenance import find_user_name
+    from dpbench.records.provenance import find_git_user_name
 
     if planned:
         print(describe_cost(planned), flush=True)
@@ -130,11 +132,11 @@ def prepare_rerun(
     session = open_session(device, plugins=plugins)
     if dataset is not None:
         session = replace(session, dataset=Component.parse(dataset))
-    return RerunRequest(session, seed, by or find_user_name())
+    return RerunRequest(session, seed, by or find_git_user_name())
 
 
 def rerun_and_report(file: CheckedFile, request: RerunRequest, root: Path, boards: Mapping[str, Board]) -> ReportLine:
-    """Re-run seeds, keep the record, run the challenge seeds of a filed result, and report whether seeds reproduce."""
+    """Re-run a result's seeds and, on a board, its challenge seeds; write the records and report the outcome."""
     from dpbench.board.verify import rerun_record
 
     assert file.result is not None
@@ -153,7 +155,7 @@ def rerun_and_report(file: CheckedFile, request: RerunRequest, root: Path, board
         return ReportLine("FAILED", f"{name}: seeds: {said}")
     if file.stored.board is None or request.seed is not None:
         return ReportLine("ok", f"{name}; {said}")
-    fresh = _run_challenge(_file_on_board(file, boards), request, root)
+    fresh = _run_challenge(_make_filed_result(file, boards), request, root)
     after = fresh.said.removeprefix(name).lstrip(":; ")
     return ReportLine(
         "FAILED" if fresh.outcome == "FAILED" else "ok",
@@ -161,7 +163,7 @@ def rerun_and_report(file: CheckedFile, request: RerunRequest, root: Path, board
     )
 
 
-def _file_on_board(file: CheckedFile, boards: Mapping[str, Board]) -> FiledResult:
+def _make_filed_result(file: CheckedFile, boards: Mapping[str, Board]) -> FiledResult:
     from dpbench.board.verify.challenge_record import FiledResult
 
     if file.stored.board is None or file.result is None:
@@ -184,11 +186,11 @@ def _run_challenge(filed: FiledResult, request: RerunRequest, root: Path) -> Rep
     return ReportLine("ok", f"{name}; {challenge_record.summarize_challenge(record, filed)}")
 
 
-def write_result_line(file: CheckedFile) -> ReportLine:
-    """Report the checks of a result, with at most five complaints."""
+def make_check_line(file: CheckedFile) -> ReportLine:
+    """Return the report line of a checked result, with at most five complaints."""
     if file.ok:
         unfiled = "" if file.stored.filed else " (no board: there is no protocol to compare it with)"
-        repeatable = file.result is None or file.result.privacy.repeatable
+        repeatable = file.result is None or file.result.privacy.is_repeatable
         before = "" if repeatable else f" (made by code from before {MECHANISM})"
         return ReportLine("ok", f"{file.stored.file}{unfiled}{before}")
     most = 5
@@ -196,10 +198,10 @@ def write_result_line(file: CheckedFile) -> ReportLine:
     return ReportLine("FAILED", f"{file.stored.file}: {'; '.join(map(str, file.complaints[:most]))}{more}")
 
 
-def count_noun(number: int, word: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Return a number with its noun.
 
     >>> count_noun(1, "result"), count_noun(2, "result")
     ('1 result', '2 results')
     """
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -71,9 +71,9 @@ def table(
     from dpbench.analysis.rows import make_row
     from dpbench.analysis.spreadsheet import render_csv
     from dpbench.analysis.tables import make_grids
-    from dpbench.analysis.text_tables import make_result_table, render_latex, render_markdown, write_grids
+    from dpbench.analysis.text_tables import make_result_table, make_text_tables, render_latex, render_markdown
     from dpbench.registry import load
-    from dpbench.registry.components import component_shortener
+    from dpbench.registry.components import make_component_shortener
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
@@ -98,10 +98,10 @@ def table(
         _print_tables([make_result_table(map(make_row, chosen), picked)], render)
         return
     scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
-    tables = make_grids(chosen, read_metric_flag(scored_by), component_shortener(load()))
+    tables = make_grids(chosen, read_metric_flag(scored_by), make_component_shortener(load()))
     if not tables:
         raise SpecError(f"None of the {len(chosen)} chosen results has {scored_by.value}. Choose another --metric.")
-    _print_tables(write_grids(tables), render)
+    _print_tables(make_text_tables(tables), render)
     write_charts(tables, (places or [Path("dpbench-results")])[0].resolve().name, chart or ())
     for file in chart or ():
         typer.echo(f"Wrote {file}", err=True)  # standard output is the table
@@ -148,13 +148,13 @@ def show(
     If the test images have groups, such as sex, and the folder also has this learner's result at ε = ∞, the command
     shows how much accuracy privacy costs each group.
     """
-    from dpbench.analysis.confusion import write_confusion
+    from dpbench.analysis.confusion import format_confusion_matrix
     from dpbench.analysis.describe import describe_result, render_markdown, render_terminal
     from dpbench.analysis.reader import read_related_results, read_results
 
-    (filed,), _ = read_results([_check_result_file(file)])
+    (filed,), _ = read_results([_require_result_file(file)])
     found = describe_result(filed.result, read_related_results(filed) if filed.result.task.groups else ())
-    lines = list(write_confusion(filed.result))
+    lines = list(format_confusion_matrix(filed.result))
     if markdown:
         print(render_markdown(found, lines), end="")
         return
@@ -225,7 +225,10 @@ def compare(
 
     if len(named) != 2:
         files = [read_results([Path(name)])[0][0] if record_exists(Path(name)) else name for name in named]
-        shown = [file if isinstance(file, str) else comparison.name_result(file) for file in files[:MAX_NAMED_RESULTS]]
+        shown = [
+            file if isinstance(file, str) else comparison.describe_stored_result(file)
+            for file in files[:MAX_NAMED_RESULTS]
+        ]
         more = "; ..." * (len(files) > MAX_NAMED_RESULTS)
         raise SpecError(f"Expected two results or learners to compare, got {len(named)}: {'; '.join(shown)}{more}.")
     sides = [_find_named_results(name, results, dataset, epsilon) for name in named]
@@ -243,7 +246,7 @@ def _find_named_results(name: str, folder: Path, dataset: str | None, epsilon: s
     from dpbench.analysis.reader import read_results
 
     if name.endswith(".json") or Path(name).exists():
-        return read_results([_check_result_file(Path(name))])[0]
+        return read_results([_require_result_file(Path(name))])[0]
     if not folder.is_dir():
         raise SpecError(f"Expected {name} to be a result file, or a learner with results in {folder}: no such folder.")
     filed = read_intact_results([folder])
@@ -254,11 +257,11 @@ def _find_named_results(name: str, folder: Path, dataset: str | None, epsilon: s
     raise SpecError(f"Expected a result of {wanted} in {folder}, found none. It has results of {known}.")
 
 
-def read_intact_results(places: Sequence[Path]) -> list[StoredResult]:
+def read_intact_results(paths: Sequence[Path]) -> list[StoredResult]:
     """Return the results in files and folders, and name unreadable files on standard error."""
     from dpbench.analysis.reader import read_results
 
-    filed, damaged = read_results(places)
+    filed, damaged = read_results(paths)
     for said in damaged:
         typer.echo(f"dpbench: {make_printable(said)} Skipped.", err=True)
     return filed
@@ -266,9 +269,9 @@ def read_intact_results(places: Sequence[Path]) -> list[StoredResult]:
 
 def print_grids(grids: Sequence[ResultGrid[ResultRow]], console: Console) -> None:
     """Print grids as tables, each followed by a legend of its numbers and marks."""
-    from dpbench.analysis.text_tables import write_grids
+    from dpbench.analysis.text_tables import make_text_tables
 
-    _print_terminal_tables(write_grids(grids), console)
+    _print_terminal_tables(make_text_tables(grids), console)
 
 
 def _print_tables(tables: Sequence[TextTable], render: Callable[[Sequence[TextTable]], str] | None) -> None:
@@ -291,7 +294,7 @@ def _print_terminal_tables(tables: Sequence[TextTable], console: Console) -> Non
         console.print(said, highlight=False, soft_wrap=True)
 
 
-def _check_result_file(path: Path) -> Path:
+def _require_result_file(path: Path) -> Path:
     if not path.is_file() and read_packed_record(path) is None:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise SpecError(f"Expected a result file, got {path}, which {what}.")
@@ -308,11 +311,11 @@ def _matches_filters(stored: StoredResult, learner: str | None, dataset: str | N
     return (
         spec.learner.name in (learner or spec.learner.name).split(",")
         and spec.dataset.name in (dataset or spec.dataset.name).split(",")
-        and (epsilon is None or spec.epsilon in _parse_numbers(epsilon))
+        and (epsilon is None or spec.epsilon in _parse_epsilons(epsilon))
     )
 
 
-def _parse_numbers(text: str) -> list[float]:
+def _parse_epsilons(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:

@@ -15,8 +15,8 @@ from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.cli.summary import print_summary
 from dpbench.cli.takes import PANELS, add_setting_flags
 from dpbench.errors import OutputError, SpecError
-from dpbench.records.journal import Journal
-from dpbench.records.place import Place
+from dpbench.records.journal import JournalFolder
+from dpbench.records.place import RunOptions
 from dpbench.records.result import make_result_name
 from dpbench.records.search import Search
 from dpbench.records.setting import flag_name
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @add_setting_flags(
-    Spec, Search, Place, several=AXES, file=True,
+    Spec, Search, RunOptions, several=AXES, file=True,
     first=("learner", "dataset", "extractor", "epsilon", "unit", "public_labels", "tune", "board", "out"),
 )  # fmt: skip
 def run(
@@ -42,11 +42,11 @@ def run(
         typer.Option(
             "--risk",
             help="Also show ε as odds: how often a membership test can be right.",
-            rich_help_panel=PANELS[Place],
+            rich_help_panel=PANELS[RunOptions],
         ),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=PANELS[Place])
+        bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=PANELS[RunOptions])
     ] = False,
 ) -> None:
     """Train a learner once per seed, test it and write a JSON result. You can list several learners or values of ε."""
@@ -57,7 +57,7 @@ def run(
         _run_combinations(given, {"--settings": place.settings, "--models": models, "--json": as_json, "--risk": risk})
         return
     keeper = ModelWriter(place.out / "models") if models else None
-    result, written_to, replaced = _run_single(given, keeper)
+    result, written_to, replaced = _run_and_write_result(given, keeper)
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
@@ -98,10 +98,10 @@ class ModelWriter:
 KEPT_MESSAGE = "Extracted features and finished seeds are kept; repeat the command to continue."
 
 
-def _run_combinations(given: UserSettings, of_one: Mapping[str, Any]) -> None:
+def _run_combinations(given: UserSettings, single_run_flags: Mapping[str, Any]) -> None:
     """Run the combinations of settings as a sweep, skipping those with a result; print the table of results."""
     names = " and ".join(map(flag_name, given.swept_axes))
-    for flag, is_given in of_one.items():
+    for flag, is_given in single_run_flags.items():
         if is_given:
             raise SpecError(f"Expected one value of {names} with {flag}, got several.")
     with report_interrupt("Finished runs are kept; repeat the command to continue."):
@@ -122,7 +122,7 @@ def _run_combinations(given: UserSettings, of_one: Mapping[str, Any]) -> None:
         print_summary(summary, Console(), "the same command runs them again")
 
 
-def _run_single(given: UserSettings, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
+def _run_and_write_result(given: UserSettings, model_writer: ModelWriter | None) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable_folder
@@ -132,21 +132,21 @@ def _run_single(given: UserSettings, keeper: ModelWriter | None) -> tuple[Result
     resolved = resolve(given.spec(plugins), plugins)
     resolved.check_data()
     check_writable_folder(place.out)
-    if keeper is not None:
-        check_writable_folder(keeper.folder)
+    if model_writer is not None:
+        check_writable_folder(model_writer.folder)
 
     from dpbench.analysis.comparison import describe_replacement
     from dpbench.harness.session import open_session
 
-    journal, search = Journal(place.out), resolved.spec.search
-    kept = "Extracted features and finished models are kept." if keeper else KEPT_MESSAGE
+    journal, search = JournalFolder(place.out), resolved.spec.search
+    kept = "Extracted features and finished models are kept." if model_writer else KEPT_MESSAGE
     if search is not None and search.rule == "private-accounted":  # when a seed ended tells how many runs it had
         kept = "Extracted features are kept; if you repeat the command, all fits start again."
     with report_interrupt(kept):
         session = open_session(place.device, plugins=plugins, threads=place.threads)
         result = session.run(
-            resolved, settings=place.settings, sharing="board" if place.board else "none", keep=keeper,
-            journal=None if keeper else journal,
+            resolved, settings=place.settings, sharing="board" if place.board else "none", keep=model_writer,
+            journal=None if model_writer else journal,
         )  # fmt: skip
     replaced = describe_replacement(result, place.out / result.file_name)
     with print_if_unwritable(result):
@@ -158,9 +158,9 @@ def _run_single(given: UserSettings, keeper: ModelWriter | None) -> tuple[Result
 def _print_result(result: Result, written: Path, replaced: str, console: Console, *, risk: bool = False) -> None:
     from dpbench.analysis.describe import describe_result, render_terminal
     from dpbench.registry import load
-    from dpbench.registry.components import component_shortener
+    from dpbench.registry.components import make_component_shortener
 
-    found = describe_result(result, named=component_shortener(load()))
+    found = describe_result(result, named=make_component_shortener(load()))
     console.print(found.title, soft_wrap=True, markup=False, highlight=False)
     odds = dict(found.pairs).get("membership test", "no bound: there is no guarantee, or nothing private was read")
     console.print(render_terminal([*found.brief, *([("membership test", odds)] if risk else [])]))

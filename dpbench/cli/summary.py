@@ -23,13 +23,13 @@ def print_summary(summary: SweepSummary, console: Console, advice: str) -> None:
     from dpbench.cli.results import print_grids
     from dpbench.records.result import TWO_SEEDS_REMARK
     from dpbench.registry import load
-    from dpbench.registry.components import component_shortener
+    from dpbench.registry.components import make_component_shortener
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
     filed = list(_read_stored_results(summary))
     if filed:
-        print_grids(make_grids(filed, named=component_shortener(load())), console)
+        print_grids(make_grids(filed, named=make_component_shortener(load())), console)
         if any(TWO_SEEDS_REMARK in stored.result.remarks for stored in filed):
             console.print(f"Warning: {TWO_SEEDS_REMARK}", soft_wrap=True)
     console.print(

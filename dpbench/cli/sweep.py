@@ -15,7 +15,7 @@ from dpbench.cli.output import report_interrupt
 from dpbench.cli.summary import print_summary
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.sweep import ready_made_sweeps
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpbench.sweep.resources import ExecutorName
 
 
-@add_setting_flags(Place, only=("device",))
+@add_setting_flags(RunOptions, only=("device",))
 def sweep(
     file: Annotated[
         Path,

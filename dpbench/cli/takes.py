@@ -13,16 +13,16 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel
 
 from dpbench.cli.given import CommandSettings, UserSettings, resolve_switch
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.search import Search
-from dpbench.records.setting import Setting, flag_name, join_words, list_record_settings
+from dpbench.records.setting import Setting, flag_name, join_with_or, list_record_settings
 from dpbench.records.spec import Spec
 
-Command = Callable[..., None]
+CommandFunction = Callable[..., None]
 GIVEN_PARAMETER = "given"  # the parameter of a command for what its flags say
 FILE_PARAMETER = "spec"
 PANELS: Mapping[type[BaseModel], str] = {
-    Spec: "The protocol", Search: "How settings are chosen", Place: "Files and machine",
+    Spec: "The protocol", Search: "How settings are chosen", RunOptions: "Files and machine",
 }  # fmt: skip
 """The headings of `--help` for the settings of each record."""
 FILE_HELP = "TOML file with the same keys as these flags; flags take precedence."
@@ -37,8 +37,8 @@ def add_setting_flags(
     choices: Mapping[str, tuple[str, ...]] | None = None,
     file: bool = False,
     first: tuple[str, ...] = (),
-) -> Callable[[Command], Command]:
-    """Add the settings of records to a command as flags; its parameter `given` receives their values.
+) -> Callable[[CommandFunction], CommandFunction]:
+    """Return a decorator that adds a flag for each field of the records and passes the values as `given`.
 
     The help lists the flags at the position of `given` among the parameters of the command.
 
@@ -62,7 +62,7 @@ def add_setting_flags(
         if setting.key not in first
     }
 
-    def decorate(command: Command) -> Command:
+    def decorate(command: CommandFunction) -> CommandFunction:
         own = inspect.signature(command, eval_str=True).parameters
         flags = [
             parameter
@@ -70,23 +70,23 @@ def add_setting_flags(
             for parameter in _make_parameters(setting, taken, panels.get(setting.key), first)
         ]
         if file:
-            option = typer.Option(help=FILE_HELP, rich_help_panel=PANELS[Place] if first else None)
+            option = typer.Option(help=FILE_HELP, rich_help_panel=PANELS[RunOptions] if first else None)
             flags.append(_make_parameter(FILE_PARAMETER, Path, option))
         parameters: list[inspect.Parameter] = []
         for name, parameter in own.items():
             parameters += flags if name == GIVEN_PARAMETER else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
 
         @functools.wraps(command)
-        def called(**words: Any) -> None:
+        def call_with_settings(**words: Any) -> None:
             said = {flag.name: value for flag in flags if (value := words.pop(flag.name)) not in (None, [])}
             read = said.pop(FILE_PARAMETER, None)
             for setting in found:
                 said = resolve_switch(setting, said)
             command(**words, given=UserSettings(command.__name__, taken, said, read))
 
-        called.__dict__["__signature__"] = inspect.Signature(parameters)
-        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return called
+        call_with_settings.__dict__["__signature__"] = inspect.Signature(parameters)
+        call_with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return call_with_settings
 
     return decorate
 
@@ -102,16 +102,16 @@ def _make_parameters(
     bounds = {type(extra): extra for extra in setting.field.metadata if setting.kind is int}
     low, high = bounds.get(Ge), bounds.get(Le)
     info = typer.Option(
-        setting.option, help=_write_help(setting, taken), min=low.ge if low else None, max=high.le if high else None,
+        setting.option, help=_make_help(setting, taken), min=low.ge if low else None, max=high.le if high else None,
         rich_help_panel=panel,
     )  # fmt: skip
     listed = setting.key in taken.several or setting.is_repeated
     yield _make_parameter(setting.key, list[str] if listed else setting.kind, info)
 
 
-def _write_help(setting: Setting, taken: CommandSettings) -> str:
+def _make_help(setting: Setting, taken: CommandSettings) -> str:
     choices = taken.choices.get(setting.key, setting.choices)
-    says = f"{setting.field.description}{': ' * bool(choices)}{join_words(choices)}."
+    says = f"{setting.field.description}{': ' * bool(choices)}{join_with_or(choices)}."
     says += f" Several: {setting.flag.several}." * (setting.key in taken.several)
     default = taken.defaults.get(setting.key, setting.default)
     says += f" [default: {default}]" * bool(default)

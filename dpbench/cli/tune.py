@@ -14,7 +14,7 @@ from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, print_if_unwritable
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component
 from dpbench.records.search import TUNE_SWITCH, Search
 from dpbench.records.spec import Spec, format_flags
@@ -28,7 +28,7 @@ RUN_ONLY_KEYS = ("board", "settings", "repeats", "repeats_shape", "threads")
 
 
 @add_setting_flags(
-    Spec, Search, Place,
+    Spec, Search, RunOptions,
     without=(*RUN_ONLY_KEYS, "seeds", "secure_rng"), defaults={"selection": TUNE_SWITCH.value},
     choices={"selection": ("public-validation", "private-unaccounted")}, file=True,
 )  # fmt: skip
@@ -62,10 +62,10 @@ def tune(given: UserSettings, as_json: Json = False) -> None:
         _print_tuning(tuning, make_run_command(asked, written), written, Console())
 
 
-def make_run_command(asked: Spec, file: Path) -> str:
-    """Return the command that runs the learner with the settings in `file`, under the protocol of `asked`."""
-    learner = Component(name=asked.learner.name)
-    plain = asked.model_copy(update={"learner": learner, "search": None})
+def make_run_command(spec: Spec, file: Path) -> str:
+    """Return the command that runs the learner with the settings in `file`, under the protocol of `spec`."""
+    learner = Component(name=spec.learner.name)
+    plain = spec.model_copy(update={"learner": learner, "search": None})
     return join(["dpbench", "run", *format_flags(plain), "--settings", str(file)])
 
 
@@ -76,7 +76,7 @@ def _print_tuning(tuning: Tuning, command: str, written: Path, console: Console)
         ((trial.value, trial) for trial in chosen.trials if trial.value is not None), key=lambda pair: -pair[0]
     )
     for value, trial in scored[:10]:
-        table.add_row(*(_write_setting(trial.setting[name]) for name in names), f"{100 * value:.2f}%")
+        table.add_row(*(_format_setting(trial.setting[name]) for name in names), f"{100 * value:.2f}%")
     console.print(table)
     failed = Counter(trial.error for trial in chosen.trials if trial.error)
     console.print(
@@ -99,5 +99,5 @@ def _print_tuning(tuning: Tuning, command: str, written: Path, console: Console)
     console.print(f"Wrote {written}; use it with: {command}", soft_wrap=True, markup=False, highlight=False)
 
 
-def _write_setting(value: object) -> str:
+def _format_setting(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

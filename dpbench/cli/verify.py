@@ -14,23 +14,23 @@ import typer
 from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json
 from dpbench.cli.rerun import (
-    By,
-    Root,
-    count_noun,
+    ByOption,
+    RootOption,
+    format_count,
+    make_check_line,
     plan_rerun,
     prepare_rerun,
     rerun_and_report,
-    write_result_line,
 )
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DataError, DpbenchError, SpecError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.board.verify.expectations import Expectations
+    from dpbench.board.verify.expectations import ReviewContext
     from dpbench.board.verify.review import Review
     from dpbench.cli.rerun import RerunRequest
     from dpbench.registry import Registry
@@ -75,7 +75,7 @@ class RerunFlags:
             raise SpecError(f"{given[0]} applies only to re-runs: add --rerun.")
 
 
-@add_setting_flags(Place, only=("device",))
+@add_setting_flags(RunOptions, only=("device",))
 def verify(
     files: Annotated[
         list[Path],
@@ -87,17 +87,17 @@ def verify(
     ],
     rerun: RerunOption = False,
     seed: SeedOption = None,
-    by: By = None,
+    by: ByOption = None,
     dataset: DatasetOption = None,
     submission: Annotated[
         bool, typer.Option("--submission", help="Also check that a board takes each result, and say which.")
     ] = False,
-    root: Root = LEADERBOARD,
+    root: RootOption = LEADERBOARD,
     as_json: Json = False,
     *,
     given: UserSettings,
 ) -> None:
-    """Verify what somebody gave you: say what it states, what was recomputed from it, and what cannot be."""
+    """Verify files that somebody gave you: print what they state, what was recomputed and what cannot be."""
     flags, device = RerunFlags(rerun, seed, by, dataset), given.place.device
     if rerun and as_json:
         raise SpecError("Expected one of --rerun and --json, got both.")
@@ -140,9 +140,9 @@ def print_reports(
         reports[str(file)] = report
         if not as_json:
             print("\n".join(map(make_printable, report.lines())), flush=True)  # a stranger's folder names its files
-            print(f"  {_count_mismatches(report)}")
+            print(f"  {_format_mismatch_count(report)}")
         if flags.rerun and report.passed:
-            outcomes.append(_rerun(document, report, root, flags, plugins, device))
+            outcomes.append(_rerun_document(document, report, root, flags, plugins, device))
     if as_json:
         unread = {name: {"passed": False, "error": str(error)} for name, error in refused.items()}
         print(json.dumps({**{name: report.as_json() for name, report in reports.items()}, **unread}, indent=2))
@@ -154,12 +154,12 @@ def print_reports(
         raise typer.Exit(1)
 
 
-def _count_mismatches(report: FileReport) -> str:
+def _format_mismatch_count(report: FileReport) -> str:
     many = len(report.complaints)
     return f"{many} mismatch{'es' if many > 1 else ''}." if many else "No mismatch found."
 
 
-def _rerun(
+def _rerun_document(
     document: Document, report: FileReport, root: Path, flags: RerunFlags, plugins: Registry, device: str
 ) -> bool | None:
     """Re-run a result or a model, print the outcome and return whether it agrees; None for a receipt.
@@ -192,10 +192,10 @@ def _rerun(
 
 def verify_leaderboard(files: Sequence[Path], root: Path, flags: RerunFlags, device: str) -> None:
     """Check the named or all results of a leaderboard, and print a line for each; exit with 1 on failure."""
-    from dpbench.board.verify.expectations import Expectations
+    from dpbench.board.verify.expectations import ReviewContext
 
     plugins = load_plugins()
-    known = Expectations.read(root, plugins)
+    known = ReviewContext.read(root, plugins)
     found = _review_files(files, root, known)
     request: RerunRequest | None = None
     if flags.rerun:
@@ -203,14 +203,14 @@ def verify_leaderboard(files: Sequence[Path], root: Path, flags: RerunFlags, dev
     counts = Counter[str]()
     for result in found.results:
         again = request if result.ok else None
-        line = rerun_and_report(result, again, root, known.boards) if again else write_result_line(result)
+        line = rerun_and_report(result, again, root, known.boards) if again else make_check_line(result)
         counts[line.outcome] += 1
         print(line)
     for stray in found.strays:
         print(f"FAILED {stray.file}: {stray}")
     left = f", {counts['not run']} not run" if counts["not run"] else ""
-    others = f"; {count_noun(len(found.strays), 'other file')} failed" if found.strays else ""
-    print(f"{count_noun(len(found.results), 'result')}, {counts['FAILED']} failed{left}{others}")
+    others = f"; {format_count(len(found.strays), 'other file')} failed" if found.strays else ""
+    print(f"{format_count(len(found.results), 'result')}, {counts['FAILED']} failed{left}{others}")
     if not found.results:
         print(f"There are no results in {root}. Add one with dpbench leaderboard add FILE.")
     if counts["FAILED"] or counts["not run"] or found.strays:
@@ -226,14 +226,14 @@ def load_plugins() -> Registry:
     return plugins
 
 
-def _review_files(files: Sequence[Path], root: Path, known: Expectations) -> Review:
+def _review_files(files: Sequence[Path], root: Path, expectations: ReviewContext) -> Review:
     from dpbench.board.build import verify_leaderboard as review_leaderboard
     from dpbench.board.folder import locate_result
     from dpbench.board.verify.review import review_files
 
     if not files:
-        return review_leaderboard(root, known)
-    return review_files([locate_result(file, root) for file in files], known)
+        return review_leaderboard(root, expectations)
+    return review_files([locate_result(file, root) for file in files], expectations)
 
 
 def print_deprecation(old: str, new: str) -> None:

@@ -35,7 +35,7 @@ THUMBNAIL_SIDE, VIEW_SIDE, BLUR_SIDE, COARSE_SIDE = 32, 16, 8, 4
 VIEW_COUNT = 3
 BORDERLESS, EDGES, SLOPES = range(VIEW_COUNT)  # the stored views of an image
 VIEW_FORMAT = "borderless, edges, slopes"  # of `make_views`: other words whenever it changes, as views are kept
-SEARCH_VERSION = 1  # of `find_altered`: another whenever it finds other images, as counts are kept
+SEARCH_VERSION = 1  # of `find_altered_copies`: another whenever it finds other images, as counts are kept
 DETAIL_SIDE = 256  # pixels of the longer side, at most, of an image whose borders and edges are looked at
 BORDER_SPREAD = 10  # grey levels by which the pixels of a border differ from the median of their line
 MAX_SPOTS = 0.03  # of the pixels of a border's line, that differ by more
@@ -61,7 +61,7 @@ def make_views(grey: Image) -> np.ndarray:
     image.thumbnail((DETAIL_SIDE, DETAIL_SIDE), Resampling.BOX)
     levels = np.asarray(image, np.int16)
     views = (image, image.filter(ImageFilter.FIND_EDGES), _measure_slopes(levels))
-    boxes = (_find_content(levels), None, None)
+    boxes = (_find_content_box(levels), None, None)
     return np.stack([_stretch_view(view, box) for view, box in zip(views, boxes, strict=True)])
 
 
@@ -72,7 +72,7 @@ def _stretch_view(image: Image, box: tuple[float, float, float, float] | None) -
     return stretched
 
 
-def _find_content(levels: np.ndarray) -> tuple[float, float, float, float]:
+def _find_content_box(levels: np.ndarray) -> tuple[float, float, float, float]:
     """Return the pixel box (left, top, right, bottom) inside one-coloured borders; the whole image if that is tiny."""
     height, width = levels.shape
     top, bottom = _border_width(levels), _border_width(levels[::-1])
@@ -110,7 +110,7 @@ def _measure_slopes(levels: np.ndarray) -> Image:
 
 
 @dataclass(frozen=True)
-class Appearance:
+class ImageViews:
     """Thumbnails and views of images, without exact copies."""
 
     thumbnails: np.ndarray  # (n, 1024) uint8
@@ -119,33 +119,33 @@ class Appearance:
     def __len__(self) -> int:
         return len(self.thumbnails)
 
-    def block(self, start: int) -> Appearance:
+    def take_block(self, start: int) -> ImageViews:
         """Return up to `BLOCK` images, from the index `start` on."""
-        return Appearance(self.thumbnails[start : start + BLOCK], self.views[start : start + BLOCK])
+        return ImageViews(self.thumbnails[start : start + BLOCK], self.views[start : start + BLOCK])
 
 
-Vectors = Callable[[Appearance], Tensor]
+Vectors = Callable[[ImageViews], Tensor]
 """Returns vectors (n, d), one per image, of mean 0 and length 1; zero for an image that shows nothing."""
 
 
-def find_altered(images: Appearance, others: Appearance) -> Tensor:
+def find_altered_copies(images: ImageViews, others: ImageViews) -> Tensor:
     """Return a mask (n,) of the images that match an image in `others`, which has at least two images."""
     mine = {name: make(images) for name, make in VECTORS.items()}
     nearest = {pair: torch.zeros(len(images), 2) for pair in PAIRS}
     likely, places = torch.zeros(len(images), CANDIDATES), torch.zeros(len(images), CANDIDATES, dtype=torch.int64)
     for start in range(0, len(others), BLOCK):
-        block = others.block(start)
+        block = others.take_block(start)
         theirs = {name: make(block) for name, make in VECTORS.items()}
         for (name, other), best in nearest.items():
-            _merge_largest(best, (mine[name] @ theirs[other].T).abs_())
-        found = _merge_largest(likely, (mine["ranks"] @ theirs["ranks"].T).abs_())
+            _merge_largest_values(best, (mine[name] @ theirs[other].T).abs_())
+        found = _merge_largest_values(likely, (mine["ranks"] @ theirs["ranks"].T).abs_())
         places = torch.cat([places, found[1] + start], 1).gather(1, found[0])
     limits = {pair: MAX_HALF_RATIO if pair[0] in HALVES else MAX_DISTANCE_RATIO for pair in PAIRS}
     matched = torch.stack([_stands_out(1 - best, limits[pair]) for pair, best in nearest.items()]).any(0)
-    return matched | _stands_out(_exchanged_distances(images, others, places))
+    return matched | _stands_out(_histogram_matched_distances(images, others, places))
 
 
-def _merge_largest(best: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
+def _merge_largest_values(best: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
     """Merge new values (n, m) into `best`, each row's k largest; return the merge order and the new columns."""
     values, at = products.topk(min(best.shape[1], products.shape[1]), dim=1)
     merged, order = torch.cat([best, values], 1).topk(best.shape[1], dim=1)
@@ -159,21 +159,21 @@ def _stands_out(distances: Tensor, limit: float = MAX_DISTANCE_RATIO) -> Tensor:
     return first <= limit * second - ROUNDING
 
 
-def _exchanged_distances(images: Appearance, others: Appearance, places: Tensor) -> Tensor:
-    """Give the `others` at `places` the grey levels of each image; return their squared distances (n, k) to it."""
+def _histogram_matched_distances(images: ImageViews, others: ImageViews, places: Tensor) -> Tensor:
+    """Match the histograms of the `others` at `places` to each image; return squared distances (n, k) to it."""
     levels = shrink_images(images.thumbnails, VIEW_SIDE)
-    ordered, target = torch.from_numpy(np.sort(levels, 1)), unit_vectors(torch.from_numpy(levels))
+    ordered, target = torch.from_numpy(np.sort(levels, 1)), normalise_vectors(torch.from_numpy(levels))
     distances = []
     for column in places.T:
         other = shrink_images(others.thumbnails[column.numpy()], VIEW_SIDE)
         order = torch.from_numpy(other.argsort(1, kind="stable").argsort(1))
-        same = (unit_vectors(ordered.gather(1, order)) * target).sum(1)
-        inverse = (unit_vectors(ordered.flip(1).gather(1, order)) * target).sum(1)
+        same = (normalise_vectors(ordered.gather(1, order)) * target).sum(1)
+        inverse = (normalise_vectors(ordered.flip(1).gather(1, order)) * target).sum(1)
         distances.append(1 - torch.maximum(same, inverse))
     return torch.stack(distances, 1)
 
 
-def unit_vectors(levels: Tensor, least: float = MIN_STD) -> Tensor:
+def normalise_vectors(levels: Tensor, least: float = MIN_STD) -> Tensor:
     """Scale grey levels (n, d) to mean 0 and length 1; rows with a standard deviation below `least` become zero."""
     centred = levels - levels.mean(1, keepdim=True)
     lengths = centred.norm(dim=1, keepdim=True)
@@ -188,23 +188,23 @@ def shrink_images(images: np.ndarray, side: int) -> np.ndarray:
     return means
 
 
-def _blur_views(std: float) -> Vectors:
+def _make_blur_function(std: float) -> Vectors:
     """Return the function that shrinks thumbnails to 8 x 8 after a Gaussian blur with this standard deviation."""
     cells = torch.arange(THUMBNAIL_SIDE)
     weights = torch.exp(-((cells[:, None] - cells) ** 2) / (2 * std**2))
     rows = (weights / weights.sum(1, keepdim=True)).reshape(BLUR_SIDE, -1, THUMBNAIL_SIDE).mean(1)  # (8, 32)
     both = torch.kron(rows, rows)  # (64, 1024)
-    return lambda images: unit_vectors(torch.from_numpy(images.thumbnails).float() @ both.T)
+    return lambda images: normalise_vectors(torch.from_numpy(images.thumbnails).float() @ both.T)
 
 
-def _crop_views(rows: slice, columns: slice) -> Vectors:
+def _make_crop_function(rows: slice, columns: slice) -> Vectors:
     """Return the function that crops the 8 x 8 views of thumbnails to these rows and columns."""
 
-    def make(images: Appearance) -> Tensor:
+    def crop_view(images: ImageViews) -> Tensor:
         cells = torch.from_numpy(shrink_images(images.thumbnails, BLUR_SIDE)).reshape(-1, BLUR_SIDE, BLUR_SIDE)
-        return unit_vectors(cells[:, rows, columns].flatten(1))
+        return normalise_vectors(cells[:, rows, columns].flatten(1))
 
-    return make
+    return crop_view
 
 
 def _rank_vectors(levels: np.ndarray) -> Tensor:
@@ -212,17 +212,19 @@ def _rank_vectors(levels: np.ndarray) -> Tensor:
     whole = levels.round().astype(np.int64) + 256 * np.arange(len(levels))[:, None]
     counts = np.bincount(whole.reshape(-1), minlength=256 * len(levels)).reshape(-1, 256)
     ranks = (counts.cumsum(1) - counts / 2).reshape(-1)[whole]
-    shown = unit_vectors(torch.from_numpy(levels)).any(1, keepdim=True)
-    return unit_vectors(torch.from_numpy(ranks.astype(np.float32)), 0) * shown
+    shown = normalise_vectors(torch.from_numpy(levels)).any(1, keepdim=True)
+    return normalise_vectors(torch.from_numpy(ranks.astype(np.float32)), 0) * shown
 
 
 VECTORS: dict[str, Vectors] = {
-    "plain": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.thumbnails, BLUR_SIDE))),
-    "coarse": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.thumbnails, COARSE_SIDE))),
-    **{f"blurred by {std}": _blur_views(std) for std in BLURS},
-    "borderless": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.views[:, BORDERLESS], BLUR_SIDE))),
-    "edges": lambda images: unit_vectors(torch.from_numpy(shrink_images(images.views[:, EDGES], BLUR_SIDE))),
-    **{name: _crop_views(rows, columns) for name, (rows, columns) in HALVES.items()},
+    "plain": lambda images: normalise_vectors(torch.from_numpy(shrink_images(images.thumbnails, BLUR_SIDE))),
+    "coarse": lambda images: normalise_vectors(torch.from_numpy(shrink_images(images.thumbnails, COARSE_SIDE))),
+    **{f"blurred by {std}": _make_blur_function(std) for std in BLURS},
+    "borderless": lambda images: normalise_vectors(
+        torch.from_numpy(shrink_images(images.views[:, BORDERLESS], BLUR_SIDE))
+    ),
+    "edges": lambda images: normalise_vectors(torch.from_numpy(shrink_images(images.views[:, EDGES], BLUR_SIDE))),
+    **{name: _make_crop_function(rows, columns) for name, (rows, columns) in HALVES.items()},
     "ranks": lambda images: _rank_vectors(shrink_images(images.thumbnails, VIEW_SIDE)),
     "slopes": lambda images: _rank_vectors(images.views[:, SLOPES].astype(np.float32)),
 }

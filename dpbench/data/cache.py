@@ -35,12 +35,12 @@ from torch import Tensor
 
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
-from dpbench.data.concat import Concat, concatenate
+from dpbench.data.concat import Concat, concatenate_features
 from dpbench.data.engine import Engine, choose_engine
 from dpbench.data.keys import ImageKeys, digest_pixels
-from dpbench.data.outlook import check_space
+from dpbench.data.outlook import check_disk_space
 from dpbench.data.reading import ImageMapper
-from dpbench.data.reuse import KEYS_FILE, FoundRows, find_rows
+from dpbench.data.reuse import KEYS_FILE, ReusableRows, find_reusable_rows
 from dpbench.errors import DamagedFile, DataError, OutputError
 from dpbench.records.protocol import CONCAT
 from dpbench.support import progress
@@ -89,11 +89,11 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
         DataError: a feature is not finite, an image cannot be decoded, or images do not stack.
         OutputError: the features do not fit on the disk, or the cache cannot be used.
     """
-    source = describe_features(images, extractor)
+    source = make_feature_source(images, extractor)
     folder, code, options = (
         cache_folder() / "features" / source.key,
         code_digest(type(extractor)),
-        _extractor_options(extractor),
+        _list_extractor_options(extractor),
     )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
 
 def find_engine(images: ImageKeys, extractor: Extractor | Concat) -> str | None:
     """Return the engine that computed the cached features, in the words of a result; None if it is unknown."""
-    manifest = cache_folder() / "features" / describe_features(images, extractor).key / "manifest.json"
+    manifest = cache_folder() / "features" / make_feature_source(images, extractor).key / "manifest.json"
     try:
         engine: str | None = json.loads(manifest.read_text(encoding="utf-8")).get("engine")
     except (OSError, ValueError):
@@ -130,17 +130,17 @@ def find_engine(images: ImageKeys, extractor: Extractor | Concat) -> str | None:
     return engine
 
 
-def describe_features(images: ImageKeys, extractor: Extractor | Concat) -> FeatureSource:
+def make_feature_source(images: ImageKeys, extractor: Extractor | Concat) -> FeatureSource:
     """Return the `FeatureSource` of an extractor on these images; for a concat, it lists the sources of the parts."""
     if isinstance(extractor, Concat):
-        made_of = [dataclasses.asdict(describe_features(images, part)) for part in extractor.parts]
+        made_of = [dataclasses.asdict(make_feature_source(images, part)) for part in extractor.parts]
         return FeatureSource(images.digest, images.reader, CONCAT, "2", {"parts": made_of}, "")
     weights = call_plugin(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
     options = changed_fields(extractor)
     return FeatureSource(images.digest, images.reader, extractor.name, extractor.version, options, weights)
 
 
-def _extractor_options(extractor: Extractor | Concat) -> dict[str, Any]:
+def _list_extractor_options(extractor: Extractor | Concat) -> dict[str, Any]:
     """Return an extractor's options as JSON; empty for a concat, because each of its parts is cached on its own."""
     if isinstance(extractor, Concat):
         return {}
@@ -196,25 +196,25 @@ def _build_entry(
     folder: Path, split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device
 ) -> None:
     _check_keys(split, images)
-    source, partial, made_with = describe_features(images, extractor), folder.with_suffix(".partial"), ""
+    source, partial, made_with = make_feature_source(images, extractor), folder.with_suffix(".partial"), ""
     computed_by: str | None = None
     partial.mkdir(exist_ok=True)
     if isinstance(extractor, Concat):
-        blocks = _concatenated_blocks([load_features(split, images, part, device) for part in extractor.parts])
+        blocks = _concatenate_blocks([load_features(split, images, part, device) for part in extractor.parts])
         engines = [find_engine(images, part) for part in extractor.parts]
         computed_by = None if None in engines else " and ".join(sorted({*map(str, engines)}))
     else:
         engine = choose_engine(extractor, device, images.rows)
         made_with, computed_by = extraction.describe_environment(engine), engine.name
         found = _find_cached_rows(folder.parent, source, images, extractor, made_with)
-        blocks = _feature_blocks(found, split, images, extractor, partial, engine)
+        blocks = _iterate_feature_blocks(found, split, images, extractor, partial, engine)
     file = partial / "features.npy"
     _write_features(blocks, images, file)
     made = {
         "sha256": sha256(file),
         "keys": "" if isinstance(extractor, Concat) else _write_keys(images, partial / KEYS_FILE),
         "code": code_digest(type(extractor)),
-        "all_options": _extractor_options(extractor),
+        "all_options": _list_extractor_options(extractor),
         "made_with": made_with,
         "engine": computed_by,
         "split": images.split,
@@ -233,20 +233,20 @@ def _build_entry(
 
 def _find_cached_rows(
     folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, made_with: str
-) -> FoundRows:
+) -> ReusableRows:
     """Find the features of these images in other cache entries."""
-    code, options = code_digest(type(extractor)), _extractor_options(extractor)
+    code, options = code_digest(type(extractor)), _list_extractor_options(extractor)
     if images.keys is None:
         none = np.full(images.rows, -1)
-        return FoundRows((), none, none)
+        return ReusableRows((), none, none)
     # Rows of code that has been edited since are not mixed with new ones, even if its version is the same.
     made_of = json.loads(json.dumps({**dataclasses.asdict(source), "code": code, "all_options": options}))
     del made_of["images"]
-    return find_rows(folder, made_of, images.keys, made_with, lambda entry: _open_entry(entry, code, options))
+    return find_reusable_rows(folder, made_of, images.keys, made_with, lambda entry: _open_entry(entry, code, options))
 
 
-def _feature_blocks(
-    found: FoundRows, split: Split, images: ImageKeys, extractor: Extractor, partial: Path, engine: Engine
+def _iterate_feature_blocks(
+    found: ReusableRows, split: Split, images: ImageKeys, extractor: Extractor, partial: Path, engine: Engine
 ) -> Iterator[np.ndarray]:
     """Yield the features of all images in blocks; extract the images that the cache does not have."""
     copied = images.rows - len(found.missing)
@@ -254,13 +254,13 @@ def _feature_blocks(
         progress.print_line(
             f"{copied:,} of {images.rows:,} {images.split} images have features by {extractor.name} in the cache."
         )
-    fresh = extraction.extract(split.images, extractor, partial, engine, found.missing, images.keys)
+    fresh = extraction.extract_features(split.images, extractor, partial, engine, found.missing, images.keys)
     return found.merge(fresh if found.missing else iter(()), extractor)
 
 
-def _concatenated_blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
+def _concatenate_blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
     for start in range(0, len(parts[0]), extraction.SHARD):
-        yield concatenate([part[start : start + extraction.SHARD] for part in parts]).numpy()
+        yield concatenate_features([part[start : start + extraction.SHARD] for part in parts]).numpy()
 
 
 def _write_features(blocks: Iterator[np.ndarray], images: ImageKeys, file: Path) -> None:
@@ -269,7 +269,7 @@ def _write_features(blocks: Iterator[np.ndarray], images: ImageKeys, file: Path)
         for place, block in enumerate(blocks):
             if place == 0:
                 what = f"the features of {images.rows:,} images"
-                check_space(file.parent, images.rows * block[0].nbytes, what)
+                check_disk_space(file.parent, images.rows * block[0].nbytes, what)
                 stream.write(extraction.npy_header((images.rows, *block.shape[1:]), block.dtype))
             stream.write(block.data)
         stream.flush()

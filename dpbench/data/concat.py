@@ -36,7 +36,7 @@ def describe_origin(extractor: Extractor | Concat) -> str | None:
     return ", ".join(filter(None, (part.made_elsewhere for part in parts))) or None
 
 
-def concatenate(parts: Sequence[Tensor]) -> Tensor:
+def concatenate_features(parts: Sequence[Tensor]) -> Tensor:
     """Concatenate parts (c, ...) to rows (c, d). Each part of a row is scaled to norm 1; a part of zeros stays zero.
 
     Networks differ in the scale of their features: without scaling, the network with the largest features would

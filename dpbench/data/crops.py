@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, pad
 
-from dpbench.data.altered import shrink_images, unit_vectors
+from dpbench.data.altered import normalise_vectors, shrink_images
 
 SIDE = 32
 MIN_DETAIL_CORRELATION = 0.88  # correlation of detail
@@ -33,13 +33,13 @@ def find_crops(of: np.ndarray, among: np.ndarray) -> Tensor:
     result = torch.zeros(len(of), dtype=torch.bool)
     if not len(of) or not len(among):
         return result
-    mine, others = _downsample(of), _downsample(among)
+    mine, others = _make_coarse_vectors(of), _make_coarse_vectors(among)
     for start in range(0, len(of), BLOCK):
         likely, places = _nearest_thumbnails(mine[start : start + BLOCK], others)
         rows, columns = torch.nonzero(likely >= LIKELY, as_tuple=True)
         for first in range(0, len(rows), PAIR_BLOCK):
             row, place = rows[first : first + PAIR_BLOCK], places[rows, columns][first : first + PAIR_BLOCK]
-            image, other = _unflatten(of, row + start), _unflatten(among, place)
+            image, other = _take_square_thumbnails(of, row + start), _take_square_thumbnails(among, place)
             same = (
                 torch.maximum(_crop_correlation(image, other), _crop_correlation(other, image))
                 >= MIN_DETAIL_CORRELATION
@@ -48,12 +48,12 @@ def find_crops(of: np.ndarray, among: np.ndarray) -> Tensor:
     return result
 
 
-def _unflatten(thumbnails: np.ndarray, rows: Tensor) -> Tensor:
+def _take_square_thumbnails(thumbnails: np.ndarray, rows: Tensor) -> Tensor:
     return torch.from_numpy(thumbnails[rows.numpy()].reshape(-1, SIDE, SIDE)).float()
 
 
-def _downsample(thumbnails: np.ndarray) -> Tensor:
-    return _unit_vectors(torch.from_numpy(shrink_images(thumbnails, COARSE_SIDE)))
+def _make_coarse_vectors(thumbnails: np.ndarray) -> Tensor:
+    return _normalise_images(torch.from_numpy(shrink_images(thumbnails, COARSE_SIDE)))
 
 
 def _nearest_thumbnails(mine: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +72,7 @@ def _crop_correlation(whole: Tensor, part: Tensor) -> Tensor:
     """Return the correlation (n,) of the detail of `part` (n, 32, 32) with the detail of the best crop of `whole`."""
     windows = _crop_matrices([(top, bottom) for top in range(4) for bottom in range(4)])
     across = windows[torch.zeros(len(whole), dtype=torch.int64)]
-    target = _unit_vectors(part)
+    target = _normalise_images(part)
     for _ in range(2):
         down, _ = _best_crop_matrices(windows, whole @ across.transpose(1, 2), target, rows=True)
         across, _ = _best_crop_matrices(windows, down @ whole, target, rows=False)
@@ -87,7 +87,7 @@ def _best_crop_matrices(windows: Tensor, images: Tensor, target: Tensor, *, rows
     """
     form, both = ("wij,njk->nwik", (windows, images)) if rows else ("nij,wkj->nwik", (images, windows))
     made = torch.einsum(form, *both)
-    fits = torch.einsum("nwp,np->nw", _unit_vectors(made.flatten(0, 1)).reshape(*made.shape[:2], -1), target)
+    fits = torch.einsum("nwp,np->nw", _normalise_images(made.flatten(0, 1)).reshape(*made.shape[:2], -1), target)
     best, at = fits.max(1)
     return windows[at], best
 
@@ -109,9 +109,9 @@ def _detail_vectors(images: Tensor) -> Tensor:
     means: Tensor = avg_pool2d(pad(images[:, None], (2, 2, 2, 2), mode="replicate"), 5, 1)[:, 0]
     left: Tensor = (images - means).flatten(1)
     shows = left.std(1, keepdim=True) >= MIN_DETAIL_STD
-    return _unit_vectors(left) * shows
+    return _normalise_images(left) * shows
 
 
-def _unit_vectors(images: Tensor) -> Tensor:
+def _normalise_images(images: Tensor) -> Tensor:
     """Return images as vectors (n, p) of mean 0 and norm 1."""
-    return unit_vectors(images.flatten(1), 0)
+    return normalise_vectors(images.flatten(1), 0)

@@ -39,16 +39,16 @@ from dpbench.data.altered import (
     VIEW_COUNT,
     VIEW_FORMAT,
     VIEW_SIDE,
-    Appearance,
-    find_altered,
+    ImageViews,
+    find_altered_copies,
     make_views,
+    normalise_vectors,
     shrink_images,
-    unit_vectors,
 )
 from dpbench.data.keys import identify_images
 from dpbench.data.reading import ImageMapper
 from dpbench.errors import OutputError
-from dpbench.records.overlap import AlteredCopies, Copies, Overlap
+from dpbench.records.overlap import AlteredCopyCounts, CopyCounts, OverlapCounts
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest, write_atomically, write_json
 from dpbench.support.paths import cache_folder
@@ -68,7 +68,7 @@ MIN_LOOK_CORRELATION = 0.98  # correlation of two such thumbnails
 MAX_SEARCHED = 500  # images that altered copies are searched for
 MIN_OTHERS = 32  # images among which they are searched; the nearest of fewer is too often the nearest by far
 
-Counts = TypeVar("Counts", Overlap, AlteredCopies)
+Counts = TypeVar("Counts", OverlapCounts, AlteredCopyCounts)
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ class Hashes:
         )
 
     @property
-    def distinct(self) -> Hashes:
+    def distinct_hashes(self) -> Hashes:
         """The hashes without exact copies, in ascending order."""
         return self.take(np.unique(self.exact, return_index=True)[1])
 
     @property
-    def appearance(self) -> Appearance:
+    def image_views(self) -> ImageViews:
         """Thumbnails and views of the images."""
-        return Appearance(self.thumbnails, self.views)
+        return ImageViews(self.thumbnails, self.views)
 
     @property
     def digest(self) -> str:
@@ -120,7 +120,7 @@ class Hashes:
         """
         return base64.b64encode(np.unique(self.exact)[:SKETCH_SIZE].astype("<u8").tobytes()).decode()
 
-    def sketch_share(self, sketch: str) -> float:
+    def compute_sketch_share(self, sketch: str) -> float:
         """Return the share of a sketch's images that are in this split.
 
         Raises:
@@ -139,7 +139,7 @@ class Hashes:
         small = shrink_images(self.thumbnails[chosen], LOOK_SIDE).round().clip(0, 255)
         return base64.b64encode(small.astype(np.uint8).tobytes()).decode()
 
-    def looks_share(self, looks: str) -> float:
+    def compute_lookalike_share(self, looks: str) -> float:
         """Return the share of `looks` with a near copy among these images; 0 if no thumbnail shows any detail.
 
         Raises:
@@ -147,8 +147,8 @@ class Hashes:
         """
         sought = np.frombuffer(base64.b64decode(looks, validate=True), np.uint8).reshape(-1, LOOK_SIDE**2)
         mine, theirs = (
-            _unit_thumbnails(shrink_images(self.thumbnails, LOOK_SIDE)),
-            _unit_thumbnails(sought.astype(np.float32)),
+            _normalise_grey_levels(shrink_images(self.thumbnails, LOOK_SIDE)),
+            _normalise_grey_levels(sought.astype(np.float32)),
         )
         theirs = theirs[theirs.any(1)]
         if not len(theirs) or not len(mine):
@@ -156,51 +156,53 @@ class Hashes:
         return float(((theirs @ mine.T).amax(1) >= MIN_LOOK_CORRELATION).float().mean())
 
     @cached_property
-    def unit_thumbnails(self) -> Tensor:
+    def normalised_thumbnails(self) -> Tensor:
         """The 16 x 16 thumbnails as vectors of mean 0 and norm 1, (n, 256) float32; zero for flat thumbnails."""
-        return unit_thumbnails(self.thumbnails)
+        return normalise_thumbnails(self.thumbnails)
 
 
-def unit_thumbnails(thumbnails: np.ndarray) -> Tensor:
+def normalise_thumbnails(thumbnails: np.ndarray) -> Tensor:
     """Return thumbnails (n, 1024) as vectors (n, 256) float32 of mean 0 and norm 1; zero for flat thumbnails."""
-    return _unit_thumbnails(shrink_images(thumbnails, CORRELATION_SIDE))
+    return _normalise_grey_levels(shrink_images(thumbnails, CORRELATION_SIDE))
 
 
-def _unit_thumbnails(thumbnails: np.ndarray) -> Tensor:
-    return unit_vectors(torch.from_numpy(thumbnails.round()), MIN_THUMBNAIL_STD)
+def _normalise_grey_levels(thumbnails: np.ndarray) -> Tensor:
+    return normalise_vectors(torch.from_numpy(thumbnails.round()), MIN_THUMBNAIL_STD)
 
 
-def count_overlap(of: Hashes, among: Hashes) -> Overlap:
-    """Count the images of `of` that are identical or near-identical to an image of `among`; cached on this machine.
+def count_overlap(hashes: Hashes, others: Hashes) -> OverlapCounts:
+    """Count the images in `hashes` that are identical or nearly identical to one in `others`; counts are cached.
 
     Images are counted again if the cached counts fail their checksum or have another number of identical images.
     """
-    exact = np.isin(of.exact, among.exact)
-    known = _KeptCounts(Overlap, [MIN_NEAR_CORRELATION, crops.MIN_DETAIL_CORRELATION, of.digest, among.digest])
+    exact = np.isin(hashes.exact, others.exact)
+    known = _CachedCounts(
+        OverlapCounts, [MIN_NEAR_CORRELATION, crops.MIN_DETAIL_CORRELATION, hashes.digest, others.digest]
+    )
     found = known.read()
-    if found is None or (found.exact, found.among) != (int(exact.sum()), len(of)):
-        found = known.write(_count_overlap(of, among, exact))
+    if found is None or (found.exact, found.among) != (int(exact.sum()), len(hashes)):
+        found = known.write(_compute_overlap(hashes, others, exact))
     return found
 
 
-def count_altered(public: Hashes, private: Hashes) -> AlteredCopies | None:
+def count_altered_copies(public: Hashes, private: Hashes) -> AlteredCopyCounts | None:
     """Count altered copies: images of the smaller split that match an image of the other one; cached like overlaps.
 
     Of more than `MAX_SEARCHED` images, those with the smallest hashes are searched for. None for features, and if
     there are fewer than `MIN_OTHERS` images to search.
     """
-    few, many = sorted((public.distinct, private.distinct), key=len)
+    few, many = sorted((public.distinct_hashes, private.distinct_hashes), key=len)
     if len(many) < MIN_OTHERS or not few.thumbnails.any():
         return None
     few = few.take(np.arange(min(len(few), MAX_SEARCHED)))
-    known = _KeptCounts(AlteredCopies, ["altered", SEARCH_VERSION, VIEW_FORMAT, few.digest, many.digest])
+    known = _CachedCounts(AlteredCopyCounts, ["altered", SEARCH_VERSION, VIEW_FORMAT, few.digest, many.digest])
     if (counted := known.read()) is None:
-        found = find_altered(few.appearance, many.appearance)
-        counted = known.write(AlteredCopies(found=int(found.sum()), among=len(few)))
+        found = find_altered_copies(few.image_views, many.image_views)
+        counted = known.write(AlteredCopyCounts(found=int(found.sum()), among=len(few)))
     return counted
 
 
-class _KeptCounts(Generic[Counts]):
+class _CachedCounts(Generic[Counts]):
     """Counts in the cache; their key holds everything that determines them."""
 
     def __init__(self, kind: type[Counts], key: list[object]) -> None:
@@ -223,19 +225,19 @@ class _KeptCounts(Generic[Counts]):
         return counted
 
 
-def _count_overlap(of: Hashes, among: Hashes, exact: np.ndarray) -> Overlap:
+def _compute_overlap(hashes: Hashes, others: Hashes, exact: np.ndarray) -> OverlapCounts:
     near = torch.from_numpy(exact.copy())
-    for start in range(0, len(of) if of.unit_thumbnails.any() else 0, BLOCK):
-        mine = of.unit_thumbnails[start : start + BLOCK]
-        for other in range(0, len(among), BLOCK):
-            best = (mine @ among.unit_thumbnails[other : other + BLOCK].T).amax(1)
+    for start in range(0, len(hashes) if hashes.normalised_thumbnails.any() else 0, BLOCK):
+        mine = hashes.normalised_thumbnails[start : start + BLOCK]
+        for other in range(0, len(others), BLOCK):
+            best = (mine @ others.normalised_thumbnails[other : other + BLOCK].T).amax(1)
             near[start : start + BLOCK] |= best >= MIN_NEAR_CORRELATION
-    left, large = np.flatnonzero(~near.numpy() & (of.sides >= SIDE)), among.sides >= SIDE
-    near[left] |= crops.find_crops(of.thumbnails[left], among.thumbnails[large])
-    return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(of))
+    left, large = np.flatnonzero(~near.numpy() & (hashes.sides >= SIDE)), others.sides >= SIDE
+    near[left] |= crops.find_crops(hashes.thumbnails[left], others.thumbnails[large])
+    return OverlapCounts(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
 
 
-def count_copies(hashes: Hashes, owners: np.ndarray | None = None) -> Copies:
+def count_copies(hashes: Hashes, owners: np.ndarray | None = None) -> CopyCounts:
     """Count the images that occur more than once in their split, and the copies of the most frequent image.
 
     With `owners` (n,), the units that epsilon is stated for, an owner's copies count as one image: epsilon covers them
@@ -246,23 +248,23 @@ def count_copies(hashes: Hashes, owners: np.ndarray | None = None) -> Copies:
         _, first = np.unique(np.stack([images, owners.astype(np.uint64)], 1), axis=0, return_index=True)
         images = images[first]
     _, counts = np.unique(images, return_counts=True)
-    return Copies(images=int(counts[counts > 1].sum()), most=int(counts.max(initial=0)), among=len(hashes))
+    return CopyCounts(images=int(counts[counts > 1].sum()), most=int(counts.max(initial=0)), among=len(hashes))
 
 
-def count_repeats(hashes: Hashes) -> Overlap:
+def count_repeated_images(hashes: Hashes) -> OverlapCounts:
     """Count the images that are identical or near-identical to another image of their own split."""
     _, places, counts = np.unique(hashes.exact, return_inverse=True, return_counts=True)
     exact = counts[places] > 1
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(hashes), BLOCK):
-        mine = hashes.unit_thumbnails[start : start + BLOCK]
+        mine = hashes.normalised_thumbnails[start : start + BLOCK]
         for other in range(start, len(hashes), BLOCK):  # two images are as near to each other either way
-            products = mine @ hashes.unit_thumbnails[other : other + BLOCK].T
+            products = mine @ hashes.normalised_thumbnails[other : other + BLOCK].T
             if other == start:
                 products.fill_diagonal_(-1)  # an image is no repeat of itself
             near[start : start + BLOCK] |= products.amax(1) >= MIN_NEAR_CORRELATION
             near[other : other + BLOCK] |= products.amax(0) >= MIN_NEAR_CORRELATION
-    return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
+    return OverlapCounts(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
 
 
 def compute_hashes(split: Split, data: str, name: str) -> Hashes:

@@ -20,9 +20,9 @@ from torch import Tensor
 from dpbench.api import Extractor, Images
 from dpbench.data.engine import BATCH, Engine, Network, are_features_close, choose_engine
 from dpbench.data.outlook import ExtractionEstimate
-from dpbench.data.reading import INDEPENDENCE_RULE, find_reach, image_preparer
+from dpbench.data.reading import INDEPENDENCE_RULE, find_reached_objects, make_image_preparer
 from dpbench.errors import DataError, NotPure
-from dpbench.privacy.purity.reach import Reach, Reading
+from dpbench.privacy.purity.reach import Reach, ReachState
 from dpbench.support import progress
 from dpbench.support.files import write_atomically
 from dpbench.support.plugin_calls import call_plugin
@@ -34,7 +34,7 @@ WORKERS = 16  # threads at most that have a batch each: its images and what a ne
 SHARD_FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
 
 
-def extract(
+def extract_features(
     images: Images,
     extractor: Extractor,
     folder: Path,
@@ -93,7 +93,7 @@ class _Shard:
     file: Path
     made_of: bytes  # the environment and the images of its features
     stored: np.ndarray | None
-    opened: OpenExtractor | None = None
+    opened: LoadedExtractor | None = None
     batches: Sequence[Future[np.ndarray]] = ()
 
 
@@ -108,7 +108,7 @@ def _begin_shards(
         made_of = made + (b"" if keys is None else keys[np.asarray(part)].tobytes())
         stored = _read_shard(file, len(part), made_of)
         if stored is None:
-            opened = opened or OpenExtractor(images, extractor, engine)
+            opened = opened or LoadedExtractor(images, extractor, engine)
             yield _Shard(file, made_of, None, opened, _submit_batches(opened, part, pool))
         else:
             yield _Shard(file, made_of, stored)
@@ -123,7 +123,7 @@ def _prefetch_next(items: Iterator[T]) -> Iterator[T]:
     yield from waiting
 
 
-def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
+def embed_images(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
     """Return the features (n, *example_shape) float32 of one or more images, without storing them.
 
     Raises:
@@ -133,7 +133,7 @@ def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
     with progress.progress_bar(f"Extracting {extractor.name}", len(images)) as advance, _thread_pool() as pool:
         parts = []
         engine = choose_engine(extractor, device, len(images))
-        opened = OpenExtractor(images, extractor, engine)
+        opened = LoadedExtractor(images, extractor, engine)
         for part in _collect_parts(opened, _submit_batches(opened, range(len(images)), pool)):
             parts.append(part)
             advance(len(part))
@@ -185,7 +185,7 @@ def _shard_digest(content: Iterable[bytes | memoryview], made_of: bytes) -> byte
     return digest.digest()
 
 
-class OpenExtractor:
+class LoadedExtractor:
     """Images and a loaded extractor, with checks that an image's features depend on that image alone.
 
     For one randomly drawn batch of each shard, a fresh instance of the extractor reads and prepares some images again
@@ -196,12 +196,12 @@ class OpenExtractor:
 
     def __init__(self, images: Images, extractor: Extractor, engine: Engine) -> None:
         self.extractor, self._engine = extractor, engine
-        self._images, self._prepare = images, image_preparer(images, extractor)
+        self._images, self._prepare = images, make_image_preparer(images, extractor)
         self._network = engine.open(extractor)
         self._compared_fresh = False
         self.settled = False
         self.side = 0  # of a prepared image, in pixels; 0 where it is none any more
-        self._reached: tuple[Reach, Reading] | None = None  # by the network, after its first batch
+        self._reached: tuple[Reach, ReachState] | None = None  # by the network, after its first batch
         self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
 
     def features(self, batch: Sequence[int], order: np.ndarray | None) -> np.ndarray:
@@ -229,7 +229,7 @@ class OpenExtractor:
             )
 
     def _record_network_state(self) -> None:
-        reach, self.settled = find_reach(self._network, thorough=False), True
+        reach, self.settled = find_reached_objects(self._network, thorough=False), True
         self._reached = None if reach is None else (reach, reach.read())
 
     def _prepare_batch(self, batch: Sequence[int], *, thorough: bool) -> Tensor:
@@ -241,7 +241,7 @@ class OpenExtractor:
     def _compare(self, batch: Sequence[int], prepared: Tensor, embedded: np.ndarray, order: np.ndarray) -> None:
         fresh: Extractor = dataclasses.replace(self.extractor)  # type: ignore[type-var]
         picked = order[:RECHECKED_IMAGES].tolist()
-        remade = image_preparer(self._images, fresh)([batch[place] for place in picked])
+        remade = make_image_preparer(self._images, fresh)([batch[place] for place in picked])
         for place, again in zip(picked, remade, strict=True):
             _check_repeated_preparation(prepared[place], again, batch[place], fresh)
         self._check_independence(self._network, picked, batch, prepared, embedded)
@@ -277,7 +277,7 @@ def _check_repeated_preparation(prepared: Tensor, again: Tensor, index: int, ext
         )
 
 
-def _submit_batches(opened: OpenExtractor, rows: Sequence[int], pool: Executor) -> list[Future[np.ndarray]]:
+def _submit_batches(opened: LoadedExtractor, rows: Sequence[int], pool: Executor) -> list[Future[np.ndarray]]:
     """Have the pool compute the features of images, batch by batch."""
     batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
     orders: list[np.ndarray | None] = [None] * len(batches)
@@ -292,7 +292,7 @@ def _submit_batches(opened: OpenExtractor, rows: Sequence[int], pool: Executor) 
     return submitted
 
 
-def _collect_parts(opened: OpenExtractor, batches: Sequence[Future[np.ndarray]]) -> Iterator[np.ndarray]:
+def _collect_parts(opened: LoadedExtractor, batches: Sequence[Future[np.ndarray]]) -> Iterator[np.ndarray]:
     """Yield the features of each batch once they are computed; then check that the network has not changed."""
     for batch in batches:
         yield batch.result()

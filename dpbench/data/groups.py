@@ -97,11 +97,12 @@ def count_groups(
     counted = np.ones(len(labels), bool) if correct is None else correct
     return {
         column: {
-            value: _class_counts(labels[(values == value) & counted], classes) for value in np.unique(values).tolist()
+            value: _format_class_counts(labels[(values == value) & counted], classes)
+            for value in np.unique(values).tolist()
         }
         for column, values in sorted(groups.items())
     }
 
 
-def _class_counts(labels: np.ndarray, classes: int) -> str:
+def _format_class_counts(labels: np.ndarray, classes: int) -> str:
     return " ".join(map(str, np.bincount(labels, minlength=classes).tolist()))

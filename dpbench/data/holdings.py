@@ -36,7 +36,7 @@ class CacheEntry:
     folder: Path
 
 
-def list_entries() -> list[CacheEntry]:
+def list_cache_entries() -> list[CacheEntry]:
     """Return all entries of the cache, the largest first."""
     return sorted([*_list_feature_entries(), *_list_folder_entries()], key=lambda entry: (-entry.size, entry.name))
 
@@ -48,7 +48,7 @@ def clear_cache(names: Sequence[str]) -> list[CacheEntry]:
         SpecError: a name belongs to no entry; nothing is deleted then.
         OutputError: an entry is being extracted, or cannot be deleted.
     """
-    held = list_entries()
+    held = list_cache_entries()
     known = {entry.name: entry for entry in held}
     for name in names:
         if name not in known:

@@ -43,7 +43,7 @@ class ExtractionEstimate:
         if self._sizes is None:  # shards stay until the features are whole
             row = part[0].nbytes
             self._sizes = self._images * row, (self._images + unwritten) * row
-            check_space(self._folder, self._sizes[1], f"the features of {self._images:,} images", self._sizes[0])
+            check_disk_space(self._folder, self._sizes[1], f"the features of {self._images:,} images", self._sizes[0])
         self._estimate.update(len(part), left)
 
     def _advice(self) -> str:
@@ -68,7 +68,7 @@ def suggest_faster_extraction(extractor: Extractor, side: int, device: torch.dev
     return ", or ".join(ways) or "fewer images"
 
 
-def check_space(folder: Path, need: int, what: str, final: int | None = None) -> None:
+def check_disk_space(folder: Path, need: int, what: str, final: int | None = None) -> None:
     """Check that the disk has room for a file before it is written.
 
     Raises:

@@ -38,7 +38,7 @@ class WeightsStatement:
     licence: str | None = None
     trained_on: str | None = None
 
-    def complete(self, extractor: Extractor) -> tuple[str, str]:
+    def fill_from_extractor(self, extractor: Extractor) -> tuple[str, str]:
         """Return the licence and the training data of the weights.
 
         Raises:
@@ -70,20 +70,22 @@ def write_pack(
         raise SpecError(
             "Expected one extractor that computes features here. Make a pack for each, and join them: pack:A+pack:B."
         )
-    licence, seen = stated.complete(extractor)
+    licence, seen = stated.fill_from_extractor(extractor)
     splits: Splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
     named = {"train": splits.train, "test": splits.test, "public": splits.public}
     packed = {name: split for name, split in named.items() if split is not None and len(split.images)}
     if not packed or any(isinstance(split.images, Features) for split in packed.values()):
         raise DataError(f"Expected images in dataset {dataset.name!r}, and it has none to pack.")
     keys = {name: identify_images(split, splits.digest, name) for name, split in packed.items()}
-    features = np.concatenate([_load_half(split, keys[name], extractor, device) for name, split in packed.items()])
+    features = np.concatenate(
+        [_load_half_precision_features(split, keys[name], extractor, device) for name, split in packed.items()]
+    )
     digests = np.frombuffer(b"".join(itertools.chain(*map(_digest_images, packed.values()))), np.uint8)
     digests, rows = np.unique(digests.reshape(-1, KEY_SIZE), axis=0, return_index=True)  # sorted
     features = np.ascontiguousarray(features[rows])
     card = PackCard(
-        network=_label(extractor), version=extractor.version, weights=extractor.weights(), licence=licence,
-        trained_on=seen, dataset=_label(dataset), data_licence=dataset.licence,
+        network=_format_component(extractor), version=extractor.version, weights=extractor.weights(), licence=licence,
+        trained_on=seen, dataset=_format_component(dataset), data_licence=dataset.licence,
         images={name: len(split.images) for name, split in packed.items()},
         made_with=f"dpbench {version(HARNESS)}, {find_engine(keys['train'], extractor)}",
         content=hashlib.sha256(features.tobytes() + digests.tobytes()).hexdigest(),
@@ -93,7 +95,9 @@ def write_pack(
     return FeaturePack.read(file)
 
 
-def _load_half(split: Split, images: ImageKeys, extractor: Extractor, device: torch.device) -> np.ndarray:
+def _load_half_precision_features(
+    split: Split, images: ImageKeys, extractor: Extractor, device: torch.device
+) -> np.ndarray:
     with np.errstate(over="ignore"):  # refused below
         features: np.ndarray = load_features(split, images, extractor, device).numpy().astype("<f2")
     wrong = np.flatnonzero(~np.isfinite(features).reshape(len(features), -1).all(1))
@@ -114,7 +118,7 @@ def _digest_images(split: Split) -> Iterator[bytes]:
             advance(len(batch))
 
 
-def _label(part: Dataset | Extractor) -> str:
+def _format_component(part: Dataset | Extractor) -> str:
     """Return a component as text, with its non-default options; a path on this machine is cut to its last part."""
     options = {name: _shorten_path(value) for name, value in changed_fields(part).items()}
     return str(Component(name=part.name, options=options))

@@ -55,13 +55,13 @@ class FeaturePack:
         """
         try:
             with open_regular_file(file) as content:
-                return cls._read_opened(file, content)
+                return cls._read_open_file(file, content)
         except OSError as error:
             raise DataError(f"Cannot read feature pack {file}: {error.strerror}.") from error
 
     @classmethod
-    def _read_opened(cls, file: Path, content: BinaryIO) -> Self:
-        state, whole = _read_state(content), hashlib.sha256()
+    def _read_open_file(cls, file: Path, content: BinaryIO) -> Self:
+        state, whole = _read_file_state(content), hashlib.sha256()
         whole.update(prefix := content.read(8))
         size = int.from_bytes(prefix, "little")
         whole.update(header := content.read(min(size, MAX_HEADER)))
@@ -72,7 +72,7 @@ class FeaturePack:
         shape, digests = _read_layout(file, layout, state[2] - start)
         tail = _read_content(file, card, content, whole, digests)
         pack = cls(file, card, whole.hexdigest(), shape, tail, start, state)
-        pack._check_state(content)
+        pack._check_unchanged(content)
         return pack
 
     def find(self, image: Image) -> np.ndarray:
@@ -96,21 +96,21 @@ class FeaturePack:
             with open_regular_file(self.file) as content:
                 content.seek(self.start + 2 * numbers * row)
                 found = content.read(2 * numbers)
-                self._check_state(content)
+                self._check_unchanged(content)
         except OSError as error:
             raise DataError(f"Feature pack {self.file} cannot be read: {error}.") from None
         return np.frombuffer(found, "<f2").reshape(self.example_shape).copy()
 
-    def _check_state(self, content: BinaryIO) -> None:
+    def _check_unchanged(self, content: BinaryIO) -> None:
         """Refuse a file that was changed since it was read, so that the digest covers the bytes in use."""
-        if _read_state(content) != self.state:
+        if _read_file_state(content) != self.state:
             raise DataError(f"Feature pack {self.file} was changed while it was in use. Run again.")
 
     def _digest(self, row: int) -> bytes:
         return self.digests[KEY_SIZE * row : KEY_SIZE * (row + 1)]
 
 
-def _read_state(content: BinaryIO) -> FileState:
+def _read_file_state(content: BinaryIO) -> FileState:
     found = os.fstat(content.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 

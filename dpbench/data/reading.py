@@ -46,13 +46,15 @@ class ImageMapper(Generic[R]):
     Several threads may call it. The code can read files and do nothing else (`call_quietly`).
     """
 
-    def __init__(self, images: Images, use: Callable[[Image], R], what: str, split: str = "") -> None:
-        self._images, self._use, self._what, self._split = images, use, what, split
+    def __init__(self, images: Images, function: Callable[[Image], R], what: str, split: str = "") -> None:
+        self._images, self._use, self._what, self._split = images, function, what, split
         read = images.read if isinstance(images, Records) else None
         self._places = images.places if isinstance(images, Records) else None
         if read is not None:
             _check_reader(read)
-        self._functions: dict[str, Any] = {what: use} if read is None else {what: use, "Reading a record": read}
+        self._functions: dict[str, Any] = (
+            {what: function} if read is None else {what: function, "Reading a record": read}
+        )
         self._reaches = self._list_reaches(thorough=False)
 
     def __call__(self, indices: Sequence[int], *, thorough: bool = False) -> list[R]:
@@ -67,7 +69,7 @@ class ImageMapper(Generic[R]):
         reaches = [*self._reaches, *(self._list_reaches(thorough=True) if thorough else ())]
         before = [reach.read() for _, reach in reaches]
         try:
-            return call_quietly(self._use_images, indices, self._what, reads=True)
+            return call_quietly(self._map_images, indices, self._what, reads=True)
         finally:
             for (what, reach), reading in zip(reaches, before, strict=True):
                 if change := reach.find_change(reading, reach.read()):
@@ -76,10 +78,12 @@ class ImageMapper(Generic[R]):
                     ) from None
 
     def _list_reaches(self, *, thorough: bool) -> list[tuple[str, Reach]]:
-        found = ((what, find_reach(function, thorough=thorough)) for what, function in self._functions.items())
+        found = (
+            (what, find_reached_objects(function, thorough=thorough)) for what, function in self._functions.items()
+        )
         return [(what, reach) for what, reach in found if reach is not None]
 
-    def _use_images(self, indices: Sequence[int]) -> list[R]:
+    def _map_images(self, indices: Sequence[int]) -> list[R]:
         return [self._decode_and_map(index) for index in indices]
 
     def _decode_and_map(self, index: int) -> R:
@@ -105,14 +109,14 @@ def return_unchanged(image: Image) -> Image:
     return image
 
 
-def image_preparer(images: Images, extractor: Extractor) -> ImageMapper[Tensor]:
+def make_image_preparer(images: Images, extractor: Extractor) -> ImageMapper[Tensor]:
     """Return an `ImageMapper` that prepares images; a first call on a blank image sets up the extractor's state."""
     with suppress(Exception):  # one that takes no such image says so of the first that it is given
         extractor.prepare(new("RGB", (64, 64)))
     return ImageMapper(images, extractor.prepare, f"Extractor {extractor.name!r}")
 
 
-def find_reach(functions: Any, *, thorough: bool) -> Reach | None:
+def find_reached_objects(functions: Any, *, thorough: bool) -> Reach | None:
     """Return the objects that functions reach, without those that cannot be compared; None if there are too many."""
     try:
         return Reach(functions, thorough=thorough, own_package=_find_package(functions))
@@ -129,7 +133,7 @@ def _find_package(function: Any) -> str:
 
 def _check_reader(read: Callable[[Any], Image]) -> None:
     """Check that a reader holds options only: other values may have been computed from other images."""
-    reach = find_reach(read, thorough=False)
+    reach = find_reached_objects(read, thorough=False)
     held = reach.read().flat if reach else []
     found = [] if reach else [f"table of more than {MOST_OBJECTS:,} objects"]
     found += [type(value).__name__ for value in held if isinstance(value, (*DATA_TYPES, np.generic, bytes))]
@@ -143,7 +147,7 @@ def _check_reader(read: Callable[[Any], Image]) -> None:
 
 
 def _find_computed_type(place: Any) -> str | None:
-    """Return the type of the first value in a record's place that other images may have influenced; None if none."""
+    """Return the type of the first value in a record's place that may have been computed from other images, or None."""
     if isinstance(place, DATA_TYPES):
         return type(place).__name__
     if isinstance(place, tuple | list):

@@ -45,7 +45,7 @@ class CachedFeatures:
 
 
 @dataclass(frozen=True)
-class FoundRows:
+class ReusableRows:
     """The requested rows that other cache entries hold, with their locations."""
 
     features: Sequence[np.ndarray]  # of the entries, memory-mapped
@@ -83,9 +83,9 @@ class FoundRows:
             yield block
 
 
-def find_rows(
+def find_reusable_rows(
     folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_with: str, read: ReadFeatures
-) -> FoundRows:
+) -> ReusableRows:
     """Look up images by their keys (n, 32) in the cache entries whose manifests match all of `made_of`.
 
     A damaged entry is reported on stderr and left as it is; it is rebuilt when its features are loaded.
@@ -105,7 +105,7 @@ def _read_entry(file: Path, made_of: Mapping[str, Any]) -> CachedFeatures | None
         return None
 
 
-def _collect_rows(entries: list[CachedFeatures], wanted: Sequence[bytes], read: ReadFeatures) -> FoundRows:
+def _collect_rows(entries: list[CachedFeatures], wanted: Sequence[bytes], read: ReadFeatures) -> ReusableRows:
     """Look up images in cache entries, starting with the largest; damaged entries are skipped."""
     place, row = np.full(len(wanted), -1), np.zeros(len(wanted), np.int64)
     features: list[np.ndarray] = []
@@ -121,4 +121,4 @@ def _collect_rows(entries: list[CachedFeatures], wanted: Sequence[bytes], read: 
             continue
         at = list(rows)
         place[at], row[at] = len(features) - 1, list(rows.values())
-    return FoundRows(features, place, row)
+    return ReusableRows(features, place, row)

@@ -24,7 +24,7 @@ class DatasetLocation:
     paths: tuple[Path, ...]  # those of the home that is there, in its order
 
 
-def describe_source(dataset: Dataset) -> Source | None:
+def get_dataset_source(dataset: Dataset) -> Source | None:
     """Return a dataset's source; None if it comes with a Python package.
 
     Raises:
@@ -35,10 +35,10 @@ def describe_source(dataset: Dataset) -> Source | None:
 
 def find_dataset(dataset: Dataset) -> DatasetLocation | None:
     """Return a dataset's first location; None if it is not on this machine, or comes with a package."""
-    source = describe_source(dataset)
+    source = get_dataset_source(dataset)
     if source is None:
         return None
-    for folder, homes in _search_folders(source):
+    for folder, homes in _list_search_folders(source):
         for home in homes:
             paths = tuple(folder / path for path in home)
             if all(map(_path_exists, paths)):
@@ -66,18 +66,18 @@ def check_datasets_present(*datasets: Dataset) -> None:
         DataMissing: see `locate`.
     """
     for dataset in datasets:
-        source = describe_source(dataset)
+        source = get_dataset_source(dataset)
         if source is not None and not source.hub and find_dataset(dataset) is None:
             raise missing_data_error(dataset)
 
 
 def missing_data_error(dataset: Dataset) -> DataMissing:
     """Return the error for a missing dataset; its message says how to get the dataset."""
-    source = describe_source(dataset)
+    source = get_dataset_source(dataset)
     assert source is not None, "a dataset that comes with a package is always here"
     name, written = dataset_label(dataset), shlex.quote(dataset_label(dataset))
     looked = "; ".join(
-        str(folder) + _describe_missing_paths(folder, homes) for folder, homes in _search_folders(source)
+        str(folder) + _describe_missing_paths(folder, homes) for folder, homes in _list_search_folders(source)
     )
     wanted = describe_homes(source)
     facts = ", ".join(filter(None, (bytes_in_words(source.size), f"licence: {dataset.licence}")))
@@ -118,7 +118,7 @@ def _brace_paths(home: Sequence[str]) -> str:
     return f"{common}/{{{inner}}}" if common else f"{{{inner}}}"
 
 
-def _search_folders(source: Source) -> list[tuple[Path, Sequence[Sequence[str]]]]:
+def _list_search_folders(source: Source) -> list[tuple[Path, Sequence[Sequence[str]]]]:
     own = [(folder, source.homes) for folder in data_folders()]
     if is_data_restricted():
         return own

@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.api import Dataset, Split, Splits
 from dpbench.data import sources
-from dpbench.data.duplicates import compute_hashes, count_overlap, count_repeats
+from dpbench.data.duplicates import compute_hashes, count_overlap, count_repeated_images
 from dpbench.data.groups import check_groups, take_groups
 from dpbench.data.ignored import report_ignored_files
 from dpbench.data.units import check_units, count_shared_units
 from dpbench.errors import DataError
-from dpbench.records.overlap import Overlap
+from dpbench.records.overlap import OverlapCounts
 from dpbench.support.plugin_calls import call_plugin
 
 
@@ -48,7 +48,7 @@ class Survey(BaseModel):
     page: str
     where: str
     digest: str
-    overlap: dict[str, Overlap]
+    overlap: dict[str, OverlapCounts]
     units: UnitCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # of the training images
     # Test images by column and value; the value "" is unknown.
     groups: dict[str, dict[str, int]] = Field(default_factory=dict, exclude_if=lambda value: not value)
@@ -66,7 +66,7 @@ class Survey(BaseModel):
             *([("copy", self.edition)] if self.edition else []),
             ("a class has", f"{least:,} to {most:,} training images"),
             *([("training units", str(self.units))] if self.units else []),
-            *((f"test images by {column}", _write_counts(counts)) for column, counts in self.groups.items()),
+            *((f"test images by {column}", _format_counts(counts)) for column, counts in self.groups.items()),
             ("licence", self.licence),
             ("citation", self.citation),
             ("page", self.page),
@@ -90,7 +90,7 @@ def survey_dataset(dataset: Dataset) -> Survey:
     if not sum(counts[0]):
         raise DataError(f"The train split of dataset {dataset.name!r} has no images.")
     train = compute_hashes(splits.train, splits.digest, "train")
-    overlap = {"train, repeated within": count_repeats(train)}
+    overlap = {"train, repeated within": count_repeated_images(train)}
     if len(splits.test.labels):
         found = count_overlap(compute_hashes(splits.test, splits.digest, "test"), train)
         shared = count_shared_units(splits.test.units, splits.train.units)
@@ -122,7 +122,7 @@ def _count_group_values(test: Split) -> dict[str, dict[str, int]]:
     }
 
 
-def _write_counts(counts: dict[str, int]) -> str:
+def _format_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{value or 'not known'} {count:,}" for value, count in counts.items())
 
 

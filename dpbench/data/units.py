@@ -49,10 +49,10 @@ def _check_array(units: object, size: int, where: str) -> None:
         raise DataError(f"Expected an array of {size} int64 units in the {where}, one per example, got {found}.")
 
 
-def deal_units(
+def split_rows_by_unit(
     rows: np.ndarray, units: np.ndarray | None, counts: Callable[[int], Sequence[int]], random: np.random.Generator
 ) -> list[np.ndarray]:
-    """Deal examples into parts at random, keeping units whole; leftover units are in no part.
+    """Divide examples into random parts, keeping units whole; leftover units are in no part.
 
     A part's size is counted in units, not in examples, so the part that a unit goes to does not depend on the size of
     another unit. In expectation, each part has its share of the examples. Without units, every example is its own unit.
@@ -80,9 +80,9 @@ def renumber_units(units: np.ndarray | None) -> np.ndarray | None:
 
 
 def append_units(
-    units: np.ndarray | None, others: np.ndarray | None, size: int, taken: np.ndarray | None
+    units: np.ndarray | None, new_units: np.ndarray | None, count: int, taken: np.ndarray | None
 ) -> np.ndarray | None:
-    """Append the units of `size` more examples: `others`, or one new unit per example if `others` is None.
+    """Append the units of `count` more examples: `new_units`, or one new unit per example if `new_units` is None.
 
     Return None if `units` is None.
 
@@ -91,9 +91,9 @@ def append_units(
     if units is None:
         return None
     beyond = int(max(units.max(initial=-1), -1 if taken is None else taken.max(initial=-1))) + 1
-    return np.concatenate([units, np.arange(beyond, beyond + size) if others is None else others])
+    return np.concatenate([units, np.arange(beyond, beyond + count) if new_units is None else new_units])
 
 
-def count_shared_units(of: np.ndarray | None, among: np.ndarray | None) -> int | None:
-    """Count the examples in `of` whose unit also has examples in `among`; None if units are unknown in either."""
-    return None if of is None or among is None else int(np.isin(of, among).sum())
+def count_shared_units(units: np.ndarray | None, other_units: np.ndarray | None) -> int | None:
+    """Count the examples in `units` whose unit is also in `other_units`; None if units are unknown in either."""
+    return None if units is None or other_units is None else int(np.isin(units, other_units).sum())

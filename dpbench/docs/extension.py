@@ -67,6 +67,6 @@ def _improve_page(app: Sphinx, page: str, template: str, context: dict[str, Any]
     context["body"] = _LEAF_SECTION.sub(_FOLDED_SECTION, body) if page in FOLDED_PAGES else body
 
 
-def _render_signature(found: re.Match[str]) -> str:
-    lines = found[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
+def _render_signature(match: re.Match[str]) -> str:
+    lines = match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
     return f'<span class="sig-lines">{lines}</span>'

@@ -15,7 +15,7 @@ from dpbench.registry.components import READS_WORDS
 from dpbench.support.settings import SettingRow, list_settings
 
 if TYPE_CHECKING:
-    from dpbench.registry import Kind, Registration, Registry
+    from dpbench.registry import ComponentKind, Registration, Registry
 
 Command = Any  # typer's, whose classes have moved between its versions
 INTRODUCTIONS: Mapping[str, str] = {
@@ -33,7 +33,7 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
     return {
         **listed,
         "reference/commands.md": render_commands(command),
-        "reference/names.rst": render_names(),
+        "reference/names.rst": render_public_names(),
         "reference/privacy.rst": _render_title("The privacy core: claims, modules, tests")
         + _module_directive("dpbench.privacy")
         + render_mechanism_claims(),
@@ -59,10 +59,10 @@ def render_commands(root: Command) -> str:
     return get_docs_for_click(obj=root, ctx=typer.Context(root), name="dpbench", title="The command line")
 
 
-def render_components(kind: Kind, known: Mapping[str, Registration]) -> str:
+def render_components(kind: ComponentKind, registrations: Mapping[str, Registration]) -> str:
     """Return the page of a component kind: every component with its docstring, settings and defaults."""
     parts = [_render_title(f"{kind.capitalize()}s"), INTRODUCTIONS[kind], ""]
-    for name, item in sorted(known.items()):
+    for name, item in sorted(registrations.items()):
         reads = getattr(item.cls, "public", None)
         said = f" *Reads of the public data:* {READS_WORDS[reads]}." if reads in READS_WORDS else ""
         brought = f"*From* ``{item.distribution}``, *plugin* ``{item.plugin}``.{said}"
@@ -78,7 +78,7 @@ def _render_settings(cls: type) -> str:
     return "\n".join([".. list-table:: Settings\n   :header-rows: 1\n", *lines, ""]) if rows[1:] else ""
 
 
-def render_names() -> str:
+def render_public_names() -> str:
     """Return the reference of all public names, in chapters, each in alphabetical order."""
     parts = [
         _render_title("Public names"),

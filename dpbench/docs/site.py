@@ -27,7 +27,7 @@ SOURCE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Header:
+class SiteHeader:
     """The header of a leaderboard's site, shown on every page of the documentation."""
 
     root: str  # leads from the first page of the documentation to the site
@@ -67,7 +67,7 @@ def build_cached(command: Command, *, root: str | None = None, extras: Extras = 
     versions = [_require_version(name) for name in GENERATOR_PACKAGES]
     plugins = load()
     made = {**generate_pages(command, plugins), **{path: page() for path, page in extras.manual.items()}}
-    header = None if root is None else Header(root, SECTIONS)
+    header = None if root is None else SiteHeader(root, SECTIONS)
     kind = "alone" if root is None else "beside-a-leaderboard"  # either is rebuilt without the other
     site = cache_folder() / "docs" / kind / _digest_sources(made, versions, header, plugins)
     if not site.is_dir():
@@ -84,9 +84,11 @@ def _require_version(name: str) -> str:
         ) from None
 
 
-def _digest_sources(made: Mapping[str, str], versions: list[str], header: Header | None, plugins: Registry) -> str:
+def _digest_sources(
+    generated_pages: Mapping[str, str], versions: list[str], header: SiteHeader | None, plugins: Registry
+) -> str:
     """Return a digest (16 hexadecimal digits) of all pages, docstrings, versions and plugins' source files."""
-    found = hashlib.sha256(repr((str(PACKAGE), versions, header, sorted(made.items()))).encode())
+    found = hashlib.sha256(repr((str(PACKAGE), versions, header, sorted(generated_pages.items()))).encode())
     classes = {component.cls for kind in KINDS for component in plugins.components[kind].values()}
     brought = {Path(where) for cls in classes if (where := getattr(sys.modules[cls.__module__], "__file__", None))}
     own = {file for file in SOURCE.parent.rglob("*") if file.suffix in {*PAGE_SUFFIXES, ".py", ".jinja"}}
@@ -95,30 +97,30 @@ def _digest_sources(made: Mapping[str, str], versions: list[str], header: Header
     return found.hexdigest()[:16]
 
 
-def _build_site(made: Mapping[str, str], site: Path, header: Header | None) -> None:
+def _build_site(generated_pages: Mapping[str, str], site: Path, header: SiteHeader | None) -> None:
     """Build the site in a temporary folder, then move it to its final path and delete older sites."""
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=site.parent, prefix=".building.") as name:
         pages, out = Path(name) / "pages", Path(name) / "site"
-        _gather_pages(made, pages)
+        _gather_pages(generated_pages, pages)
         _run_sphinx(pages, out, header)
         for old in site.parent.glob("[0-9a-f]*"):
             shutil.rmtree(old)
         out.rename(site)
 
 
-def _header_json(header: Header | None) -> str:
+def _header_json(header: SiteHeader | None) -> str:
     return "" if header is None else json.dumps(asdict(header))
 
 
-def _gather_pages(made: Mapping[str, str], pages: Path) -> None:
+def _gather_pages(generated_pages: Mapping[str, str], pages: Path) -> None:
     """Copy the written pages and the generated pages into one folder."""
     for file in sorted(SOURCE.rglob("*")):
         if file.suffix in PAGE_SUFFIXES or file.name == "conf.py":
             place = pages / file.relative_to(SOURCE)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, place)
-    for path, text in made.items():
+    for path, text in generated_pages.items():
         place = pages / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
@@ -127,17 +129,17 @@ def _gather_pages(made: Mapping[str, str], pages: Path) -> None:
 
 
 def _expand_listing(index: str, pages: Path) -> str:
-    """Return the start page; each line `folder/*` becomes the list of the folder's pages that it does not list yet."""
+    """Expand each line `folder/*` of the start page into the pages of the folder that are not listed there yet."""
 
-    def list_unlisted(found: re.Match[str]) -> str:
+    def list_unlisted_pages(found: re.Match[str]) -> str:
         files = [file for file in (pages / found[1]).glob("*") if file.suffix in {".md", ".ipynb", ".rst"}]
         names = sorted(f"{found[1]}/{file.stem}" for file in files)
         return "".join(f"{name}\n" for name in names if f"\n{name}\n" not in index)
 
-    return re.sub(r"^([\w-]+)/\*\n", list_unlisted, index, flags=re.MULTILINE)
+    return re.sub(r"^([\w-]+)/\*\n", list_unlisted_pages, index, flags=re.MULTILINE)
 
 
-def _run_sphinx(pages: Path, out: Path, header: Header | None) -> None:
+def _run_sphinx(pages: Path, out: Path, header: SiteHeader | None) -> None:
     """Run Sphinx in its own process, and delete build files from the site.
 
     Raises:

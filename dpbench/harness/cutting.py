@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from dpbench.api import Splits
-from dpbench.data.units import deal_units
+from dpbench.data.units import split_rows_by_unit
 from dpbench.errors import SpecError
 from dpbench.records.protocol import SplitRule
 
@@ -30,7 +30,7 @@ def cut_rows(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tup
         SpecError: no private row is left.
     """
     random = np.random.default_rng(np.random.SeedSequence(rule.seed))
-    public, private = deal_units(rows, units, lambda size: _count_public_and_private(size, rule), random)
+    public, private = split_rows_by_unit(rows, units, lambda size: _count_public_and_private(size, rule), random)
     return public, private
 
 

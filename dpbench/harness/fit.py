@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpbench.api import Predict
-from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
+from dpbench.harness.fitting import FinishedFit, fit_once, predict_isolated
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.tuning import private
 from dpbench.harness.tuning import space as spaces
@@ -21,7 +21,7 @@ class SeedFit:
     result: SeedResult
 
 
-def score_seed(prepared: PreparedRun, seed: int) -> SeedResult:
+def fit_and_score_seed(prepared: PreparedRun, seed: int) -> SeedResult:
     """Fit one seed and return its scores; see `fit_seed`."""
     return fit_seed(prepared, seed).result
 
@@ -40,9 +40,9 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
         prepared = prepare_seed(prepared, seed)
     with prepared.loaded.phases("fit"), limit_threads(prepared.loaded.threads):
         if prepared.privacy.repeats:
-            fitted, setting = _fit_private_search(prepared, seed)
+            fitted, setting = _run_seed_search(prepared, seed)
         else:
-            fitted, setting = fit_once(prepared.fit_input(seed)), None
+            fitted, setting = fit_once(prepared.make_fit_input(seed)), None
     with prepared.loaded.phases("score"), limit_threads(prepared.loaded.threads):
         scores = predict_isolated(fitted, prepared.test.x)
         scorer, spent = prepared.test.scorer, dict(fitted.spent)
@@ -51,7 +51,7 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
         return SeedFit(fitted.predict, about)
 
 
-def _fit_private_search(prepared: PreparedRun, seed: int) -> tuple[Fitted, spaces.Setting]:
+def _run_seed_search(prepared: PreparedRun, seed: int) -> tuple[FinishedFit, spaces.Setting]:
     """Run the private search of a seed; return the fit with the best score on public labels, and its setting."""
     loaded, search = prepared.loaded, prepared.loaded.resolved.search
     if search is None:

@@ -31,7 +31,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import NO_WITNESS, Witness
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.support.plugin_calls import call_plugin
 
 MakeMap = Callable[[ProbeLearner, Task, PublicData, torch.Generator], Transform]
@@ -68,7 +68,7 @@ class FitInput:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FinishedFit:
     """A finished fit: its predictor, and the steps that it spent. All are post-processing of noisy answers."""
 
     learner: Learner
@@ -81,9 +81,11 @@ class Fitted:
 
 
 def fit_once(
-    given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = make_handle, witness: Witness = NO_WITNESS
-) -> Fitted:
-    """Bind the learner to its rows and fit it in isolation. Only this and `fit_several` give a learner access to rows.
+    given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = make_learner_curator, witness: Witness = NO_WITNESS
+) -> FinishedFit:
+    """Bind the learner to its rows and fit it in isolation.
+
+    Only this and `fit_several_settings` give a learner access to rows.
 
     Covered: all answers that the learner gets have the epsilon that an accountant states for this plan and sigma; see
     `privacy.binding`.
@@ -103,16 +105,18 @@ def fit_once(
     return fitted
 
 
-def fit_several(given: Sequence[FitInput], fit: Callable[[Sequence[LedgerCurator]], Sequence[Predict]]) -> list[Fitted]:
-    """Fit several settings of a learner in one call of `fit`, in searches only; `tuning.stack` says what they share.
+def fit_several_settings(
+    fit_inputs: Sequence[FitInput], fit: Callable[[Sequence[LedgerCurator]], Sequence[Predict]]
+) -> list[FinishedFit]:
+    """Fit several settings of a learner in one call of `fit`, which only searches do; see `tuning.stack`.
 
     Raises:
         DpbenchError: as for `fit_once`; all fits end.
     """
-    return _fit_isolated(given, lambda _, curators: fit(curators), NO_WITNESS)
+    return _fit_isolated(fit_inputs, lambda _, curators: fit(curators), NO_WITNESS)
 
 
-def predict_isolated(fitted: Fitted, x: Tensor) -> np.ndarray:
+def predict_isolated(fitted: FinishedFit, x: Tensor) -> np.ndarray:
     """Return scores (n, classes), and refuse a predictor that leaves state behind for a later fit.
 
     Raises:
@@ -126,17 +130,19 @@ def predict_isolated(fitted: Fitted, x: Tensor) -> np.ndarray:
 
 
 def _fit_isolated(
-    given: Sequence[FitInput], fit: Callable[[Learner, Sequence[LedgerCurator]], Sequence[Predict]], witness: Witness
-) -> list[Fitted]:
+    fit_inputs: Sequence[FitInput],
+    fit: Callable[[Learner, Sequence[LedgerCurator]], Sequence[Predict]],
+    witness: Witness,
+) -> list[FinishedFit]:
     """Bind each fit to its rows, and call `fit` with a copy of the first fit's learner and all curators."""
-    curators = [bind(each.rows, each.task, each.plan, each.sigma, each.randomness, witness) for each in given]
-    guards, first = [curator.guard for curator in curators], given[0]
+    curators = [bind(each.rows, each.task, each.plan, each.sigma, each.randomness, witness) for each in fit_inputs]
+    guards, first = [curator.guard for curator in curators], fit_inputs[0]
     with first.files.refuse_access(), refuse_leftovers(first.learner), _raise_refusals(guards):
         own: Any = dataclasses.replace(first.learner)  # type: ignore[type-var]
         predictors = call_plugin(first.who("fit"), fit, own, curators)
     return [
-        Fitted(each.learner, each.who, each.task, predict, dict(curator.ledger.spent), curator.guard, each.files)
-        for each, predict, curator in zip(given, predictors, curators, strict=True)
+        FinishedFit(each.learner, each.who, each.task, predict, dict(curator.ledger.spent), curator.guard, each.files)
+        for each, predict, curator in zip(fit_inputs, predictors, curators, strict=True)
     ]
 
 
@@ -147,21 +153,21 @@ def _raise_refusals(guards: Sequence[RowGuard]) -> Iterator[None]:
         yield
     except DpbenchError:
         for guard in guards:
-            guard.conclude()
+            guard.raise_earlier_refusal()
         raise
     for guard in guards:
-        guard.conclude()
+        guard.raise_earlier_refusal()
 
 
-def _fit_learner(learner: Learner, given: FitInput, curator: Curator) -> Predict:
+def _fit_learner(learner: Learner, fit_input: FitInput, curator: Curator) -> Predict:
     """Fit the learner. A standard probe gets its public map from the memo, if there is one."""
-    public, generator = copy_public(given.public), given.randomness.initialisation
-    if given.memo is None or not is_stackable(learner):
+    public, generator = copy_public_data(fit_input.public), fit_input.randomness.initialisation
+    if fit_input.memo is None or not is_stackable(learner):
         return learner.fit(curator, public, generator)
-    return learner.fit_on(given.memo(learner, curator.task, public, generator), curator, public, generator)
+    return learner.fit_on(fit_input.memo(learner, curator.task, public, generator), curator, public, generator)
 
 
-def copy_public(public: PublicData) -> PublicData:
+def copy_public_data(public: PublicData) -> PublicData:
     """Copy public data for one fit, so that a learner that writes into it changes no other fit."""
     y, mirrored = (None if part is None else part.clone() for part in (public.y, public.mirrored))
     return PublicData(public.x.clone(), y, mirrored)

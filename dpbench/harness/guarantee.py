@@ -11,10 +11,10 @@ from dpbench.api import Budget, Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant, calibration, crosscheck, group, private_search
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.privacy.core.accounting.private_search import Repeats
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
+from dpbench.privacy.core.accounting.private_search import RunCountDistribution
 from dpbench.records.result import UnitFacts
-from dpbench.records.stated_plan import PlannedRepeats, Privacy, state_plan
+from dpbench.records.stated_plan import PlannedRepeats, PrivacyGuarantee, make_plan_records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 Rng = Literal["research", "secure"]
 
 
-def state_guarantee(
-    plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats | None = None
-) -> Privacy:
+def compute_guarantee(
+    plan: tuple[Planned, ...],
+    budget: Budget,
+    name: AccountantName,
+    rng: Rng,
+    repeats: RunCountDistribution | None = None,
+) -> PrivacyGuarantee:
     """Calibrate sigma to the plan and budget; return the guarantee of a fit or, with `repeats`, of a private search.
 
     A plan of one choice satisfies pure DP: its delta is 0, whatever the budget allows. The guarantee depends only on
@@ -39,18 +43,22 @@ def state_guarantee(
         sigma = calibration.calibrate(plan, budget, name)
     else:
         sigma = private_search.calibrate(plan, budget, repeats)
-    stated, second = compute_two_accounts(plan, sigma, budget.delta, name, repeats)
-    return Privacy(
+    stated, second = compute_cross_checked_epsilon(plan, sigma, budget.delta, name, repeats)
+    return PrivacyGuarantee(
         epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma,
-        plan=state_plan(plan, sigma), independent=second, rng=rng, mechanism=MECHANISM,
+        plan=make_plan_records(plan, sigma), independent=second, rng=rng, mechanism=MECHANISM,
         repeats=None if repeats is None else PlannedRepeats(mean=repeats.mean, shape=repeats.shape),
     )  # fmt: skip
 
 
-def compute_two_accounts(
-    plan: Sequence[Planned], sigma: float, delta: float, name: AccountantName, repeats: Repeats | None = None
-) -> tuple[float, Account]:
-    """Return the epsilon of the named accountant and the account of a second accountant.
+def compute_cross_checked_epsilon(
+    plan: Sequence[Planned],
+    sigma: float,
+    delta: float,
+    name: AccountantName,
+    repeats: RunCountDistribution | None = None,
+) -> tuple[float, EpsilonInterval]:
+    """Return the epsilon that the named accountant computes, and the result of a second accountant.
 
     With `repeats`, both cover a whole private search.
 
@@ -64,7 +72,7 @@ def compute_two_accounts(
     return stated, crosscheck.cross_check(plan, sigma, delta, name, stated)
 
 
-def compute_copies_epsilon(privacy: Privacy, copies: int) -> float | None:
+def compute_copies_epsilon(privacy: PrivacyGuarantee, copies: int) -> float | None:
     """Return the epsilon of a stated guarantee for a person who has `copies` images in the data.
 
     Return None for fewer than two copies, if nothing private is read, or if epsilon is infinite.
@@ -75,21 +83,21 @@ def compute_copies_epsilon(privacy: Privacy, copies: int) -> float | None:
         return None
     plan, sigma, delta = privacy.releases, privacy.sigma, privacy.delta
     if privacy.repeats is not None:
-        repeats = Repeats(privacy.repeats.mean, privacy.repeats.shape)
+        repeats = RunCountDistribution(privacy.repeats.mean, privacy.repeats.shape)
         found = private_search.epsilon(plan, sigma, delta, repeats, copies)
     else:
         found = group.epsilon(plan, sigma, delta, copies, privacy.accountant)
     return found if math.isfinite(found) else None
 
 
-def compute_unit_epsilon(privacy: Privacy, images: int) -> float | None:
+def compute_unit_epsilon(privacy: PrivacyGuarantee, images: int) -> float | None:
     """Return the epsilon of a unit with this many images; None if it is infinite, or if nothing private is read."""
     if images > 1:
         return compute_copies_epsilon(privacy, images)
     return privacy.epsilon if privacy.plan and math.isfinite(privacy.epsilon) else None
 
 
-def make_unit_facts(owners: np.ndarray | None, word: str, privacy: Privacy | None) -> UnitFacts | None:
+def make_unit_facts(owners: np.ndarray | None, word: str, privacy: PrivacyGuarantee | None) -> UnitFacts | None:
     """Return the number and sizes of the private units, and the epsilon of the largest and the median unit.
 
     Args:

@@ -23,7 +23,7 @@ from PIL.Image import fromarray
 from torch import Tensor
 
 from dpbench.api import Learner
-from dpbench.data.duplicates import make_thumbnail, unit_thumbnails
+from dpbench.data.duplicates import make_thumbnail, normalise_thumbnails
 from dpbench.errors import PrivacyError
 from dpbench.harness.leftovers import LeftoverSearch
 from dpbench.harness.split_images import SplitImages
@@ -47,7 +47,7 @@ def refuse_held_copies(learner: Learner, rows: PrivateRows, images: SplitImages)
     for path, sample in _list_arrays(learner):
         found = _count_copied_rows(sample.flatten(1), rows)
         if found < MIN_COPIES and (thumbnails := _make_thumbnails(sample, images.shape)) is not None:
-            found = _count_matches(thumbnails, [images.hashes("private").unit_thumbnails], MIN_IMAGE_LIKENESS)
+            found = _count_matches(thumbnails, [images.hash_split("private").normalised_thumbnails], MIN_IMAGE_LIKENESS)
         if found >= MIN_COPIES:
             raise PrivacyError(
                 f"Learner {learner.name!r} reaches a copy of the private data: {path} holds rows of it. What a learner "
@@ -68,17 +68,20 @@ def _list_arrays(learner: Learner) -> Iterator[tuple[str, Tensor]]:
         if not (array.size if isinstance(array, np.ndarray) else array.numel()):
             continue
         if array.ndim > 1 and len(array) >= MIN_COPIES:
-            yield entry.path(), _read_numbers(array[:: max(1, len(array) // SAMPLE_SIZE)])
+            yield entry.path(), _convert_to_double_tensor(array[:: max(1, len(array) // SAMPLE_SIZE)])
         elif array.ndim:
             key = id(entry.parent), tuple(array.shape)
             beside[key].append(array)
             paths.setdefault(key, entry.path())
     for key, arrays in beside.items():
         if len(arrays) >= MIN_COPIES:
-            yield paths[key], torch.stack([*map(_read_numbers, arrays[:: max(1, len(arrays) // SAMPLE_SIZE)])])
+            yield (
+                paths[key],
+                torch.stack([*map(_convert_to_double_tensor, arrays[:: max(1, len(arrays) // SAMPLE_SIZE)])]),
+            )
 
 
-def _read_numbers(array: np.ndarray | Tensor) -> Tensor:
+def _convert_to_double_tensor(array: np.ndarray | Tensor) -> Tensor:
     if not isinstance(array, Tensor):
         return torch.from_numpy(array.astype(np.float64))
     return (array.dequantize() if array.is_quantized else array).detach().cpu().double()
@@ -111,7 +114,7 @@ def _make_thumbnails(sample: Tensor, shape: tuple[int, int, int]) -> Tensor | No
         return None
     low, high = sample.min(), sample.max()
     levels = ((sample - low) * (255 / (high - low).clamp(min=1e-300))).round().to(torch.uint8).numpy()
-    return unit_thumbnails(np.stack([make_thumbnail(fromarray(image)) for image in levels]))
+    return normalise_thumbnails(np.stack([make_thumbnail(fromarray(image)) for image in levels]))
 
 
 def _normalise_rows(rows: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from dpbench.api import Learner
 from dpbench.errors import NotPure
-from dpbench.harness.own_modules import OwnModules, import_own_modules
+from dpbench.harness.own_modules import LearnerModules, import_learner_modules
 from dpbench.privacy.purity.reach import ModuleReach, ReachedValue, Snapshot
 from dpbench.records.provenance import HARNESS
 
@@ -35,23 +35,23 @@ class LeftoverSearch:
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
-        self._own = import_own_modules(type(learner))
+        self._own = import_learner_modules(type(learner))
         self._snapshot = Snapshot((learner, type(learner)), left_out=self._own.is_left_out)
-        self._globals = _walk_own_modules(self._own)
+        self._globals = _walk_learner_modules(self._own)
         self._before = self._globals.read()
         if not self._before.has_same_referents(self._globals.first):  # of an earlier fit, and no longer complete
-            _walk_own_modules.cache_clear()
-            self._globals = _walk_own_modules(self._own)
+            _walk_learner_modules.cache_clear()
+            self._globals = _walk_learner_modules(self._own)
             self._before = self._globals.first
 
     def find(self) -> str | None:
-        """Name the first change since the snapshot, or the state that an earlier fit left in this process.
+        """Return what changed first since the snapshot, or what an earlier fit left in this process, or None.
 
         The earlier fit may be of this class or of another learner of its distribution, because learners of one
         distribution can read each other's modules.
         """
         cls, all_left = type(self._learner), vars(Learner).get(_LEFTOVER_ATTRIBUTE, {})
-        brought_by = self._own.brought_by - {HARNESS}
+        brought_by = self._own.distribution_names - {HARNESS}
         earlier = (vars(cls).get(_LEFTOVER_ATTRIBUTE), *(all_left.get(name) for name in sorted(brought_by)))
         left = self._find_change() or next(filter(None, earlier), None)
         if left is not None:
@@ -74,7 +74,7 @@ class LeftoverSearch:
 
 
 @lru_cache(1)
-def _walk_own_modules(own: OwnModules) -> ModuleReach:
+def _walk_learner_modules(own: LearnerModules) -> ModuleReach:
     """Walk the learner's own modules once for many fits, because re-reading a stored walk takes a fifth of the time."""
     return ModuleReach(own.whole, own.is_left_out)
 

@@ -15,20 +15,20 @@ from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
 from dpbench.harness.delta import check_delta, default_delta
 from dpbench.harness.memo import Memo
-from dpbench.harness.mirrored import load_mirrored
+from dpbench.harness.mirrored import load_mirrored_features
 from dpbench.harness.plans import Describer
-from dpbench.harness.roles import Roles, complete_task
-from dpbench.harness.sharing import Sharing, check_sharing
+from dpbench.harness.roles import ExamplesByRole, complete_task
+from dpbench.harness.sharing import Sharing, refuse_forbidden_overlap
 from dpbench.harness.source import DataSource, draw_data
 from dpbench.harness.split_images import SplitImages
 from dpbench.harness.tuning import transfer
-from dpbench.harness.tuning.trials import Bench
+from dpbench.harness.tuning.trials import TrialRunner
 from dpbench.records.identity import compute_fit_identity
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import PlannedUse
+from dpbench.records.stated_plan import PlannedQuestion
 from dpbench.registry.components import BuiltComponents, ResolvedSpec
 from dpbench.support import malloc
 from dpbench.support.code import DPBENCH, code_digest, core_digest
@@ -42,7 +42,7 @@ class LoadedRun:
     memo: Memo  # what it may share with other runs of the process
     resolved: ResolvedSpec
     earlier: transfer.SettingsRecord | None  # where settings come from, if from a file
-    roles: Roles
+    roles: ExamplesByRole
     images: SplitImages  # of the same
     phases: Phases  # which all that follows goes on counting
     seed: int  # whose examples these are
@@ -68,7 +68,7 @@ class LoadedRun:
     @property
     def threads(self) -> int:
         """The number of threads that learners fit with."""
-        return self.memo.count_threads(self.roles.task)
+        return self.memo.get_thread_count(self.roles.task)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -80,26 +80,26 @@ class LoadedRun:
         """The function that describes a call of the learner in error messages."""
         return partial(self.parts.describe_call, "learner")
 
-    def identity(self, spec: Spec, plan: Sequence[PlannedUse] = ()) -> str:
+    def identity(self, spec: Spec, plan: Sequence[PlannedQuestion] = ()) -> str:
         """Return the identity of a fit with this spec and plan. Research noise is derived from the identity and a seed.
 
         A search has no plan of its own; its noise is also derived from its seed, fold and setting.
         """
-        origins = self.noise_origins or get_origins(self.parts)
+        origins = self.noise_origins or get_component_origins(self.parts)
         if self.noise_dataset is not None:
             spec = spec.model_copy(update={"dataset": self.noise_dataset})
         return compute_fit_identity(spec, plan, self.images.identity, origins, list_networks(self.parts))
 
-    def make_bench(self, search: ResolvedSearch) -> Bench:
-        """Return the bench that tries the settings of a search on this run's data."""
-        return Bench(
+    def make_trial_runner(self, search: ResolvedSearch) -> TrialRunner:
+        """Return the runner that tries the settings of a search on this run's data."""
+        return TrialRunner(
             self.parts.learner, self.who, self.roles, self.budget, self.spec.accountant, search,
             self.identity(self.spec),
         )  # fmt: skip
 
-    def has_same_data(self, seed: int, other: int) -> bool:
+    def has_same_data(self, seed: int, other_seed: int) -> bool:
         """Return whether fits with these two seeds use the same data."""
-        return draw_data(self.parts, seed) == draw_data(self.parts, other)
+        return draw_data(self.parts, seed) == draw_data(self.parts, other_seed)
 
     def draw(self, seed: int) -> LoadedRun:
         """Return this run with the examples for this seed; a dataset that draws no examples gives the same run.
@@ -111,7 +111,7 @@ class LoadedRun:
             return self
         roles, images = _load_examples(self.resolved, seed, self.memo)
         with self.phases("compare"):
-            check_sharing(images, self.sharing)
+            refuse_forbidden_overlap(images, self.sharing)
         return dataclasses.replace(self, roles=roles, images=images, seed=seed)
 
 
@@ -137,26 +137,26 @@ def load_run(
     with phases("load"):
         roles, images = _load_examples(resolved, resolved.spec.seeds[0], memo)
         if "delta" not in resolved.spec.model_fields_set:
-            resolved = resolved.with_delta(default_delta(images.dealt))
+            resolved = resolved.with_delta(default_delta(images.private_count_with_copies))
         check_delta(resolved.spec.budget, roles.task, for_board=sharing == "board")
-        _check_labels(resolved, len(roles.public.x))
+        _check_public_labels(resolved, len(roles.public.x))
     with phases("compare"):
         sharing = "any" if resolved.spec.allow_overlap else sharing
-        check_sharing(images, sharing)
+        refuse_forbidden_overlap(images, sharing)
     return LoadedRun(memo, resolved, earlier, roles, images, phases, resolved.spec.seeds[0], sharing)
 
 
-def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles, SplitImages]:
+def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[ExamplesByRole, SplitImages]:
     spec, learner = resolved.spec, resolved.parts.learner
     source = DataSource.from_components(resolved.parts, seed, spec.split_rule, memo.device)
     roles, images = memo.examples(source, spec.budget)
     if learner.reads_mirrored() and learner.public != "none":
-        public = dataclasses.replace(roles.public, mirrored=load_mirrored(images))
+        public = dataclasses.replace(roles.public, mirrored=load_mirrored_features(images))
         roles = dataclasses.replace(roles, public=public)
     return complete_task(roles, learner, spec.metric), images
 
 
-def get_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
+def get_component_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
     """Return the plugin, distribution and version of each component, by role."""
     return {
         role: ComponentOrigin(plugin=item.plugin, distribution=item.distribution, version=item.version)
@@ -177,16 +177,16 @@ def digest_code(parts: BuiltComponents) -> dict[str, str]:
     return {role: found for role, found in made.items() if found}
 
 
-def _check_labels(asked: ResolvedSpec, public: int) -> None:
+def _check_public_labels(resolved: ResolvedSpec, public: int) -> None:
     """Refuse a learner or search that needs public labels if the run allows none or the public classes differ."""
-    learner, dataset, other = asked.parts.learner, asked.parts.dataset, asked.parts.public_dataset
-    if other and other.classes != dataset.classes and (asked.search or learner.public == "labelled"):
+    learner, dataset, other = resolved.parts.learner, resolved.parts.dataset, resolved.parts.public_dataset
+    if other and other.classes != dataset.classes and (resolved.search or learner.public == "labelled"):
         raise SpecError(
             f"The classes of public dataset {other.name!r} differ from those of {dataset.name!r}, so its labels cannot "
             "be used to train or to choose settings. Use --public-fraction, or a learner and a selection that need no "
             "public labels."
         )
-    if learner.public == "labelled" and not asked.spec.public_labels:
+    if learner.public == "labelled" and not resolved.spec.public_labels:
         raise SpecError(
             f"Learner {learner.name!r} needs labelled public data, but this run does not allow public labels. "
             "Add --public-labels, and compare it only with other results that use them."

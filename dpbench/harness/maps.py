@@ -33,7 +33,7 @@ class MapCache:
     def __init__(self) -> None:
         self._made: OrderedDict[Hashable, CachedMap] = OrderedDict()
 
-    def find_or_make(
+    def find_or_make_map(
         self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator, data: str = ""
     ) -> Transform:
         """Return the map `learner.features`, cached for all fits with equal public data and generator state.

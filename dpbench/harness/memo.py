@@ -18,7 +18,7 @@ from dpbench.api import Budget, PublicData, Task
 from dpbench.errors import SpecError
 from dpbench.harness import guarantee
 from dpbench.harness.maps import MapCache
-from dpbench.harness.roles import Roles, assign_roles
+from dpbench.harness.roles import ExamplesByRole, assign_roles
 from dpbench.harness.source import DataSource
 from dpbench.harness.split_images import SplitImages, assign_images
 from dpbench.learning.linear import Transform
@@ -32,7 +32,7 @@ MAX_CACHED_EXAMPLES = 4  # sets of roles: each holds a public split and the labe
 
 
 class Memo:
-    """The latest examples, all privacy statements so far, and the latest public maps.
+    """A cache that runs share: the latest examples, all guarantees stated so far, and the latest public maps.
 
     A single run has a fresh memo; a worker of a sweep keeps one memo for all its cells. Roles depend only on the data.
     A privacy statement depends only on plan, budget, accountant, kind of randomness and repeats.
@@ -47,20 +47,20 @@ class Memo:
         if threads is not None and threads < 1:
             raise SpecError(f"Expected threads={threads} to be at least 1.")
         self.device, self.threads = device, threads
-        self._examples: OrderedDict[Hashable, tuple[Roles, SplitImages]] = OrderedDict()
+        self._examples: OrderedDict[Hashable, tuple[ExamplesByRole, SplitImages]] = OrderedDict()
         self._maps = MapCache()
-        self.state = functools.cache(guarantee.state_guarantee)
+        self.state = functools.cache(guarantee.compute_guarantee)
         self._process = functools.cache(provenance.collect_provenance)
 
-    def count_threads(self, task: Task) -> int:
+    def get_thread_count(self, task: Task) -> int:
         """Return the number of threads that learners fit with on this task."""
         return self.threads or threads.choose_thread_count(task.size * math.prod(task.example_shape))
 
     def provenance(self, task: Task) -> dict[str, Any]:
         """Return the versions, commit and machine of this process, which are read once, and the threads of a fit."""
-        return {**self._process(str(self.device)), "threads": self.count_threads(task)}
+        return {**self._process(str(self.device)), "threads": self.get_thread_count(task)}
 
-    def examples(self, source: DataSource, budget: Budget) -> tuple[Roles, SplitImages]:
+    def examples(self, source: DataSource, budget: Budget) -> tuple[ExamplesByRole, SplitImages]:
         """Return the examples of a source, with new scratch memory, because a failed fit may still hold the old memory.
 
         Raises:
@@ -71,7 +71,7 @@ class Memo:
             self._examples.move_to_end(key)
             roles, images = self._examples[key]
             # As dealing does, before copies are left out.
-            check_budget(budget, dataclasses.replace(roles.task, size=images.dealt))
+            check_budget(budget, dataclasses.replace(roles.task, size=images.private_count_with_copies))
         else:
             while len(self._examples) >= MAX_CACHED_EXAMPLES:
                 self._examples.popitem(last=False)  # before the next is loaded: both might not fit
@@ -88,4 +88,4 @@ class Memo:
         Rows and samples are not shared. If runs were trained together, as a search trains its settings, they would
         share samples, and the result of a run would depend on the runs beside it.
         """
-        return self._maps.find_or_make(learner, task, public, generator, data_key)
+        return self._maps.find_or_make_map(learner, task, public, generator, data_key)

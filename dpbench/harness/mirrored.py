@@ -36,7 +36,7 @@ class MirrorImages:
         return ImageOps.mirror(self.images[self.rows[index]])
 
 
-def load_mirrored(images: SplitImages) -> Tensor | None:
+def load_mirrored_features(images: SplitImages) -> Tensor | None:
     """Return the features (m, ...) of the mirror images of all public images; None if examples are features.
 
     The features are cached like all others. Private images are neither read nor mirrored.
@@ -64,14 +64,14 @@ def mirror_split(split: Split, rows: Sequence[int]) -> Split:
     records = dataclasses.replace(
         kept,
         places=[kept.places[row] for row in rows],
-        read=partial(_read_mirrored, kept.read),
+        read=partial(_read_mirrored_image, kept.read),
         keys=None if kept.keys is None else [kept.keys[row] for row in rows],
         reader=kept.reader and f"{kept.reader}, mirrored",
     )
     return Split(records, labels)
 
 
-def _read_mirrored(read: Callable[[Any], Image], place: Any) -> Image:
+def _read_mirrored_image(read: Callable[[Any], Image], place: Any) -> Image:
     return ImageOps.mirror(read(place))
 
 

@@ -31,11 +31,11 @@ _SCRIPTS = frozenset({"__main__", "conftest", "setup"})
 
 
 @dataclass(frozen=True)
-class OwnModules:
-    """The learner's own modules before a fit, and the modules that were already imported."""
+class LearnerModules:
+    """The modules that belong to the learner before a fit, and the names of all modules imported by then."""
 
     names: frozenset[str]  # of modules, and of packages with all below them
-    brought_by: frozenset[str]  # distributions
+    distribution_names: frozenset[str]  # distributions
     whole: tuple[ModuleType, ...]  # what these bring
     known: frozenset[str]  # whatever was imported
     files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
@@ -49,7 +49,7 @@ class OwnModules:
         )
 
     def find_new_import(self) -> str | None:
-        """Name a newly imported module that is the learner's own or belongs to no distribution; None without one."""
+        """Return the name of a newly imported module that belongs to the learner or to no distribution, or None."""
         new = [name for name in list(sys.modules) if name not in self.known]
         return next(
             (name for name in new if _is_in_packages(name, self.names) or self._has_no_distribution(name)), None
@@ -64,21 +64,21 @@ class OwnModules:
         if top_package(module) in LIBRARIES:
             return True
         path, file = tuple(sys.path), _find_file(module)
-        named = _distributions_by_package(path).get(module.partition(".")[0], ())
-        edited = {name: folder for folder, name in _editable_folders(path).items() if _is_in_folder(file, folder)}
-        if edited.keys() & self.brought_by:  # whatever else the package's name brings
+        named = _map_packages_to_distributions(path).get(module.partition(".")[0], ())
+        edited = {name: folder for folder, name in _list_editable_folders(path).items() if _is_in_folder(file, folder)}
+        if edited.keys() & self.distribution_names:  # whatever else the package's name brings
             return False
         if any(folder in own.parents for folder in edited.values() for own in self.files):
             edited = {}  # the learner lies beside it, as a notebook does in a project that is being edited
-        return bool({*named, *edited} - self.brought_by)
+        return bool({*named, *edited} - self.distribution_names)
 
 
-def import_own_modules(cls: type) -> OwnModules:
-    """Import the learner's own modules and return them."""
+def import_learner_modules(cls: type) -> LearnerModules:
+    """Import the modules that belong to the learner and return them."""
     bases = [base for base in cls.__mro__ if top_package(base.__module__) not in LIBRARIES | {"builtins"}]
     brought_by, installed = set[str](), set[str]()
     for base in bases:
-        found = _import_distributions(base.__module__)
+        found = _import_distribution_modules(base.__module__)
         brought_by |= found[0]
         installed |= found[1]
     names = {top_package(base.__module__) for base in bases if not _is_in_packages(base.__module__, installed)}
@@ -89,7 +89,7 @@ def import_own_modules(cls: type) -> OwnModules:
     )
     whole = tuple(module for module in named if isinstance(module, ModuleType))  # Python lets None stand for one
     files = tuple(file.resolve() for base in bases if (file := _find_file(base.__module__)))
-    return OwnModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known), files)
+    return LearnerModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known), files)
 
 
 def _is_in_folder(file: Path | None, folder: Path) -> bool:
@@ -103,10 +103,10 @@ def _is_in_packages(module: str, names: Set[str]) -> bool:
 
 
 @cache
-def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
+def _import_distribution_modules(module: str) -> tuple[frozenset[str], frozenset[str]]:
     """Import all modules of the distributions that provide a module; return the distributions and top packages."""
     brings = _find_distributions(module)
-    found = {name for bring in brings for name in _list_top_names(bring) if top_package(name) not in LIBRARIES}
+    found = {name for bring in brings for name in _list_top_level_packages(bring) if top_package(name) not in LIBRARIES}
     for name in sorted(found):
         for below in _list_modules(name):
             with suppress(Exception, SystemExit):  # whoever needs it says so
@@ -115,7 +115,7 @@ def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _find_distributions(module: str) -> list[Distribution]:
-    """Return the distributions with a plugin in this module's package; if there are none, all that install it."""
+    """Return the distributions with a plugin in this module's package, or else all distributions that install it."""
     package = _find_top_package(module)
     found = {
         point.dist.name: point.dist
@@ -123,32 +123,34 @@ def _find_distributions(module: str) -> list[Distribution]:
         if point.dist and _find_top_package(point.module) == package
     }
     if not found:
-        named = _distributions_by_package(tuple(sys.path)).get(package.partition(".")[0], ())
-        found = {name: candidate for name in named if package in _list_top_files(candidate := distribution(name))}
+        named = _map_packages_to_distributions(tuple(sys.path)).get(package.partition(".")[0], ())
+        found = {name: candidate for name in named if package in _list_top_level_files(candidate := distribution(name))}
     return list(found.values())
 
 
-def _list_top_names(brings: Distribution) -> set[str]:
+def _list_top_level_packages(dist: Distribution) -> set[str]:
     """Return the names of the packages that a distribution installs, and of its modules outside any package."""
-    registered = {_find_top_package(point.module) for point in brings.entry_points if point.group == "dpbench"}
-    return registered | {name for name, file in _list_top_files(brings).items() if _imports_from_file(name, file)}
+    registered = {_find_top_package(point.module) for point in dist.entry_points if point.group == "dpbench"}
+    return registered | {
+        name for name, file in _list_top_level_files(dist).items() if _is_imported_from_file(name, file)
+    }
 
 
-def _list_top_files(brings: Distribution) -> dict[str, Path]:
+def _list_top_level_files(dist: Distribution) -> dict[str, Path]:
     """Return the files of a distribution's topmost packages and modules, by name; empty for an editable install."""
-    files = {str(PurePath(file)): file for file in brings.files or ()}
+    files = {str(PurePath(file)): file for file in dist.files or ()}
     found = {}
     for path, file in files.items():
-        parts = _split_module_name(PurePath(path))
+        parts = _get_module_name_parts(PurePath(path))
         folders = (parts[:count] for count in range(1, len(parts) + 1))
         if parts and all(map(str.isidentifier, parts)):
             start = next((folder for folder in folders if str(PurePath(*folder, "__init__.py")) in files), parts)
             first = files.get(str(PurePath(*start, "__init__.py")), file)
-            found[".".join(start)] = Path(str(brings.locate_file(first)))
+            found[".".join(start)] = Path(str(dist.locate_file(first)))
     return {name: file for name, file in found.items() if name not in _SCRIPTS}
 
 
-def _imports_from_file(module: str, file: Path) -> bool:
+def _is_imported_from_file(module: str, file: Path) -> bool:
     """Return whether importing the module would read this file and not another file of the same name."""
     with suppress(Exception):
         spec = find_spec(module)
@@ -156,7 +158,7 @@ def _imports_from_file(module: str, file: Path) -> bool:
     return False
 
 
-def _split_module_name(file: PurePath) -> tuple[str, ...]:
+def _get_module_name_parts(file: PurePath) -> tuple[str, ...]:
     """Return the parts of a module's name, from the path of its file; empty if the file is not a module."""
     suffix = next((suffix for suffix in all_suffixes() if file.name.endswith(suffix)), None)
     if suffix is None:
@@ -177,26 +179,26 @@ def _list_modules(name: str) -> Iterator[str]:
     yield name
     for folder in map(Path, getattr(sys.modules.get(name), "__path__", ())):
         for file in sorted(folder.rglob("*")):
-            parts = _split_module_name(file.relative_to(folder))
+            parts = _get_module_name_parts(file.relative_to(folder))
             if parts and all(map(str.isidentifier, parts)) and parts[-1] not in _SCRIPTS:
                 yield ".".join((name, *parts))
 
 
 def _find_file(module: str) -> Path | None:
-    """Return the file of an imported module if its `__dict__` has it, so that a lazy module imports nothing."""
+    """Return the file of an imported module, from its `__dict__`: `getattr` could make a lazy module import more."""
     file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
     return Path(file) if isinstance(file, str) else None
 
 
 @cache
-def _distributions_by_package(path: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the names of the distributions that provide each package."""
+def _map_packages_to_distributions(path: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the names of the distributions that provide each package; `path` is `sys.path`, the key of the cache."""
     return dict(packages_distributions())
 
 
 @cache
-def _editable_folders(path: tuple[str, ...]) -> dict[Path, str]:
-    """Return the folder and name of every distribution that is installed in editable mode."""
+def _list_editable_folders(path: tuple[str, ...]) -> dict[Path, str]:
+    """Return the folder and name of every distribution installed in editable mode; `path` is the key of the cache."""
     read = methodcaller("read_text", "direct_url.json")
     written = [(read(distribution), distribution.name) for distribution in distributions()]
     told = [(json.loads(text), name) for text, name in written if text]

@@ -24,10 +24,10 @@ def settle_learner(learner: Learner, who: Describer, task: Task, budget: Budget)
     return call_plugin(who("settle"), learner.settle, task, budget)
 
 
-def settle_as_stated(
+def settle_by_stated_rule(
     learner: Learner, stated: Mapping[str, Any], who: Describer, task: Task, budget: Budget
 ) -> Learner:
-    """Return the learner, settled by the rule of the version, installed or earlier, that chooses the stated settings.
+    """Settle the learner by the rule of the version, installed or earlier, that chooses the stated settings.
 
     If no version chooses them, the rule of the installed version applies.
 

@@ -14,15 +14,15 @@ from dpbench.harness.guarantee import Rng
 from dpbench.harness.held_copies import refuse_held_copies
 from dpbench.harness.loaded import LoadedRun, digest_code
 from dpbench.harness.plans import find_common_plan, settle_learner
-from dpbench.harness.roles import Roles, select_public
+from dpbench.harness.roles import ExamplesByRole, select_public
 from dpbench.harness.split_images import SplitImages, TestSplit
 from dpbench.harness.tuning import private, transfer
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
-from dpbench.registry.components import BuiltComponents, selection_rule, write_component
+from dpbench.records.stated_plan import PrivacyGuarantee
+from dpbench.registry.components import BuiltComponents, find_selection_rule, make_component_record
 from dpbench.support import progress
 from dpbench.support.fields import filled_fields
 from dpbench.support.files import canonical_digest
@@ -37,7 +37,7 @@ class PreparedRun:
     asked: Learner  # with its settings as they were chosen, before those left to the budget were settled
     learner: Learner  # as it fits
     selection: Selection | None  # how the settings were chosen, where that is on record
-    privacy: Privacy  # whose plan and sigma every fit is held to
+    privacy: PrivacyGuarantee  # whose plan and sigma every fit is held to
 
     @property
     def spec(self) -> Spec:
@@ -50,7 +50,7 @@ class PreparedRun:
         return dataclasses.replace(self.loaded.parts, learner=self.learner)
 
     @property
-    def roles(self) -> Roles:
+    def roles(self) -> ExamplesByRole:
         """The examples of the first seed, or of the seed given to `prepare_seed`."""
         return self.loaded.roles
 
@@ -62,7 +62,7 @@ class PreparedRun:
     @property
     def test(self) -> TestSplit:
         """The test split."""
-        return self.images.load_test()
+        return self.images.load_test_split()
 
     @property
     def public(self) -> PublicData:
@@ -79,7 +79,7 @@ class PreparedRun:
         """The rule that chose the settings."""
         if self.selection is not None:
             return self.selection.rule
-        return selection_rule(self.asked)
+        return find_selection_rule(self.asked)
 
     @property
     def settled(self) -> dict[str, Any]:
@@ -88,17 +88,20 @@ class PreparedRun:
 
     @property
     def identity(self) -> str:
-        """The fit's identity, however settings were chosen. Research noise is derived from the identity and a seed."""
+        """The identity of the fit, which does not depend on how its settings were chosen.
+
+        Research noise is derived from this identity and a seed.
+        """
         search = self.spec.search if self.privacy.repeats else None
-        spec = self.spec.model_copy(update={"learner": write_component(self.learner), "search": search})
+        spec = self.spec.model_copy(update={"learner": make_component_record(self.learner), "search": search})
         return self.loaded.identity(spec, self.privacy.plan)
 
     @property
     def code_identity(self) -> str:
-        """The identity of the run's seeds, with code and kind of noise. Stored seeds are reused only if it matches."""
+        """The identity of the fit, its code and its kind of noise; stored seeds are reused only if it matches."""
         return canonical_digest([self.identity, digest_code(self.parts), self.privacy.rng])
 
-    def fit_input(self, seed: int) -> FitInput:
+    def make_fit_input(self, seed: int) -> FitInput:
         """Return the inputs of the fit with this seed: its rows, and the plan and sigma that all seeds share.
 
         If a dataset draws examples for each seed, call this on the run that `prepare_seed` returns.
@@ -126,10 +129,10 @@ def prepare_run(loaded: LoadedRun) -> PreparedRun:
     with phases("tune"), limit_threads(loaded.threads):
         learner, chosen = _choose_settings(loaded)
     with phases("load"):
-        loaded.images.load_test()
+        loaded.images.load_test_split()
     with phases("calibrate"), progress.show_status("Calibrating sigma"):
         spec, budget, task = loaded.spec, loaded.budget, roles.task
-        repeats = private.find_repeats(resolved.search)
+        repeats = private.get_run_count_distribution(resolved.search)
         if resolved.search is not None and repeats is not None:
             tried = private.list_candidates(learner, spec.accountant, resolved.search)
         else:
@@ -167,15 +170,17 @@ def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
     return drawn
 
 
-def _choose_settings(opened: LoadedRun) -> tuple[Learner, Selection | None]:
+def _choose_settings(loaded: LoadedRun) -> tuple[Learner, Selection | None]:
     """Return the learner with chosen settings, and the record of the choice, if any."""
-    asked, images = opened.resolved, opened.images
+    asked, images = loaded.resolved, loaded.images
     learner = asked.parts.learner
-    if opened.earlier is not None:
-        return learner, transfer.record_transfer(opened.earlier, asked.rule, asked.spec, images.digests, images.hashes)
+    if loaded.earlier is not None:
+        return learner, transfer.make_transfer_record(
+            loaded.earlier, asked.rule, asked.spec, images.digests, images.hash_split
+        )
     if asked.search is None:
         return learner, None
     if asked.search.rule == "private-accounted":
-        return learner, private.record_private_selection(learner, opened.roles, asked.search)
-    found = opened.make_bench(asked.search).choose()
+        return learner, private.make_private_selection_record(learner, loaded.roles, asked.search)
+    found = loaded.make_trial_runner(asked.search).choose_setting()
     return spaces.set_options(learner, found.chosen or {}), found

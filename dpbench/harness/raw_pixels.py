@@ -41,7 +41,7 @@ def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, 
         )
 
 
-def report_fallback(dataset: Dataset, extractor: Extractor | Concat) -> None:
+def report_pixel_fallback(dataset: Dataset, extractor: Extractor | Concat) -> None:
     """Report that pixels replace the extractor that a dataset suggests, because its weights are missing."""
     suggested = dataset.default_extractor
     if not isinstance(extractor, Concat) and extractor.name == PIXELS != suggested.partition(":")[0]:

@@ -10,19 +10,19 @@ from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError
 from dpbench.harness.guarantee import make_unit_facts
 from dpbench.harness.loaded import LoadedRun, load_run
 from dpbench.harness.memo import Memo
-from dpbench.harness.plans import settle_as_stated
+from dpbench.harness.plans import settle_by_stated_rule
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
-from dpbench.records.board import drop_places
+from dpbench.records.board import drop_local_paths
 from dpbench.records.protocol import Component
 from dpbench.records.provenance import HARNESS, RELEASED_VERSIONS
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registration, Registry
-from dpbench.registry.components import build, component_kind, resolve, write_component
-from dpbench.registry.same_code import compare_code, describe_differences, stated_code
+from dpbench.registry.components import build, component_kind, make_component_record, resolve
+from dpbench.registry.same_code import compare_code, describe_code_differences, read_stated_digests
 from dpbench.support.fields import filled_fields
 from dpbench.support.threads import limit_threads
 
@@ -41,14 +41,14 @@ def prepare_rerun(
         NotReproducible: the code, the data or a plugin is not on this machine.
         DpbenchError: the run cannot be prepared, or its plan or data are not those of the result.
     """
-    if not result.privacy.repeatable:
+    if not result.privacy.is_repeatable:
         raise NotReproducible(
             f"It was made by the code before {MECHANISM} ({result.privacy.mechanism}): its samples, "
             "sums and noise cannot be repeated. Run its spec again for a result of this code."
         )
-    _check_installed(result, plugins)
+    _check_installed_components(result, plugins)
     try:
-        spec = _fix_settings(result, result.spec.seeds if seed is None else (seed,))
+        spec = _make_rerun_spec(result, result.spec.seeds if seed is None else (seed,))
         prepared = prepare_run(_load_for_rerun(spec, result, plugins, memo, dataset))
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
@@ -69,10 +69,10 @@ def repeat_search(result: Result, plugins: Registry, memo: Memo, dataset: Compon
     if search is None:
         raise SpecError(f"Expected a search in the spec of {result.file_name}, found none.")
     with limit_threads(loaded.threads):
-        return loaded.make_bench(search).choose()
+        return loaded.make_trial_runner(search).choose_setting()
 
 
-def _check_installed(result: Result, plugins: Registry) -> None:
+def _check_installed_components(result: Result, plugins: Registry) -> None:
     """Refuse a re-run if a component is missing, or if its installed version computes differently."""
     other = False
     for role, origin in result.components.items():
@@ -102,18 +102,20 @@ def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> Non
 def _check_same_code(result: Result, plugins: Registry) -> None:
     from dpbench.harness.fingerprints.taking import open_fingerprints
 
-    if not stated_code(result):
-        raise NotReproducible(f"{_versions(result, plugins)} The result states no digests of its code to compare.")
+    if not read_stated_digests(result):
+        raise NotReproducible(
+            f"{_describe_versions(result, plugins)} The result states no digests of its code to compare."
+        )
     # Data and the settings that were left open are compared before a fit.
     found = compare_code(result, plugins, open_fingerprints(plugins), same_data=True, choices=False)
-    if differ := [*describe_differences(found)]:
+    if differ := [*describe_code_differences(found)]:
         raise NotReproducible(
-            f"{_versions(result, plugins)} The code is not known to compute the same: {', '.join(differ)}. Install the "
-            "version that made the result, or take fingerprints with both: dpbench leaderboard fingerprint."
+            f"{_describe_versions(result, plugins)} The code is not known to compute the same: {', '.join(differ)}. "
+            "Install the version that made the result, or take fingerprints with both: dpbench leaderboard fingerprint."
         )
 
 
-def _versions(result: Result, plugins: Registry) -> str:
+def _describe_versions(result: Result, plugins: Registry) -> str:
     made = {f"{origin.distribution} {origin.version}" for origin in result.components.values()}
     items = [plugins.components[component_kind(role)][result.spec.roles[role].name] for role in result.components]
     here = {f"{item.distribution} {item.version}" for item in items}
@@ -124,15 +126,15 @@ def _load_for_rerun(spec: Spec, result: Result, plugins: Registry, memo: Memo, d
     """Load a spec; its research noise is derived from the dataset, plugins and versions that the result states."""
     stated = None
     if dataset is not None:
-        here, stated = (write_component(build(plugins, "dataset", part)) for part in (dataset, spec.dataset))
-        if drop_places(here) != drop_places(stated):
+        here, stated = (make_component_record(build(plugins, "dataset", part)) for part in (dataset, spec.dataset))
+        if drop_local_paths(here) != drop_local_paths(stated):
             raise SpecError(f"Expected --dataset to differ from {stated} in where its files lie alone, got {here}.")
         spec = spec.model_copy(update={"dataset": here})
     loaded = load_run(resolve(spec, plugins), memo, sharing="any")
     return dataclasses.replace(loaded, noise_origins=result.components, noise_dataset=stated)
 
 
-def _fix_settings(result: Result, seeds: tuple[int, ...]) -> Spec:
+def _make_rerun_spec(result: Result, seeds: tuple[int, ...]) -> Spec:
     """Return the result's spec with these seeds and all chosen settings fixed; a private search stays in the spec."""
     spec, search = result.spec, result.search
     changed: dict[str, Any] = {"seeds": seeds}
@@ -164,14 +166,14 @@ def _check_derived_settings(prepared: PreparedRun, result: Result) -> None:
     """Refuse stated settings that no version of the learner chooses for the result's budget."""
     spec, learner = result.spec, prepared.learner
     asked = spaces.set_options(learner, dict.fromkeys(result.settled))
-    settled = settle_as_stated(asked, result.settled, prepared.loaded.who, prepared.roles.task, spec.budget)
+    settled = settle_by_stated_rule(asked, result.settled, prepared.loaded.who, prepared.roles.task, spec.budget)
     now = {name: filled_fields(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(
-            f"Learner {spec.learner.name!r} chooses {_list_settings(now)} here, but {result.file_name} states "
-            f"{_list_settings(result.settled)}. The stated settings do not follow from the budget."
+            f"Learner {spec.learner.name!r} chooses {_format_settings(now)} here, but {result.file_name} states "
+            f"{_format_settings(result.settled)}. The stated settings do not follow from the budget."
         )
 
 
-def _list_settings(settings: Mapping[str, Any]) -> str:
+def _format_settings(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())

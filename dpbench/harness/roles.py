@@ -19,8 +19,8 @@ from dpbench.privacy.core.rows import PrivateRows
 
 
 @dataclass(frozen=True)
-class Roles:
-    """The data that fits and searches need."""
+class ExamplesByRole:
+    """The private and public examples of a run, and the task that describes them."""
 
     task: Task
     private: PrivateRows
@@ -29,8 +29,8 @@ class Roles:
     files: PrivateFiles = NO_FILES  # of the private dataset: neither fits nor predictors open them
 
 
-def assign_roles(images: SplitImages) -> Roles:
-    """Extract the features of the private and the public examples.
+def assign_roles(images: SplitImages) -> ExamplesByRole:
+    """Extract the features of the private and the public examples, and return the examples by role.
 
     Raises:
         DpbenchError: images or labels are malformed, or public features differ in shape from private ones.
@@ -42,7 +42,7 @@ def assign_roles(images: SplitImages) -> Roles:
     rows_or_units = units.count if units else len(images.private)
     train = load_features(splits, "train", parts.extractor, device)
     if parts.public_dataset is None:
-        public = _join_dataset_public(PublicData(train[images.public], labels[images.public]), images)
+        public = _append_provided_examples(PublicData(train[images.public], labels[images.public]), images)
     else:
         public = _load_public_dataset(images, tuple(train.shape[1:]))
     tail = None if isinstance(parts.extractor, Concat) else parts.extractor.tail()
@@ -50,7 +50,7 @@ def assign_roles(images: SplitImages) -> Roles:
         tuple(train.shape[1:]), len(parts.dataset.classes), rows_or_units, device,
         same_source=parts.public_dataset is None, tail=tail,
     )  # fmt: skip
-    return Roles(
+    return ExamplesByRole(
         task,
         PrivateRows(train, labels[images.private], images.private, units),
         PublicData(public.x.to(device, torch.float32), None if public.y is None else public.y.to(device)),
@@ -68,14 +68,14 @@ def select_public(public: PublicData, learner: Learner) -> PublicData:
     )
 
 
-def complete_task(roles: Roles, learner: Learner, metric: str) -> Roles:
+def complete_task(roles: ExamplesByRole, learner: Learner, metric: str) -> ExamplesByRole:
     """Return the roles with a task that states the metric and the number of public examples that this learner sees."""
     count = len(select_public(roles.public, learner).x)
     return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count, metric=metric))
 
 
-def _join_dataset_public(public: PublicData, images: SplitImages) -> PublicData:
-    """Join the public data with the public examples that the dataset itself provides."""
+def _append_provided_examples(public: PublicData, images: SplitImages) -> PublicData:
+    """Append the public examples that the dataset itself provides to the public data."""
     given, source = images.provided_public, images.source
     if given is None:
         return public

@@ -14,15 +14,15 @@ from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.guarantee import compute_copies_epsilon, make_unit_facts
 from dpbench.harness.held_copies import refuse_held_copies
-from dpbench.harness.loaded import LoadedRun, digest_code, get_origins
+from dpbench.harness.loaded import LoadedRun, digest_code, get_component_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.split_images import SplitComparison
-from dpbench.records.group_counts import find_excess_correct
-from dpbench.records.journal import Journal
-from dpbench.records.provenance import HARNESS, current_date, find_source
+from dpbench.records.group_counts import find_correct_count_error
+from dpbench.records.journal import JournalFolder
+from dpbench.records.provenance import HARNESS, current_date, find_git_source
 from dpbench.records.result import Result, SeedResult, TaskFacts, make_result_name
 from dpbench.records.search import ResolvedSearch
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.records.tuning import Tuning
 from dpbench.records.units import encode_units
 from dpbench.registry import UNPACKAGED
@@ -33,10 +33,10 @@ from dpbench.support.threads import limit_threads
 T = TypeVar("T", int, float)
 
 
-def run_prepared(
+def execute_prepared_run(
     prepared: PreparedRun,
     keep: Callable[[PreparedRun, SeedFit], None] | None = None,
-    journal: Journal | None = None,
+    journal: JournalFolder | None = None,
 ) -> Result:
     """Fit every seed, score each fit on the test split and return the result; see `Session.run`.
 
@@ -45,12 +45,12 @@ def run_prepared(
     """
     seeds, kept = _fit_seeds(prepared, keep, journal)
     with prepared.loaded.phases("compare"):
-        compared = compare_seeds(prepared, prepared.spec.seeds)
+        compared = compare_splits_of_all_seeds(prepared, prepared.spec.seeds)
     return _make_result(prepared, seeds, compared, {"seeds_of_an_earlier_call": kept} if kept else {})
 
 
 def _fit_seeds(
-    prepared: PreparedRun, keep: Callable[[PreparedRun, SeedFit], None] | None, journal: Journal | None
+    prepared: PreparedRun, keep: Callable[[PreparedRun, SeedFit], None] | None, journal: JournalFolder | None
 ) -> tuple[list[SeedResult], int]:
     """Fit each seed except the seeds kept from an interrupted call; return the scores and the number of kept seeds."""
     spec = prepared.spec
@@ -81,10 +81,10 @@ def _has_same_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None)
     """Return whether a stored seed's counts by group fit the groups of the test split."""
     if images is None or seed.group_correct is None:
         return images is seed.group_correct
-    return find_excess_correct(images, seed.group_correct) is None
+    return find_correct_count_error(images, seed.group_correct) is None
 
 
-def check_search(search: ResolvedSearch | None) -> ResolvedSearch:
+def refuse_private_selection(search: ResolvedSearch | None) -> ResolvedSearch:
     """Return the search of a tuning, after checking that it is not private selection.
 
     Raises:
@@ -103,26 +103,26 @@ def search_settings(loaded: LoadedRun) -> Tuning:
 
     Raises:
         PrivacyError: the learner reaches a copy of the private data.
-        DpbenchError: as `Bench.choose` does.
+        DpbenchError: as `TrialRunner.choose_setting` does.
     """
     images, phases = loaded.images, loaded.phases
     with phases("compare"):
         refuse_held_copies(loaded.parts.learner, loaded.roles.private, images)
     with phases("tune"), limit_threads(loaded.threads):
-        bench = loaded.make_bench(check_search(loaded.resolved.search))
-        chosen = bench.choose()
+        bench = loaded.make_trial_runner(refuse_private_selection(loaded.resolved.search))
+        chosen = bench.choose_setting()
         default = None if chosen.private_touched else bench.score_defaults()
-    public = images.hashes("public")
+    public = images.hash_split("public")
     return Tuning(
         digest=loaded.spec.digest, spec=loaded.spec, selection=chosen, default=default, digests=images.digests,
         sketch=public.sketch, looks=public.looks,
-        seconds=phases.seconds, components=get_origins(loaded.parts),
+        seconds=phases.seconds, components=get_component_origins(loaded.parts),
         provenance=_describe_provenance(loaded.parts, loaded.memo.provenance(loaded.roles.task)),
     )  # fmt: skip
 
 
 def _make_result(
-    prepared: PreparedRun, seeds: Sequence[SeedResult], compared: SplitComparison, noted: Mapping[str, Any]
+    prepared: PreparedRun, seeds: Sequence[SeedResult], compared: SplitComparison, extra_provenance: Mapping[str, Any]
 ) -> Result:
     spec, parts, phases = prepared.spec, prepared.parts, prepared.loaded.phases
     return Result(
@@ -131,16 +131,16 @@ def _make_result(
         seconds=_select_publishable_costs(phases.seconds, prepared.privacy),
         cpu_seconds=_select_publishable_costs(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_select_publishable_costs(phases.peak_bytes, prepared.privacy),
-        components=get_origins(parts),
-        provenance={**_describe_provenance(parts, prepared.loaded.provenance), **noted},
+        components=get_component_origins(parts),
+        provenance={**_describe_provenance(parts, prepared.loaded.provenance), **extra_provenance},
         seeds=tuple(seeds), copies_epsilon=compute_copies_epsilon(prepared.privacy, compared.copies.most),
     ).with_evidence_digest()  # fmt: skip
 
 
-def _describe_provenance(parts: BuiltComponents, process: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_provenance(parts: BuiltComponents, process_provenance: Mapping[str, Any]) -> dict[str, Any]:
     others = {registration.distribution for registration in parts.brought.values()} - {HARNESS, UNPACKAGED[1]}
-    sources = {name: found for name in sorted(others) if (found := find_source(name))}
-    made = {**process, "code": digest_code(parts), "date": current_date()}
+    sources = {name: found for name in sorted(others) if (found := find_git_source(name))}
+    made = {**process_provenance, "code": digest_code(parts), "date": current_date()}
     return {**made, "sources": sources} if sources else made
 
 
@@ -162,8 +162,8 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
     )  # fmt: skip
 
 
-def compare_seeds(prepared: PreparedRun, seeds: Sequence[int]) -> SplitComparison:
-    """Compare the images of the splits. If each seed draws its own data, return the largest counts of any seed.
+def compare_splits_of_all_seeds(prepared: PreparedRun, seeds: Sequence[int]) -> SplitComparison:
+    """Compare the images of the splits; if each seed draws its own data, return the largest counts over all seeds.
 
     Raises:
         DpbenchError: as `prepare_seed` does.
@@ -192,7 +192,7 @@ def _show_progress(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
             yield lambda _: None
 
 
-def _select_publishable_costs(costs: dict[str, T], privacy: Privacy) -> dict[str, T]:
+def _select_publishable_costs(costs: dict[str, T], privacy: PrivacyGuarantee) -> dict[str, T]:
     """Return the costs that may be published: for a private search, only the costs of phases before it.
 
     Time and memory reveal the number of runs, which must stay secret.

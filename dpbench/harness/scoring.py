@@ -14,7 +14,7 @@ from torch import Tensor
 from dpbench.api import Predict, Task
 from dpbench.data import groups
 from dpbench.errors import ComponentFailed
-from dpbench.records.metrics import BIN_COUNT, Calibration, KeptPredictions, encode_confusion
+from dpbench.records.metrics import BIN_COUNT, CalibrationBins, StoredPredictions, encode_confusion_matrix
 
 BATCH = 4096
 MOST_COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer, and what rounding may change
@@ -22,7 +22,7 @@ MOST_COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer
 
 @dataclass(frozen=True)
 class Scorer:
-    """The labels of the test split. A predictor never gets the scorer, which scores the predictor's output."""
+    """Scores predictions on the test split; it alone has the labels, and a predictor never gets the scorer."""
 
     y: np.ndarray  # (n,) int64
     classes: int
@@ -31,7 +31,7 @@ class Scorer:
     def __len__(self) -> int:
         return len(self.y)
 
-    def score(self, scores: np.ndarray, logits: bool = False) -> KeptPredictions:
+    def score(self, scores: np.ndarray, logits: bool = False) -> StoredPredictions:
         """Return all metrics of scores (n, classes); see `score_predictions`."""
         return score_predictions(scores, self.y, logits)
 
@@ -79,7 +79,7 @@ def _copy_input(x: Tensor, task: Task) -> Tensor:
     return x.to(task.device, torch.float32, copy=True)  # a predictor may write to its input
 
 
-def score_predictions(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> KeptPredictions:
+def score_predictions(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> StoredPredictions:
     """Return all metrics, the accuracy by class, and the counts to recompute them from; see `records.metrics`.
 
     `correct` is one bit per test example, in base64, so that results can be compared example by example and accuracy
@@ -89,24 +89,24 @@ def score_predictions(scores: np.ndarray, labels: np.ndarray, logits: bool = Fal
     A class without test examples has accuracy None and is left out of the balanced and the worst-class figures; in
     macro-F1 it counts as 0, like a class that is never guessed.
     """
-    guesses, matrix = scores.argmax(1), count_confusion(scores, labels)
+    guesses, matrix = scores.argmax(1), compute_confusion_matrix(scores, labels)
     both = scores.shape[1] == 2 and bool(matrix.any(1).all())
-    return KeptPredictions(
+    return StoredPredictions(
         correct=base64.b64encode(np.packbits(guesses == labels).tobytes()).decode(),
         predictions=hashlib.sha256(guesses.astype("<i8").tobytes()).hexdigest(),
         auroc=_compute_auroc(scores[:, 1] - scores[:, 0], labels == 1) if both else None,
-        confusion=encode_confusion(matrix.tolist()),
+        confusion=encode_confusion_matrix(matrix.tolist()),
         calibration=_measure_calibration(scores, labels, guesses) if logits else None,
     )
 
 
-def count_confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def compute_confusion_matrix(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the confusion matrix (true, guessed) of scores (n, classes) and labels (n,)."""
     classes = scores.shape[1]
     return np.bincount(classes * labels + scores.argmax(1), minlength=classes**2).reshape(classes, classes)
 
 
-def _measure_calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.ndarray) -> Calibration:
+def _measure_calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.ndarray) -> CalibrationBins:
     """Measure how well the softmax of logits (n, classes) fits labels (n,), given the predicted classes (n,)."""
     from scipy.special import log_softmax
 
@@ -117,7 +117,7 @@ def _measure_calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.nda
     binned = [np.bincount(places, weights, BIN_COUNT) for weights in (None, guesses == labels, confidence)]
     residuals = shares.copy()
     residuals[rows, labels] -= 1
-    return Calibration(
+    return CalibrationBins(
         count=tuple(map(int, binned[0])), right=tuple(map(int, binned[1])), confidence=tuple(map(float, binned[2])),
         log_loss=abs(float(logs[rows, labels].sum())), brier=float(np.square(residuals).sum()),
     )  # fmt: skip

@@ -14,11 +14,11 @@ from dpbench.harness.fit import SeedFit
 from dpbench.harness.loaded import LoadedRun, load_run
 from dpbench.harness.memo import Memo
 from dpbench.harness.prepare import PreparedRun, prepare_run
-from dpbench.harness.run import check_search, run_prepared, search_settings
-from dpbench.harness.sharing import Sharing, check_sharing
+from dpbench.harness.run import execute_prepared_run, refuse_private_selection, search_settings
+from dpbench.harness.sharing import Sharing, refuse_forbidden_overlap
 from dpbench.harness.source import DataSource
 from dpbench.harness.tuning.transfer import apply_settings
-from dpbench.records.journal import Journal
+from dpbench.records.journal import JournalFolder
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
@@ -94,7 +94,7 @@ class Session:
         settings: Path | None = None,
         sharing: Sharing = "none",
         keep: Callable[[PreparedRun, SeedFit], None] | None = None,
-        journal: Journal | None = None,
+        journal: JournalFolder | None = None,
     ) -> Result:
         """Run a spec: search for settings if it asks for a search, fit every seed and score each fit on the test split.
 
@@ -110,7 +110,7 @@ class Session:
         Raises:
             DpbenchError: a fit failed; or names, options, data or budget do not fit together, and nothing runs.
         """
-        return run_prepared(self.prepare(spec, settings=settings, sharing=sharing), keep, journal)
+        return execute_prepared_run(self.prepare(spec, settings=settings, sharing=sharing), keep, journal)
 
     def tune(self, spec: Spec | ResolvedSpec) -> Tuning:
         """Search for settings without a run; the test split is not read.
@@ -119,21 +119,22 @@ class Session:
             DpbenchError: as for `run`; or the search is a private search, which is part of a run.
         """
         resolved = self.resolve(spec)
-        check_search(resolved.search)
+        refuse_private_selection(resolved.search)
         return search_settings(self.load(resolved))
 
     def extract(self, spec: Spec, sharing: Sharing = "any") -> None:
         """Extract features and compare images; the cache folder stores both for later processes.
 
         Raises:
-            DpbenchError: as for `run`; also if the splits share images that they may not, see `check_sharing`.
+            DpbenchError: as for `run`; also if the splits share images that they may not, see
+                `refuse_forbidden_overlap`.
         """
         resolved = self.resolve(spec)
         source = DataSource(resolved.parts, resolved.spec.split_rule, self.device)
         _, images = self.memo.examples(source, resolved.spec.budget)
-        images.load_test()
+        images.load_test_split()
         images.compare()
-        check_sharing(images, sharing)
+        refuse_forbidden_overlap(images, sharing)
 
     def rerun(self, result: Result, seed: int | None = None) -> PreparedRun:
         """Prepare the fit of one seed of a result, or of all seeds, with the result's plan and sigma.

@@ -7,13 +7,13 @@ from typing import Literal
 
 from dpbench.errors import SpecError
 from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, USE_OTHER_PUBLIC_DATA, SplitImages
-from dpbench.records.overlap import AlteredCopies, Overlap, find_excess_overlap
+from dpbench.records.overlap import AlteredCopyCounts, OverlapCounts, find_excess_overlap
 
 Sharing = Literal["board", "none", "any"]
 """The overlap between splits that a run accepts: what boards accept, no public image that is also private, or any."""
 
 
-def check_sharing(images: SplitImages, sharing: Sharing) -> None:
+def refuse_forbidden_overlap(images: SplitImages, sharing: Sharing) -> None:
     """Refuse public images that are also private; for a board, refuse every overlap that boards do not accept.
 
     Epsilon does not cover what is learned from public data. Images of the test split are read only for a board.
@@ -22,21 +22,23 @@ def check_sharing(images: SplitImages, sharing: Sharing) -> None:
         SpecError: the overlap is forbidden; the message names the splits and counts copies and near-copies.
     """
     if sharing == "board":
-        _check_for_board(images)
+        _check_board_limits(images)
     elif sharing == "none" and images.has_public:
-        overlap, altered = images.compare_public()
+        overlap, altered = images.count_public_copies()
         for said in _list_complaints({PUBLIC_IN_PRIVATE: overlap}, altered, len(images.private)):
             raise SpecError(f"{said}. {USE_OTHER_PUBLIC_DATA}")
 
 
-def _list_complaints(overlap: Mapping[str, Overlap], altered: AlteredCopies | None, private: int) -> Iterator[str]:
+def _list_complaints(
+    overlap: Mapping[str, OverlapCounts], altered: AlteredCopyCounts | None, private: int
+) -> Iterator[str]:
     for pair, said in find_excess_overlap(overlap, private):
         yield f"{pair.capitalize()}: {said}"
     if altered is not None and (complaint := altered.excess_complaint):
         yield f"{PUBLIC_IN_PRIVATE.capitalize()}: {complaint}"
 
 
-def _check_for_board(images: SplitImages) -> None:
+def _check_board_limits(images: SplitImages) -> None:
     if undeclared := sorted({name for name, said in images.processing.items() if not said}):
         raise SpecError(
             f"No board accepts this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "

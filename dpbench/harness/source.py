@@ -10,7 +10,7 @@ from typing import Self
 import torch
 
 from dpbench.records.protocol import SplitRule
-from dpbench.registry.components import BuiltComponents, write_component
+from dpbench.registry.components import BuiltComponents, make_component_record
 from dpbench.support.files import canonical_digest
 
 
@@ -30,15 +30,15 @@ class DataSource:
         if drawn == parts:
             return cls(parts, rule, device)
         datasets = parts.dataset, parts.public_dataset
-        named = canonical_digest([part and write_component(part).model_dump(mode="json") for part in datasets])
+        named = canonical_digest([part and make_component_record(part).model_dump(mode="json") for part in datasets])
         return cls(drawn, rule, device, named)
 
     @property
     def key(self) -> Hashable:
         """The cache key of the examples; sources of the same examples have equal keys."""
         datasets = self.parts.dataset, self.parts.public_dataset
-        named = [part and write_component(part).model_dump_json() for part in datasets]
-        extractor = write_component(self.parts.extractor).model_dump_json()
+        named = [part and make_component_record(part).model_dump_json() for part in datasets]
+        extractor = make_component_record(self.parts.extractor).model_dump_json()
         return (*named, extractor, self.rule, str(self.device), self.distribution)
 
 

@@ -20,14 +20,14 @@ from dpbench.data.units import append_units, count_shared_units, renumber_units
 from dpbench.errors import SpecError
 from dpbench.harness.cutting import cut_rows, select_rows
 from dpbench.harness.private_files import FileAccessLog, PrivateFiles, find_private_files
-from dpbench.harness.raw_pixels import refuse_raw_pixels, report_fallback
+from dpbench.harness.raw_pixels import refuse_raw_pixels, report_pixel_fallback
 from dpbench.harness.scoring import Scorer
 from dpbench.harness.source import DataSource
 from dpbench.harness.splits import find_engine, load_features, load_public_splits, load_splits, read_labels
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Units
 from dpbench.privacy.purity.audit_events import judge_audit_events
-from dpbench.records.overlap import MAX_LEFT_OUT, AlteredCopies, Copies, Overlap
+from dpbench.records.overlap import MAX_LEFT_OUT, AlteredCopyCounts, CopyCounts, OverlapCounts
 
 SplitName = Literal["private", "public", "test"]
 PUBLIC_IN_PRIVATE = "public in private"
@@ -53,11 +53,11 @@ class TestSplit:
 class SplitComparison:
     """Facts about the splits, computed from the images, for the result."""
 
-    overlap: dict[str, Overlap]  # "test in private" ...
+    overlap: dict[str, OverlapCounts]  # "test in private" ...
     sketch: str  # of the public images
     looks: str  # of the public images
-    copies: Copies  # within the private split
-    altered: AlteredCopies | None  # between public and private images; None without public images
+    copies: CopyCounts  # within the private split
+    altered: AlteredCopyCounts | None  # between public and private images; None without public images
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class SplitImages:
     private: Tensor  # (n,) int64, places in the training split
     public: Tensor  # the same, where the public images come from it
     files: PrivateFiles  # of the private split: no fit opens them
-    dealt: int  # private units before copies of public images were left out
+    private_count_with_copies: int  # private units before copies of public images were left out
     left_out: int = 0  # private images that were left out, as a public image equals each
 
     @property
@@ -85,7 +85,7 @@ class SplitImages:
 
     @property
     def digests(self) -> dict[str, str]:
-        """The digests of the private and test data and of the public data; all draws of a dataset share a digest."""
+        """Digests of the private and test data (`private`) and of the public data, the same for all seeds."""
         named = self.source.distribution
         return {"private": named or self.splits.digest, "public": named or self.other.digest}
 
@@ -102,7 +102,7 @@ class SplitImages:
 
     @property
     def processing(self) -> dict[str, str]:
-        """The processing of each split's images (see `Split.processing`); empty if a part of it declares none."""
+        """How the images of each split were processed (`Split.processing`); empty if a part does not say it."""
         public = "" if self.provided_public and not self.provided_public.processing else self.other.train.processing
         return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
 
@@ -164,7 +164,7 @@ class SplitImages:
         """The unit of each private row if epsilon is stated per unit; None if it is stated per image."""
         return make_guaranteed_units(self.private_units, self.unit, self.source.rule.unit, self.source.parts.dataset)
 
-    def load_test(self) -> TestSplit:
+    def load_test_split(self) -> TestSplit:
         """Return the test split; it is extracted at the first call and then kept."""
         return self._test_split
 
@@ -172,13 +172,13 @@ class SplitImages:
         """Compare the images of all splits; the comparison is made at the first call and then kept."""
         return self._split_comparison
 
-    def compare_public(self) -> tuple[Overlap, AlteredCopies | None]:
+    def count_public_copies(self) -> tuple[OverlapCounts, AlteredCopyCounts | None]:
         """Count the public images that are copies, near-copies or altered copies of private images."""
         private, public = self.hash_splits("private", "public")
         overlap = _measure_overlap(public, private, self.shared_units.get(PUBLIC_IN_PRIVATE))
-        return overlap, duplicates.count_altered(public, private)
+        return overlap, duplicates.count_altered_copies(public, private)
 
-    def hashes(self, name: SplitName) -> Hashes:
+    def hash_split(self, name: SplitName) -> Hashes:
         """Return the hashes of all images of a split; every image is read."""
         return self.hash_splits(name)[0]
 
@@ -243,12 +243,12 @@ class SplitImages:
         }
         owners = self.private_units if self.source.rule.unit else None
         private, public = hashes["private"], hashes["public"]
-        copies, altered = duplicates.count_copies(private, owners), duplicates.count_altered(public, private)
+        copies, altered = duplicates.count_copies(private, owners), duplicates.count_altered_copies(public, private)
         return SplitComparison(overlap, public.sketch, public.looks, copies, altered)
 
 
-def _measure_overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:
-    return duplicates.count_overlap(of, among).model_copy(update={"units": shared})
+def _measure_overlap(hashes: Hashes, other_hashes: Hashes, shared_units: int | None) -> OverlapCounts:
+    return duplicates.count_overlap(hashes, other_hashes).model_copy(update={"units": shared_units})
 
 
 def _select_units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:
@@ -309,7 +309,7 @@ def assign_images(source: DataSource, budget: Budget) -> SplitImages:
     check_budget(budget, Task((), len(dataset.classes), size, source.device))
     if parts.default_extractor:
         refuse_raw_pixels(splits.train.images, parts.extractor, int((public if len(public) else private)[0]))
-        report_fallback(dataset, parts.extractor)
+        report_pixel_fallback(dataset, parts.extractor)
     other = load_public_splits(parts, splits)
     images = SplitImages(source, splits, other, private, public, find_private_files(dataset, read), size)
     return images if rule.keep_copies else images.leave_out_copies()

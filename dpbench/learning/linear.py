@@ -27,7 +27,7 @@ Transform = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class GaussianPrior:
-    """A normal prior on a head, from public data, with this mean and precision.
+    """A Gaussian prior on a head's weights, with a mean and a precision from public data.
 
     Training starts at the mean. Each training step ends with the prior's proximal step, which divides the difference
     between head and mean by 1 + step * precision. This is stable for any precision and reads no private row.
@@ -62,7 +62,7 @@ class LinearProbe:
     optimiser: OptimiserName = "momentum"
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot train a head."""
+        """Raise `SpecError` if a head cannot be trained with these settings."""
         check_training_settings(self.momentum, self.clip, self.learning_rate)
 
     def release(self, name: str = "gradient") -> Release:
@@ -106,12 +106,12 @@ class LinearProbe:
 
         question = Sum(HeadGradient(head, self.bias), release, self.clip)  # the head is updated in place
 
-        def noisy_gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Sequence[Tensor]:
+        def answer_noisy_gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Sequence[Tensor]:
             if scale is None:
                 return (curator.answer(question),)
             return (curator.answer(Sum(HeadGradient(head, self.bias, scale(head, step)), release, self.clip)),)
 
-        return train_heads([self], [head], task.size, noisy_gradients, prior, [curator.sigma[release]])[0]
+        return train_heads([self], [head], task.size, answer_noisy_gradients, prior, [curator.sigma[release]])[0]
 
     def head_noise(self, sigma: float, size: int) -> float:
         """Return an upper bound on the variance of the noise in each number of a head trained with momentum.

@@ -62,10 +62,12 @@ def label_temperature(logits: Tensor, y: Tensor) -> float:
     from scipy.optimize import minimize_scalar
     from torch.nn.functional import cross_entropy
 
-    def loss(log: float) -> float:
+    def compute_penalised_loss(log: float) -> float:
         return float(cross_entropy(logits / math.exp(log), y, reduction="sum")) + log**2 / 2
 
-    found = minimize_scalar(loss, bounds=(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE)), method="bounded")
+    found = minimize_scalar(
+        compute_penalised_loss, bounds=(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE)), method="bounded"
+    )
     return math.exp(float(found.x))
 
 

@@ -80,7 +80,7 @@ class ProbeLearner(Learner):
 
     @property
     def rows(self) -> Rows:
-        """What is known about the norm of a feature row before data are read; it decides how far training moves."""
+        """The known norm of the rows that `features` returns; it decides how far training moves the head."""
         return "standardised"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -130,10 +130,10 @@ class ProbeLearner(Learner):
         refined = self.refine(predict, features, public)
         per_number = self.probe.head_noise(sigma, task.size)
 
-        def noise(x: Tensor) -> float:  # the variance of a logit
+        def estimate_logit_variance(x: Tensor) -> float:  # the variance of a logit
             return per_number * (1 + float(features(x).double().square().sum(1).mean()))
 
-        known = noise if refined is predict and self.optimiser == "momentum" else None
+        known = estimate_logit_variance if refined is predict and self.optimiser == "momentum" else None
         return aimed(calibrated(refined, public, known), task, public)
 
     @property
@@ -145,13 +145,13 @@ class ProbeLearner(Learner):
     @property
     def shared(self) -> Hashable:
         """The key that learners must have in common to be trained together."""
-        return type(self), self._settings_without(_SETTINGS_THAT_MAY_DIFFER)
+        return type(self), self._list_settings_without(_SETTINGS_THAT_MAY_DIFFER)
 
     @property
     def map_key(self) -> Hashable:
         """The key of the public map; learners with equal keys share a map for the same public data and generator."""
-        return type(self), self._settings_without(_TRAINING_SETTINGS)
+        return type(self), self._list_settings_without(_TRAINING_SETTINGS)
 
-    def _settings_without(self, left_out: Sequence[str]) -> Hashable:
+    def _list_settings_without(self, left_out: Sequence[str]) -> Hashable:
         names = (field.name for field in dataclasses.fields(self))
         return tuple((name, getattr(self, name)) for name in names if name not in left_out)

@@ -40,9 +40,11 @@ class PrincipalComponents:
         """
         # Nothing that a row function sees may be kept.
         if JUDGE.get() is None and _is_cacheable(rows):
-            values, vectors = (part.clone() for part in _decompose_cached(_make_decomposition_key(rows, count)))
+            values, vectors = (
+                part.clone() for part in _decompose_gram_matrix_cached(_make_decomposition_key(rows, count))
+            )
         else:
-            values, vectors = _decompose(rows, count)
+            values, vectors = _decompose_gram_matrix(rows, count)
         return cls(values, vectors, rows, count)
 
     def leading(self, k: int) -> Tensor:
@@ -89,16 +91,16 @@ def _make_decomposition_key(rows: Tensor, count: int) -> _DecompositionKey:
 
 
 @lru_cache(MAX_CACHED)
-def _decompose_cached(digest: _DecompositionKey) -> tuple[Tensor, Tensor]:
+def _decompose_gram_matrix_cached(key: _DecompositionKey) -> tuple[Tensor, Tensor]:
     import torch
 
-    rows = digest.rows()
+    rows = key.rows()
     assert rows is not None  # the caller holds them
     with torch.inference_mode(False):  # whoever asks first decides nothing for those who ask later
-        return _decompose(rows, digest.count)
+        return _decompose_gram_matrix(rows, key.count)
 
 
-def _decompose(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _decompose_gram_matrix(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the ascending eigenvalues and the eigenvectors of the rows' smaller Gram matrix, divided by `count`."""
     import torch
 

@@ -8,14 +8,14 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dpbench.analysis.describe import Fact, describe_components, describe_guarantee, write_settings
-from dpbench.records.group_counts import GroupCounts, find_excess_correct
-from dpbench.records.groups import GroupColumn, compute_group_accuracies, format_groups
+from dpbench.analysis.describe import Fact, describe_components, describe_guarantee, format_settings
+from dpbench.records.group_counts import GroupCounts, find_correct_count_error
+from dpbench.records.groups import GroupColumn, compute_accuracy_from_counts, format_groups
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy, list_not_covered
+from dpbench.records.stated_plan import PrivacyGuarantee, list_guarantee_limits
 from dpbench.support.untrusted import PrintableText
 from dpbench.support.validation import Record
 
@@ -50,14 +50,18 @@ class TestScore(Record):
     def _check_group_counts(self) -> TestScore:
         if (self.groups is None) != (self.group_correct is None):
             raise ValueError("expected test images and correct predictions by group, or neither")
-        if self.groups and self.group_correct and (said := find_excess_correct(self.groups, self.group_correct)):
+        if self.groups and self.group_correct and (said := find_correct_count_error(self.groups, self.group_correct)):
             raise ValueError(said)
         return self
 
     @property
     def columns(self) -> tuple[GroupColumn, ...]:
         """The accuracy by group for each group column; empty without groups."""
-        return compute_group_accuracies(self.groups, [self.group_correct]) if self.groups and self.group_correct else ()
+        return (
+            compute_accuracy_from_counts(self.groups, [self.group_correct])
+            if self.groups and self.group_correct
+            else ()
+        )
 
 
 class Card(Record):
@@ -68,7 +72,7 @@ class Card(Record):
     settings: dict[str, Any]  # of the learner, as this fit had them
     selection: SelectionRule
     seed: int
-    privacy: Privacy
+    privacy: PrivacyGuarantee
     private_size: int | None  # private images, or units where epsilon is stated for one; None where it was not kept
     # Public images that the learner reads; None where it was not kept.
     public_size: int | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -99,7 +103,7 @@ class Card(Record):
     def not_covered(self) -> tuple[str, ...]:
         """The limits of the guarantee, in words."""
         elsewhere = ", ".join(filter(None, (part.made_elsewhere for part in self.extractors)))
-        return list_not_covered(self.privacy, self.left_out, elsewhere)
+        return list_guarantee_limits(self.privacy, self.left_out, elsewhere)
 
     @property
     def privacy_statement(self) -> str:
@@ -151,7 +155,7 @@ class Card(Record):
         if self.private_size is not None and privacy.plan:
             yield Fact("private data", (self._describe_private_data(),))
         yield Fact("learner", (f"{spec.learner.name}, seed {self.seed}",))
-        yield Fact("settings", (f"{write_settings(self.settings)} ({self.selection})",))
+        yield Fact("settings", (f"{format_settings(self.settings)} ({self.selection})",))
         yield Fact("data", (str(spec.dataset), f"licence: {self.licence}"))
         shape = " x ".join(map(str, self.example_shape))
         yield Fact("features", (f"{self.extractor}, images as {self.mode}, {shape}",))

@@ -142,7 +142,7 @@ def onnx_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 
 def _whole_numbers(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `exact.quantised.whole_numbers` in float64, with comparisons: ONNX cannot read the bits of floats."""
+    """Compute `exact.quantised.round_to_integers` in float64, with comparisons: ONNX cannot read the bits of floats."""
     powers = 2.0 ** torch.arange(-126, 128, dtype=torch.float32, device=rows.device)
     largest = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST)
     unit = torch.where(largest >= powers, powers, 0).amax(1, keepdim=True) * 2.0**-5

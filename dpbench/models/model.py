@@ -16,12 +16,12 @@ from torch import Tensor
 
 from dpbench.analysis.describe import render_html
 from dpbench.data import extraction
-from dpbench.data.concat import Concat, concatenate
+from dpbench.data.concat import Concat, concatenate_features
 from dpbench.data.decoding import DICOM_ENDING, decode_image
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
 from dpbench.harness.guarantee import make_unit_facts
-from dpbench.harness.loaded import get_origins
+from dpbench.harness.loaded import get_component_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.scoring import predict_all
 from dpbench.models import model_file as files
@@ -31,7 +31,7 @@ from dpbench.models.process import GraphFacts, ModelProcess
 from dpbench.records import storage
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
-from dpbench.registry.components import build, write_component
+from dpbench.registry.components import build, make_component_record
 from dpbench.support.device import find_device
 from dpbench.support.files import MODEL_ENDINGS, write_atomically
 from dpbench.support.untrusted import parse_json
@@ -218,8 +218,8 @@ class Model:
         return torch.from_numpy(np.ascontiguousarray(x, np.float32))
 
     def _features(self, images: _Images) -> Tensor:
-        parts = [extraction.embed(images, part, self._device) for part in self._built_extractors]
-        return parts[0] if len(parts) == 1 else concatenate(parts)
+        parts = [extraction.embed_images(images, part, self._device) for part in self._built_extractors]
+        return parts[0] if len(parts) == 1 else concatenate_features(parts)
 
     def __repr__(self) -> str:
         return "\n".join([f"Model of {self.card.spec.learner.name}", *(f"  {a}: {b}" for a, b in self.lines())])
@@ -353,7 +353,7 @@ def _check_export(content: bytes, fitted: SeedFit, prepared: PreparedRun) -> Non
 def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     spec, parts = prepared.spec, prepared.parts
     chosen = fitted.result.setting or {}
-    settings = {**write_component(parts.learner).options, **chosen}
+    settings = {**make_component_record(parts.learner).options, **chosen}
     of = parts.extractor.parts if isinstance(parts.extractor, Concat) else (parts.extractor,)
     made = prepared.loaded.provenance
     return Card(
@@ -370,7 +370,7 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
             examples=len(prepared.test.scorer), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
             groups=prepared.test_groups, group_correct=fitted.result.group_correct,
         ),
-        licence=parts.dataset.licence, components=get_origins(parts),
+        licence=parts.dataset.licence, components=get_component_origins(parts),
         provenance={"dpbench": made["dpbench"], "commit": made["commit"], "torch": torch.__version__,
                     "date": datetime.now(UTC).date().isoformat()},
     )  # fmt: skip

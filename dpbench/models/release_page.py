@@ -12,7 +12,7 @@ from dpbench.analysis.describe import (
     Section,
     describe_components,
     describe_guarantee,
-    write_settings,
+    format_settings,
 )
 from dpbench.analysis.formats import format_percent_rounded_up
 from dpbench.analysis.palette import INK, LINE
@@ -155,7 +155,7 @@ def _describe_units(card: Card) -> str:
 def _model_facts(model: Model) -> Iterator[Fact]:
     card = model.card
     yield Fact("file", (f"SHA-256 {model.digest}",))
-    yield Fact("learner", (f"{card.spec.learner.name}, seed {card.seed}", write_settings(card.settings)))
+    yield Fact("learner", (f"{card.spec.learner.name}, seed {card.seed}", format_settings(card.settings)))
     yield Fact("data", (str(card.spec.dataset), f"licence: {card.licence}"))
     yield Fact("features", (str(card.extractor),))
     yield from describe_components(card.components)

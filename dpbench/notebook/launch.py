@@ -13,12 +13,12 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.models import Model
 from dpbench.notebook.arrays import Arrays
 from dpbench.notebook.outcome import DEFAULT_FOLDER, Results
-from dpbench.records.journal import Journal
+from dpbench.records.journal import JournalFolder
 from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import CONCAT
 from dpbench.records.spec import AXES, COMPONENTS, Spec
 from dpbench.registry import KINDS, UNPACKAGED, Registry, load
-from dpbench.registry.components import component_kind, write_component
+from dpbench.registry.components import component_kind, make_component_record
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import check_writable_folder
 from dpbench.support.paths import is_installed_package
@@ -195,10 +195,10 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
             result = before.folder.result(cell) if cell.digest in done else None
             if result is None:
                 # What is interrupted goes on, unless a class of this session may have changed since.
-                journal = Journal(out) if _is_identifiable(cell, plugins) and not keep else None
+                journal = JournalFolder(out) if _is_identifiable(cell, plugins) and not keep else None
                 result = session.run(cell.spec, keep=partial(keep_model, cell) if keep else None, journal=journal)
                 result.write(out)
-                Journal(out).delete(result.file_name)
+                JournalFolder(out).delete(result.file_name)
             filed.append(StoredResult(out / result.file_name, result))
         except DpbenchError as error:
             if len(cells) == 1:
@@ -235,7 +235,7 @@ def _write_spec_value(value: Any) -> Any:
         return value
     if isinstance(value, type):
         return str(getattr(value, "name", value))
-    whole = write_component(value)
+    whole = make_component_record(value)
     named = whole.options if whole.name == CONCAT else changed_fields(value)
     return {"name": whole.name, "options": {name: value for name, value in whole.options.items() if name in named}}
 

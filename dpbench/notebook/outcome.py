@@ -17,14 +17,14 @@ from dpbench.analysis.grid import ResultGrid
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, make_row
 from dpbench.analysis.tables import make_grids
-from dpbench.analysis.text_tables import render_html, render_markdown, write_grids
+from dpbench.analysis.text_tables import make_text_tables, render_html, render_markdown
 from dpbench.errors import SpecError
 from dpbench.models import Model
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry import load as load_plugins
-from dpbench.registry.components import component_shortener
+from dpbench.registry.components import make_component_shortener
 from dpbench.support.messages import unknown_name
 
 if TYPE_CHECKING:
@@ -136,17 +136,17 @@ class Results(Sequence["Results"]):
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        return render_markdown(write_grids(self._make_grids())).rstrip() + "".join(
+        return render_markdown(make_text_tables(self._make_grids())).rstrip() + "".join(
             f"\nFailed: {line}" for line in self._describe_failures()
         )
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._describe_failures())
         remarks = "".join(f"<p>{html.escape(said)}</p>" for record in self.records for said in record.remarks)
-        return render_html(write_grids(self._make_grids())) + remarks + failures
+        return render_html(make_text_tables(self._make_grids())) + remarks + failures
 
     def _make_grids(self, metric: Metric = "accuracy") -> list[ResultGrid[ResultRow]]:
-        return make_grids(self.filed, metric, component_shortener(self.plugins or load_plugins()))
+        return make_grids(self.filed, metric, make_component_shortener(self.plugins or load_plugins()))
 
     def _describe_failures(self) -> list[str]:
         return [f"{cell}: {why}" for cell, why in self.failed.items()]

@@ -57,7 +57,7 @@ def bind(
     if task.device.type == "cpu":
         from dpbench.privacy.core.exact import kernels  # a third of a second, for fits alone
 
-        kernels.compile_all()  # before a private row is read: it reads files, and may say that it compiles
+        kernels.compile_all_kernels()  # before a private row is read: it reads files, and may say that it compiles
     plan = check_plan(plan, "a curator")
     task = dataclasses.replace(task)  # of this fit alone: what a learner forces into it reaches no other
     return LedgerCurator(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from dpbench.privacy.core.chunk import Answerer, Chunk, RowFn, Teacher
+from dpbench.privacy.core.chunk import BaseCurator, Chunk, RowFn, Teacher
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.plan import Task
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Curator(Answerer):
+class Curator(BaseCurator):
     """The only access to private rows: it answers noisy questions within the plan.
 
     Each method below makes a question (an object of a class of `dpbench.privacy`) and passes it to `answer`. An audit,
@@ -24,7 +24,7 @@ class Curator(Answerer):
     __slots__ = ("_answer", "_sigma", "_task")
 
     def __init__(self, task: Task, sigma: Mapping[str, float], answer: Callable[[Question], Any]) -> None:
-        """Store a task, noise multipliers, and the function that answers questions (a `Map` with a curator)."""
+        """Store the task, the noise multipliers and the function that answers questions (a `Map`: with a curator)."""
         self._task, self._sigma, self._answer = task, dict(sigma), answer
 
     @property
@@ -91,9 +91,9 @@ class Curator(Answerer):
                 type.
             NotPerExample, NotPure, ComponentFailed: as in `noisy_sum`.
         """
-        from dpbench.privacy.mechanisms.choice.question import LeastLoss
+        from dpbench.privacy.mechanisms.choice.question import LeastLossChoice
 
-        chosen: int = self.answer(LeastLoss(losses, release, project, chunk_size=chunk_size))
+        chosen: int = self.answer(LeastLossChoice(losses, release, project, chunk_size=chunk_size))
         return chosen
 
     def noisy_choices(
@@ -121,13 +121,13 @@ class Curator(Answerer):
         Raises:
             NotPlanned, SpecError, NotPerExample, NotPure, ComponentFailed: as in `noisy_choice`.
         """
-        from dpbench.privacy.mechanisms.choice.parts import LeastLosses
-        from dpbench.privacy.mechanisms.choice.question import Majorities
+        from dpbench.privacy.mechanisms.choice.parts import LeastLossChoiceByPart
+        from dpbench.privacy.mechanisms.choice.question import MajorityChoiceByPart
 
         if part is None:
-            chosen: Tensor = self.answer(Majorities(votes, release, chunk_size=chunk_size))
+            chosen: Tensor = self.answer(MajorityChoiceByPart(votes, release, chunk_size=chunk_size))
         else:
-            chosen = self.answer(LeastLosses(votes, release, part, chunk_size=chunk_size))
+            chosen = self.answer(LeastLossChoiceByPart(votes, release, part, chunk_size=chunk_size))
         return chosen
 
     def noisy_votes(
@@ -182,11 +182,11 @@ class Curator(Answerer):
         return mapped
 
 
-def make_handle(curator: LedgerCurator) -> Curator:
-    """Return the learner's handle of a curator, none of whose attributes leads to a private row."""
+def make_learner_curator(curator: LedgerCurator) -> Curator:
+    """Return the curator that a learner receives; none of its attributes leads to a private row."""
 
     def answer(question: Question) -> Any:  # a bound method would carry __self__
         found = curator.answer(question)
-        return make_handle(found) if isinstance(found, LedgerCurator) else found
+        return make_learner_curator(found) if isinstance(found, LedgerCurator) else found
 
     return Curator(curator.task, curator.sigma, answer)

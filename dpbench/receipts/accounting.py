@@ -18,7 +18,7 @@ from typing import Any
 from dpbench.errors import AccountantsDisagree, SpecError
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.privacy.core.accounting.accountant import ORDERS
-from dpbench.privacy.core.accounting.crosscheck import Account
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice, compute_eps0, loss_distribution
 from dpbench.receipts.events import (
@@ -33,9 +33,15 @@ from dpbench.receipts.events import (
     NonPrivate,
     Pure,
     Term,
-    flatten,
+    flatten_to_terms,
 )
-from dpbench.receipts.grouping import MAX_UNGROUPED, are_gaussian, convert_to_release, find_costliest_sums, group_sums
+from dpbench.receipts.grouping import (
+    MAX_UNGROUPED,
+    are_all_gaussian_sums,
+    convert_to_release,
+    find_costliest_sums,
+    group_sums,
+)
 from dpbench.receipts.receipt import Adjacency
 
 LARGEST_GRID_DISTANCE = 16.0
@@ -48,33 +54,33 @@ would hide costly sums among cheap ones."""
 MAX_UNGROUPED_TERMS = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
 
 
-def compute_opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
+def compute_epsilons(event: Event, delta: float, adjacency: Adjacency) -> tuple[EpsilonInterval, ...]:
     """Compute the epsilon of events with up to two accountants, and return the smallest upper bound first.
 
     Raises:
         SpecError: the events are malformed, or no accountant answers for them under this adjacency.
     """
     if isinstance(event, BestOf):
-        return _compute_for_selection(event, delta, adjacency)
-    terms = flatten(event)
+        return _compute_best_of_epsilons(event, delta, adjacency)
+    terms = flatten_to_terms(event)
     if any(isinstance(term.leaf, NonPrivate) for term in terms):
-        return (Account.exact("no noise", math.inf),)
+        return (EpsilonInterval.exact("no noise", math.inf),)
     if not terms:
-        return (Account.exact("nothing was asked", 0.0),)
-    answers = _compute_all_opinions(terms, delta, adjacency)
+        return (EpsilonInterval.exact("nothing was asked", 0.0),)
+    answers = _compute_all_epsilons(terms, delta, adjacency)
     if not answers:
         kinds = ", ".join(sorted({_describe_term(term) for term in terms}))
         raise SpecError(f"No accountant answers for {kinds} at delta={delta:g} under {adjacency}.")
     return tuple(sorted(answers, key=lambda answer: answer.upper)[:2])
 
 
-def _compute_all_opinions(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
+def _compute_all_epsilons(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[EpsilonInterval]:
     with accountant.silence_libraries():
-        if len(terms) > MAX_UNGROUPED and are_gaussian(terms) and delta > 0:
-            return _compute_for_groups(terms, delta, adjacency)
+        if len(terms) > MAX_UNGROUPED and are_all_gaussian_sums(terms) and delta > 0:
+            return _bound_epsilon_by_groups(terms, delta, adjacency)
         if delta > 0 and len(terms) <= MAX_UNGROUPED_TERMS and (plan := convert_to_plan(terms, adjacency)) is not None:
             wide = _compute_unsampled_account(terms, delta, adjacency) if needs_huge_grid(*plan) else None
-            return [*_compute_for_plan(*plan, delta), *([] if wide is None else [wide])]
+            return [*_compute_plan_epsilons(*plan, delta), *([] if wide is None else [wide])]
         found = [_sum_epsilons(terms, delta, adjacency)]
         if delta > 0:
             found += [
@@ -89,25 +95,26 @@ def _compute_all_opinions(terms: Sequence[Term], delta: float, adjacency: Adjace
     return [account for account in found if account is not None and math.isfinite(account.upper)]
 
 
-def _compute_for_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
+def _bound_epsilon_by_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[EpsilonInterval]:
     """Bound the epsilon of many Gaussian sums: from above by costlier groups, from below by cheaper or fewer sums."""
     whole, grouped = (
         _compute_unsampled_account(terms, delta, adjacency),
-        _compute_all_opinions(group_sums(terms, True), delta, adjacency),
+        _compute_all_epsilons(group_sums(terms, True), delta, adjacency),
     )
     found = [
-        Account.bound(f"{account.accountant}, {len(terms):,} events in groups", account.upper) for account in grouped
+        EpsilonInterval.bound(f"{account.accountant}, {len(terms):,} events in groups", account.upper)
+        for account in grouped
     ]
     found += [] if whole is None else [whole]
     least = min(account.upper for account in found)
     floor = max(
-        _compute_floor(some, delta, adjacency) for some in (group_sums(terms, False), find_costliest_sums(terms))
+        _compute_lower_bound(some, delta, adjacency) for some in (group_sums(terms, False), find_costliest_sums(terms))
     )
     floor = floor if MIN_FLOOR_SHARE * least <= floor < math.inf else 0.0
-    return [Account(account.accountant, max(floor, account.lower), account.upper) for account in found]
+    return [EpsilonInterval(account.accountant, max(floor, account.lower), account.upper) for account in found]
 
 
-def _compute_floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
+def _compute_lower_bound(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
     """Return a lower bound on the epsilon of these sums; 0 if it is unknown."""
     plan = convert_to_plan(terms, adjacency)
     return 0.0 if plan is None or needs_huge_grid(*plan) else 0.99 * accountant.epsilon(*plan, delta)
@@ -136,16 +143,16 @@ def _find_sigma(term: Term) -> float | None:
     return compute_eps0(term.leaf.epsilon) if isinstance(term.leaf, Chosen) and term.sampler is None else None
 
 
-def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[Account]:
+def _compute_plan_epsilons(plan: list[Planned], sigma: float, delta: float) -> list[EpsilonInterval]:
     """Return the accounts of dp-accounting and of a second library for a plan."""
     if needs_huge_grid(plan, sigma):
         first, other = _compute_coarse_epsilons(plan, sigma, delta)
-        return [Account.bound("rdp (dp-accounting)", first), Account.bound("rdp (Opacus)", other)]
+        return [EpsilonInterval.bound("rdp (dp-accounting)", first), EpsilonInterval.bound("rdp (Opacus)", other)]
     tight = accountant.epsilon(plan, sigma, delta)
     if math.isinf(tight):  # delta is below what a grid truncates
         renyi = accountant.epsilon(plan, sigma, delta, "rdp")
-        return [Account.bound("rdp (dp-accounting)", renyi)]
-    own = Account.tight("pld (dp-accounting)", tight)
+        return [EpsilonInterval.bound("rdp (dp-accounting)", renyi)]
+    own = EpsilonInterval.tight("pld (dp-accounting)", tight)
     try:
         second = crosscheck.cross_check(plan, sigma, delta, "pld", tight)
     except (
@@ -153,7 +160,7 @@ def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[A
         ValueError,
         ArithmeticError,
     ):  # then both stand there; prv-accountant has none at a delta near 0
-        return [own, Account.bound("rdp (dp-accounting)", accountant.epsilon(plan, sigma, delta, "rdp"))]
+        return [own, EpsilonInterval.bound("rdp (dp-accounting)", accountant.epsilon(plan, sigma, delta, "rdp"))]
     return [own, second]
 
 
@@ -179,13 +186,13 @@ def _compute_coarse_epsilons(plan: Sequence[Planned], sigma: float, delta: float
     return float(counted.get_epsilon(delta)), max(0.0, float(np.nanmin(bounds)))
 
 
-def _compute_for_selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
+def _compute_best_of_epsilons(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[EpsilonInterval, ...]:
     from dpbench.privacy.core.accounting import private_search as selection
 
-    terms = flatten(event.event)
+    terms = flatten_to_terms(event.event)
     if not terms:
-        return (Account.exact("nothing was asked", 0.0),)
-    few = len(terms) <= MAX_UNGROUPED or not are_gaussian(terms)
+        return (EpsilonInterval.exact("nothing was asked", 0.0),)
+    few = len(terms) <= MAX_UNGROUPED or not are_all_gaussian_sums(terms)
     plan = (
         convert_to_plan(terms if few else group_sums(terms, True), adjacency)
         if len(terms) <= MAX_UNGROUPED_TERMS or not few
@@ -196,13 +203,15 @@ def _compute_for_selection(event: BestOf, delta: float, adjacency: Adjacency) ->
             "Expected Gaussian sums or choices within 'best-of', under add-or-remove-one: no accountant supports "
             "anything else."
         )
-    repeats = selection.Repeats(event.mean, event.shape)
+    repeats = selection.RunCountDistribution(event.mean, event.shape)
     with accountant.silence_libraries():
         epsilon, other = (ask(*plan, delta, repeats) for ask in (selection.epsilon, selection.independent_epsilon))
-    return Account("rdp (dp-accounting)", 0.98 * min(epsilon, other), epsilon), Account.bound("rdp (Opacus)", other)
+    return EpsilonInterval("rdp (dp-accounting)", 0.98 * min(epsilon, other), epsilon), EpsilonInterval.bound(
+        "rdp (Opacus)", other
+    )
 
 
-def _sum_epsilons(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+def _sum_epsilons(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> EpsilonInterval | None:
     """Return the sum of all epsilons; None if an event has no epsilon or the deltas add up to more than delta."""
     total, deltas = 0.0, 0.0
     for term in terms:
@@ -217,7 +226,7 @@ def _sum_epsilons(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> 
         total += term.times * epsilon
         deltas += term.times * term.leaf.delta if isinstance(term.leaf, Approximate) else 0.0
     known = delta == 0 or len(terms) <= MAX_UNGROUPED  # of more, no losses are composed, and they may cost less
-    account = Account.tight if known else Account.bound
+    account = EpsilonInterval.tight if known else EpsilonInterval.bound
     return account("sum of epsilons", total) if deltas <= delta * (1 + 1e-9) else None
 
 
@@ -233,7 +242,7 @@ def _compute_pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
     return math.log1p(term.rate * math.expm1(whole)) if whole < 700 else whole
 
 
-def _compute_zcdp_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+def _compute_zcdp_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> EpsilonInterval | None:
     """Return rho + 2 sqrt(rho log(1 / delta)) (Bun and Steinke 2016); None if an event is not zCDP."""
     total = 0.0
     for term in terms:
@@ -242,7 +251,7 @@ def _compute_zcdp_account(terms: Sequence[Term], delta: float, adjacency: Adjace
             return None
         total += term.times * rho
     found = total + 2 * math.sqrt(total * math.log(1 / delta))
-    return Account.bound("zCDP by Bun and Steinke", found)
+    return EpsilonInterval.bound("zCDP by Bun and Steinke", found)
 
 
 def _compute_rho(term: Term, adjacency: Adjacency) -> float | None:
@@ -257,7 +266,7 @@ def _compute_rho(term: Term, adjacency: Adjacency) -> float | None:
     return None if pure is None else pure**2 / 2
 
 
-def _compute_renyi_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+def _compute_renyi_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> EpsilonInterval | None:
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
@@ -270,7 +279,7 @@ def _compute_renyi_account(terms: Sequence[Term], delta: float, adjacency: Adjac
             return None
         counted.compose(dp.SelfComposedDpEvent(event, term.times))
     found = float(counted.get_epsilon(delta))
-    return Account.tight("rdp (dp-accounting)", found)
+    return EpsilonInterval.tight("rdp (dp-accounting)", found)
 
 
 def _convert_to_dp_event(term: Term, adjacency: Adjacency) -> Any:
@@ -295,26 +304,26 @@ def _convert_to_dp_event(term: Term, adjacency: Adjacency) -> Any:
     return None
 
 
-def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> EpsilonInterval | None:
     """Compute epsilon from privacy loss distributions; None if an event has none or the grid would be too large."""
     if len(terms) > MAX_UNGROUPED or _bound_neighbour_distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
         return None
 
-    def compose_at(interval: float) -> float:
+    def compute_epsilon_at(interval: float) -> float:
         parts = [_compute_loss_distribution(term, adjacency, interval) for term in terms]
         return float(functools.reduce(lambda part, other: part.compose(other), parts).get_epsilon_for_delta(delta))
 
     try:
-        tight = accountant.epsilon_on_fine_grid(compose_at)
+        tight = accountant.epsilon_on_fine_grid(compute_epsilon_at)
     except _NoLossDistributionError:
         return None
     except (ValueError, MemoryError, OverflowError):  # a grid that cannot hold such losses
         return None
-    return Account.tight("pld (dp-accounting)", tight)
+    return EpsilonInterval.tight("pld (dp-accounting)", tight)
 
 
 def _bound_neighbour_distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
-    """Return an upper bound on the distance between neighbours, in standard deviations; pure epsilons are distances."""
+    """Return an upper bound on the neighbours' distance, in standard deviations; a pure event's is its epsilon."""
     plan = []
     for term in terms:
         if isinstance(term.leaf, Gaussian):
@@ -357,7 +366,7 @@ def _compute_loss_distribution(term: Term, adjacency: Adjacency, interval: float
     return pld.from_privacy_parameters(DifferentialPrivacyParameters(*own), **grid).self_compose(term.times)
 
 
-def _compute_unsampled_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+def _compute_unsampled_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> EpsilonInterval | None:
     """Return the cost of Gaussian sums if every sample held every row: an upper bound for any sampling.
 
     Return None if a row can be in a sample several times, because it then moves the sum by several clips.
@@ -372,7 +381,7 @@ def _compute_unsampled_account(terms: Sequence[Term], delta: float, adjacency: A
     moved = 2 if displaced and adjacency == "add-or-remove-one" else _count_clips_between_neighbours(adjacency)
     found = dp.get_epsilon_gaussian(1 / (moved * math.sqrt(precision)), delta)
     exact = all(term.sampler is None or term.rate == 1 for term in terms)
-    return (Account.tight if exact else Account.bound)("exact Gaussian, no sampling", float(found))
+    return (EpsilonInterval.tight if exact else EpsilonInterval.bound)("exact Gaussian, no sampling", float(found))
 
 
 def _takes_every_row(term: Term) -> bool:

@@ -30,8 +30,8 @@ from pathlib import Path
 
 from dpbench.analysis.risk import describe_curve
 from dpbench.errors import DataError, SpecError
-from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.receipts.accounting import compute_opinions, convert_to_plan, needs_huge_grid
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
+from dpbench.receipts.accounting import compute_epsilons, convert_to_plan, needs_huge_grid
 from dpbench.receipts.events import (
     WITH_REPLACEMENT,
     BestOf,
@@ -40,7 +40,7 @@ from dpbench.receipts.events import (
     Laplace,
     Repeated,
     Term,
-    flatten,
+    flatten_to_terms,
     list_noisy_sums,
     list_sigmas,
 )
@@ -79,7 +79,7 @@ class Checked:
     """The outcome of a check: the accountants' results, the mismatches and the remarks."""
 
     receipt: Receipt
-    opinions: tuple[Account, ...]
+    opinions: tuple[EpsilonInterval, ...]
     mismatches: tuple[Mismatch, ...]
     remarks: tuple[str, ...]
 
@@ -91,7 +91,7 @@ class Checked:
     @cached_property
     def curve(self) -> dict[str, str]:
         """Epsilon at other deltas and under replace-one, for sums over Poisson samples and choices; else empty."""
-        receipt, terms = self.receipt, _flatten_events(self.receipt)
+        receipt, terms = self.receipt, _list_receipt_terms(self.receipt)
         many = isinstance(receipt.training.events, BestOf) or len(terms) > MAX_UNGROUPED
         plan = None if many or not receipt.delta else convert_to_plan(terms, receipt.adjacency or "add-or-remove-one")
         if plan is None or not plan[0] or needs_huge_grid(*plan):
@@ -109,25 +109,25 @@ def check(receipt: Receipt, folder: Path | None = None) -> Checked:
     Raises:
         SpecError: the receipt has more events, or more deeply nested events, than is allowed.
     """
-    terms = _flatten_events(receipt)
+    terms = _list_receipt_terms(receipt)
     found: list[Mismatch] = []
-    answered: tuple[Account, ...] = ()
+    answered: tuple[EpsilonInterval, ...] = ()
     try:
-        answered = compute_opinions(receipt.training.events, receipt.delta, receipt.adjacency or "add-or-remove-one")
-        found += _judge_epsilon(receipt, answered)
+        answered = compute_epsilons(receipt.training.events, receipt.delta, receipt.adjacency or "add-or-remove-one")
+        found += _check_epsilon(receipt, answered)
     except SpecError as error:
         found.append(Mismatch("epsilon", f"cannot be recomputed: {error}"))
     found += (mismatch for judge in CHECKS for mismatch in judge(receipt, terms))
-    found += _judge_files(receipt, folder) if folder else []
+    found += _check_files(receipt, folder) if folder else []
     return Checked(receipt, answered, tuple(found), tuple(_list_remarks(receipt, terms, answered)))
 
 
-def _flatten_events(receipt: Receipt) -> list[Term]:
+def _list_receipt_terms(receipt: Receipt) -> list[Term]:
     event = receipt.training.events
-    return flatten(event.event if isinstance(event, BestOf) else event)
+    return flatten_to_terms(event.event if isinstance(event, BestOf) else event)
 
 
-def _judge_epsilon(receipt: Receipt, answered: tuple[Account, ...]) -> Iterator[Mismatch]:
+def _check_epsilon(receipt: Receipt, answered: tuple[EpsilonInterval, ...]) -> Iterator[Mismatch]:
     best = answered[0]
     if receipt.epsilon >= min(best.least_claim, best.upper - 1e-6):
         return
@@ -139,7 +139,7 @@ def _judge_epsilon(receipt: Receipt, answered: tuple[Account, ...]) -> Iterator[
     yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but {said}")
 
 
-def _judge_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches = receipt.training.batches
     if batches is None:
         return
@@ -176,12 +176,12 @@ def _unsampled_cost(receipt: Receipt, terms: list[Term]) -> str:
         return ""
     epochs = [Repeated(event=term.leaf, times=max(1, math.ceil(term.times * term.rate - 1e-9))) for term in terms]
     replaced = batches.drawn == "shuffled" and stated == "add-or-remove-one"
-    cost = compute_opinions(Composed(events=tuple(epochs)), receipt.delta, "replace-one" if replaced else stated)[0]
+    cost = compute_epsilons(Composed(events=tuple(epochs)), receipt.delta, "replace-one" if replaced else stated)[0]
     neighbours = " under 'replace-one', because an extra row displaces another" if replaced else ""
     return f" Without amplification by sampling, epsilon is {cost.upper:.4g}{neighbours}."
 
 
-def _judge_rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches, size = receipt.training.batches, receipt.training.size
     sampled = [term for term in terms if term.sampler]
     if batches is None or batches.size is None or size is None:
@@ -202,7 +202,7 @@ def _judge_rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
 
 
-def _judge_steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches = receipt.training.batches
     if batches is None or batches.steps is None:
         return
@@ -217,13 +217,13 @@ def _judge_steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("steps", f"the loop took {steps:,} steps, but the events have {accounted:,}.")
 
 
-def _judge_noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     if receipt.training.noise is not None:
         for said in find_noise_faults(receipt.training.noise, receipt.training.batches, terms):
             yield Mismatch("noise", said)
 
 
-def _judge_normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches = receipt.training.batches
     if batches is None or batches.normalised_by != "drawn-size":
         return
@@ -235,7 +235,7 @@ def _judge_normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]
         )
 
 
-def _judge_adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     stated, accountant = receipt.adjacency, receipt.training.accountant
     assumed = accountant and accountant.adjacency
     if stated is None:
@@ -248,7 +248,7 @@ def _judge_adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
 
 
-def _judge_delta(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_delta(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     size = receipt.training.size
     if size is None:
         if receipt.delta:
@@ -261,7 +261,7 @@ def _judge_delta(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
 
 
-def _judge_unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     noise = receipt.training.noise
     clipped = noise and noise.clipped_per
     if not receipt.unit:
@@ -275,7 +275,7 @@ def _judge_unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )  # fmt: skip
 
 
-def _judge_search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     search, events = receipt.search, receipt.training.events
     if search is None:
         yield Mismatch("search", "missing: say how settings were chosen; runs = 1 if nothing was tried.")
@@ -304,26 +304,30 @@ def _judge_search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
             )  # fmt: skip
 
 
-def _is_comparable(audit: AuditFigures, receipt: Receipt) -> bool:
+def _has_comparable_delta(audit: AuditFigures, receipt: Receipt) -> bool:
     return audit.delta is None or audit.delta >= receipt.delta  # a smaller delta has a larger epsilon
 
 
 def _compute_epsilon_at(receipt: Receipt, delta: float) -> float | None:
     """Return the epsilon of the events at another delta; None if no accountant can compute it."""
     try:
-        return compute_opinions(receipt.training.events, delta, receipt.adjacency or "add-or-remove-one")[0].upper
+        return compute_epsilons(receipt.training.events, delta, receipt.adjacency or "add-or-remove-one")[0].upper
     except SpecError:
         return None
 
 
-def _judge_audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _check_audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     audit = receipt.audit
     if audit is None:
         return
-    most = receipt.epsilon if _is_comparable(audit, receipt) else _compute_epsilon_at(receipt, audit.delta or 0.0)
+    most = (
+        receipt.epsilon if _has_comparable_delta(audit, receipt) else _compute_epsilon_at(receipt, audit.delta or 0.0)
+    )
     if most is not None and audit.epsilon_lower is not None and audit.epsilon_lower > most:
         less = (
-            "" if _is_comparable(audit, receipt) else f" at delta {audit.delta:g}, and the events cost {most:.4g} there"
+            ""
+            if _has_comparable_delta(audit, receipt)
+            else f" at delta {audit.delta:g}, and the events cost {most:.4g} there"
         )
         sure = "" if audit.confidence is None else f" at a confidence of {audit.confidence:.4g}"
         yield Mismatch(
@@ -336,19 +340,19 @@ def _judge_audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 
 
 CHECKS: tuple[Callable[[Receipt, list[Term]], Iterator[Mismatch]], ...] = (
-    _judge_sampler, _judge_rate, _judge_steps, _judge_noise, _judge_normaliser, _judge_adjacency, _judge_delta,
-    _judge_unit, _judge_search, _judge_audit,
+    _check_sampler, _check_rate, _check_steps, _check_noise, _check_normaliser, _check_adjacency, _check_delta,
+    _check_unit, _check_search, _check_audit,
 )  # fmt: skip
 
 
-def _judge_files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
+def _check_files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
     for role, value in receipt.files.items():
         if (trouble := _describe_file_error(folder / value.path, value.sha256)) is not None:
             yield Mismatch("hash", f"{role} {value.path[:200]} {trouble}.")
 
 
 def _describe_file_error(file: Path, digest: str) -> str | None:
-    """Return an error if the file does not have this hash. Only regular files are read: a pipe may never end."""
+    """Return an error unless the file has this hash. Only regular files are read, because a pipe may never end."""
     try:
         if file.exists() and not file.is_file():
             return "cannot be read: it is not a regular file"
@@ -359,7 +363,7 @@ def _describe_file_error(file: Path, digest: str) -> str | None:
         return f"cannot be read: {error}".rstrip(".")
 
 
-def _list_unstated(receipt: Receipt) -> list[str]:
+def _list_unstated_facts(receipt: Receipt) -> list[str]:
     """List the facts about the loop that the receipt does not state."""
     batches, noise = receipt.training.batches, receipt.training.noise
     parts = {
@@ -370,7 +374,7 @@ def _list_unstated(receipt: Receipt) -> list[str]:
     return [name for name, stated in parts.items() if not stated]
 
 
-def _list_remarks(receipt: Receipt, terms: list[Term], answered: tuple[Account, ...]) -> Iterator[str]:
+def _list_remarks(receipt: Receipt, terms: list[Term], answered: tuple[EpsilonInterval, ...]) -> Iterator[str]:
     size, batches = receipt.training.size, receipt.training.batches
     if size and 0.5 / size < receipt.delta < 1 / size:
         yield f"Delta {receipt.delta:g} is {receipt.delta * size:.0%} of 1/n. Choose a delta well below 1/n."
@@ -381,14 +385,15 @@ def _list_remarks(receipt: Receipt, terms: list[Term], answered: tuple[Account, 
         yield "Sums are divided by the expected batch size: if it follows from n, then n is public."
     if receipt.unit and receipt.unit not in ROW_UNITS and receipt.training.noise is None:
         yield f"The receipt does not say that all rows of one {receipt.unit} were bounded together."
-    if missing := _list_unstated(receipt):
+    if missing := _list_unstated_facts(receipt):
         yield f"Not stated, and so not checked: {', '.join(missing)}."
     if len(list_sigmas(terms)) > 1 and receipt.training.noise:
         yield "The events have noise of several sizes. The receipt states one, which was compared with the smallest."
     if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):
         yield "No audit: nothing but the author's word shows that the loop does what its events say."
     elif (
-        not _is_comparable(receipt.audit, receipt) and _compute_epsilon_at(receipt, receipt.audit.delta or 0.0) is None
+        not _has_comparable_delta(receipt.audit, receipt)
+        and _compute_epsilon_at(receipt, receipt.audit.delta or 0.0) is None
     ):
         yield (
             f"The audit's bound holds at delta {receipt.audit.delta:g}, below the stated {receipt.delta:g}, and no "

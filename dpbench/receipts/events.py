@@ -146,7 +146,7 @@ class Term:
     times: int = 1
 
 
-def flatten(event: Event) -> list[Term]:
+def flatten_to_terms(event: Event) -> list[Term]:
     """Flatten a tree without `best-of` into terms that compose; merge equal terms.
 
     Several Gaussian sums over the same sample become a single Gaussian sum with smaller noise.
@@ -177,14 +177,14 @@ def _walk_events(event: Event, sampler: Sampler | None, rate: float, depth: int)
         for part in event.events:
             yield from _walk_events(part, sampler, rate, depth + 1)
     elif isinstance(event, Sampled):
-        yield from _flatten_sample(event, depth)
+        yield from _flatten_sampled_event(event, depth)
     elif isinstance(event, BestOf):
         raise SpecError("Expected 'best-of' at the top of the events: no accountant supports it inside other events.")
     else:
         yield Term(event, sampler, rate)
 
 
-def _flatten_sample(event: Sampled, depth: int) -> Iterator[Term]:
+def _flatten_sampled_event(event: Sampled, depth: int) -> Iterator[Term]:
     """Yield the events on a sample as a single term; yield nothing if there are no events."""
     inner = [*_walk_events(event.event, None, 1.0, depth + 1)]
     if len(inner) == 1 and inner[0].sampler is None and inner[0].times == 1:

@@ -15,7 +15,7 @@ from dpbench.receipts.events import BestOf, Chosen, Composed, Event, Repeated
 from dpbench.receipts.receipt import Accountant, Batches, Noise, Receipt, Search, Training, hash_file
 from dpbench.receipts.steps import gaussian_steps
 from dpbench.records.result import Result
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.support.validation import first_misfit
 
 ACCOUNTANT_LIBRARIES = {"pld": "dp-accounting", "rdp": "dp-accounting", "prv": "opacus"}
@@ -45,7 +45,7 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
     privacy = result.privacy
     if not math.isfinite(privacy.epsilon):
         raise SpecError(f"Expected a private run in {file}, got one at epsilon=inf, which has nothing to state.")
-    event = state_events(privacy)
+    event = convert_plan_to_events(privacy)
     library, unit = ACCOUNTANT_LIBRARIES[privacy.accountant], result.spec.unit or "image"
     known = result.provenance.get("packages")
     version = known.get(library) if isinstance(known, dict) else None
@@ -65,12 +65,12 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
             ),
             libraries={"dpbench": str(result.provenance.get("dpbench"))},
         ),
-        search=_describe_search(result), files={"result": hash_file(file)},
+        search=_make_search_record(result), files={"result": hash_file(file)},
     )  # fmt: skip
 
 
-def state_events(privacy: Privacy) -> Event:
-    """Return the plan of a guarantee as the events of a receipt."""
+def convert_plan_to_events(privacy: PrivacyGuarantee) -> Event:
+    """Convert the plan of a guarantee to the events of a receipt."""
     event: Event = Composed(
         events=tuple(
             _convert_release(release, used.sigma) for release, used in zip(privacy.releases, privacy.plan, strict=True)
@@ -101,7 +101,7 @@ def _find_smallest_sigma(result: Result) -> float | None:
     return min(sigmas, default=None)
 
 
-def _describe_search(result: Result) -> Search | None:
+def _make_search_record(result: Result) -> Search | None:
     """Return the record of how settings were chosen; None if that is unknown."""
     rule, tried = result.selection, max(1, (result.search and result.search.tried) or 1)
     if rule == "default":

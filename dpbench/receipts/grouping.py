@@ -14,7 +14,7 @@ MAX_UNGROUPED = 12
 costlier groups for an upper bound on epsilon and into cheaper groups for a lower bound."""
 
 
-def are_gaussian(terms: Sequence[Term]) -> bool:
+def are_all_gaussian_sums(terms: Sequence[Term]) -> bool:
     """Return whether all terms are Gaussian sums over Poisson samples or all rows."""
     return all(isinstance(term.leaf, Gaussian) and term.sampler in (None, "poisson") for term in terms)
 
@@ -26,7 +26,7 @@ def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
     the smallest rate. Noises and rates in a group differ by at most a factor, which grows until there are few groups.
     """
     found, factor = [], 1.01
-    while len(groups := _bin_terms(terms, factor)) > MAX_UNGROUPED:
+    while len(groups := _bin_sums(terms, factor)) > MAX_UNGROUPED:
         factor = factor**1.5
     for cell in groups:
         choose: Callable[[Iterable[float]], float] = max if cautious else min
@@ -35,7 +35,7 @@ def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
     return found
 
 
-def _bin_terms(terms: Sequence[Term], factor: float) -> list[list[Term]]:
+def _bin_sums(terms: Sequence[Term], factor: float) -> list[list[Term]]:
     """Bin the Gaussian sums by noise and rate, on a logarithmic grid with this factor between its lines."""
     found: dict[tuple[int, int], list[Term]] = {}
     for term in terms:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpbench.errors import DataError
-from dpbench.receipts.from_result import state_events
+from dpbench.receipts.from_result import convert_plan_to_events
 from dpbench.receipts.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9  # relative: numbers of both come from one result
 
 
-def check_card(card: Card, digest: str, receipt: Receipt) -> None:
+def check_card_against_receipt(card: Card, digest: str, receipt: Receipt) -> None:
     """Check that a model's card states the plan, epsilon, delta, neighbours and unit of its receipt.
 
     Args:
@@ -27,13 +27,13 @@ def check_card(card: Card, digest: str, receipt: Receipt) -> None:
     Raises:
         DataError: the card and the receipt differ; the message names the differences.
     """
-    if differ := list(_list_differences(card, digest, receipt)):
+    if differ := list(_list_card_differences(card, digest, receipt)):
         raise DataError(f"The card of the model and its receipt differ in {', '.join(differ)}.")
 
 
-def _list_differences(card: Card, digest: str, receipt: Receipt) -> Iterator[str]:
+def _list_card_differences(card: Card, digest: str, receipt: Receipt) -> Iterator[str]:
     privacy = card.privacy
-    if not privacy.sigma or state_events(privacy) != receipt.training.events:
+    if not privacy.sigma or convert_plan_to_events(privacy) != receipt.training.events:
         yield "the plan"
     for name, mine, theirs in (("ε", privacy.epsilon, receipt.epsilon), ("δ", privacy.delta, receipt.delta)):
         if not math.isclose(mine, theirs, rel_tol=TOLERANCE):

@@ -82,10 +82,10 @@ def make_claim(receipt: Receipt, steps: int | None = None) -> Claim:
     """
     from dpbench.audit.foreign import Claim
     from dpbench.errors import SpecError
-    from dpbench.receipts.events import BestOf, Gaussian, flatten
+    from dpbench.receipts.events import BestOf, Gaussian, flatten_to_terms
 
     event = receipt.training.events
-    terms = [] if isinstance(event, BestOf) else flatten(event)
+    terms = [] if isinstance(event, BestOf) else flatten_to_terms(event)
     if len(terms) != 1 or not isinstance(leaf := terms[0].leaf, Gaussian) or terms[0].sampler not in (None, "poisson"):
         raise SpecError("Expected a receipt of steps of one Gaussian mechanism, over Poisson samples or all rows.")
     whole = steps is None or steps == terms[0].times

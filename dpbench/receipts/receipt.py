@@ -183,7 +183,7 @@ class Receipt(FiniteRecord):
         """
         place = Path(file)
         named = {
-            role: value.model_copy(update={"path": _make_relative(place, value.path)})
+            role: value.model_copy(update={"path": _make_path_relative(place, value.path)})
             for role, value in self.files.items()
         }
         return storage.write_record(self.model_copy(update={"files": named}), place)
@@ -274,7 +274,7 @@ def hash_file(path: Path) -> HashedFile:
         ) from error
 
 
-def find_version(distribution: str) -> str | None:
+def find_installed_version(distribution: str) -> str | None:
     """Return the version of an installed distribution; None if it is not installed."""
     try:
         return version(distribution)
@@ -282,6 +282,6 @@ def find_version(distribution: str) -> str | None:
         return None
 
 
-def _make_relative(receipt_file: Path, path: str) -> str:
+def _make_path_relative(receipt_file: Path, path: str) -> str:
     """Return a path relative to the receipt's folder, so that a published receipt reveals no folder above it."""
     return Path(os.path.relpath(path, receipt_file.absolute().parent)).as_posix()

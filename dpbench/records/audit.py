@@ -27,7 +27,7 @@ class Check(Record):
     numbers: int | None = Field(default=None, ge=0)  # that the statistic is made of, or that surprising one
 
 
-class Sensitivity(Record):
+class MeasuredSensitivity(Record):
     """The largest change of a sum that a single row caused, among all rows that were tried."""
 
     questions: int = Field(ge=0)  # that were asked again over other rows
@@ -37,7 +37,7 @@ class Sensitivity(Record):
     complaints: tuple[str, ...] = ()
 
 
-class SampleSizes(FiniteRecord):
+class SampleStatistics(FiniteRecord):
     """The sizes of a release's samples, and how often each canary was sampled."""
 
     release: str
@@ -50,19 +50,19 @@ class SampleSizes(FiniteRecord):
     units: int | None = Field(ge=1)  # private units alone
 
 
-class Noise(FiniteRecord):
+class NoiseStatistics(FiniteRecord):
     """Statistics of the noise that was added to sums, in units of the stated standard deviation."""
 
     numbers: int = Field(ge=0)  # coordinates of all answers
     squares: float = Field(ge=0)  # the sum of their squares
     padding: int = Field(ge=0)  # coordinates of the canaries
     padding_squares: float = Field(ge=0)
-    samples: tuple[SampleSizes, ...] = ()
+    samples: tuple[SampleStatistics, ...] = ()
     checks: tuple[Check, ...] = ()  # of shape and independence
 
 
-class Attack(FiniteRecord):
-    """The result of guessing once, from their scores, which canaries are members."""
+class CanaryAttackResult(FiniteRecord):
+    """The result of an attack that guesses from the canaries' scores which canaries are in the data."""
 
     canaries: int = Field(ge=1)
     members: int = Field(ge=1)  # of them in the data
@@ -72,7 +72,7 @@ class Attack(FiniteRecord):
     mu: float | None  # that it should have: None where samples are drawn, and scores not normal
 
     @model_validator(mode="after")
-    def _check_counts(self) -> Attack:
+    def _check_counts(self) -> CanaryAttackResult:
         if not (self.correct <= self.guesses <= self.canaries and self.members <= self.canaries):
             raise ValueError(
                 f"expected correct guesses among {self.guesses:,} guesses, and guesses and members among "
@@ -81,22 +81,22 @@ class Attack(FiniteRecord):
         return self
 
 
-class Bound(Record):
+class EpsilonBound(Record):
     """A lower bound on epsilon, and the largest lower bound that this design can give."""
 
     epsilon: float = Field(ge=0)
     most: float = Field(ge=0)
 
 
-class Figures(Record):
+class DerivedFigures(Record):
     """The figures that follow from the statistics; see `dpbench.audit.figures`."""
 
     low: float  # sigma as found / sigma as stated: its 95% interval
     high: float
     answers_p: float
-    steinke: Bound | None  # of epsilon: a certificate
-    mahloujifar: Bound | None  # of the epsilon of a Gaussian mechanism: a certificate
-    gauss: Bound | None  # an estimate, None where noise or its independence is in doubt
+    steinke: EpsilonBound | None  # of epsilon: a certificate
+    mahloujifar: EpsilonBound | None  # of the epsilon of a Gaussian mechanism: a certificate
+    gauss: EpsilonBound | None  # an estimate, None where noise or its independence is in doubt
     failed: tuple[str, ...]  # which checks, by part: none where the audit passes
     evidence: float | None = Field(default=None, ge=0)  # against the statement, an e-value; None: not yet computed
     level: float | None = None  # of each check of an audit without e-values, which failed below it
@@ -123,12 +123,14 @@ class Audit(SealedRecord):
     sigma: float = Field(gt=0, allow_inf_nan=False)
     plan: tuple[AnyUse, ...]
     mechanism: str
-    sensitivity: Sensitivity | None
-    noise: Noise | None
-    attack: Attack | None
-    own: Attack | None = None  # on the coordinates that the learner is told, with the noise that it was told
+    sensitivity: MeasuredSensitivity | None
+    noise: NoiseStatistics | None
+    attack: CanaryAttackResult | None
+    own: CanaryAttackResult | None = (
+        None  # on the coordinates that the learner is told, with the noise that it was told
+    )
     earlier: EarlierAudits | None = None
-    figures: Figures
+    figures: DerivedFigures
     left_out: tuple[str, ...] = ()  # what does not apply, and why
     seconds: dict[str, float] = Field(default={})
     components: dict[str, ComponentOrigin] = Field(default={})

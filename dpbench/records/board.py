@@ -43,7 +43,7 @@ def _list_required_keys() -> list[str]:
     return [key for key, field in Protocol.model_fields.items() if field.default is not None and key != "metric"]
 
 
-def _require_keys(schema: dict[str, Any]) -> None:
+def _mark_keys_as_required(schema: dict[str, Any]) -> None:
     """Mark every key of a board as required in the JSON Schema."""
     for key in _list_required_keys():
         schema["properties"][key].pop("default")
@@ -53,7 +53,7 @@ def _require_keys(schema: dict[str, Any]) -> None:
 class Board(Protocol):
     """A frozen protocol with a name, all keys stated, and rules for ranking entries."""
 
-    model_config = ConfigDict(json_schema_extra=_require_keys)
+    model_config = ConfigDict(json_schema_extra=_mark_keys_as_required)
 
     name: str = Field(pattern=NAME_PATTERN)
     title: str
@@ -117,10 +117,10 @@ def matches_dataset(board: Board, dataset: Component | None, expected: Component
     """Return whether a dataset is the expected dataset of a board; if the board states digests, paths may differ."""
     if board.data is None or dataset is None or expected is None:
         return dataset == expected
-    return drop_places(dataset) == drop_places(expected)
+    return drop_local_paths(dataset) == drop_local_paths(expected)
 
 
-def drop_places(dataset: Component) -> Component:
+def drop_local_paths(dataset: Component) -> Component:
     """Return a dataset without the options that name files on one machine."""
     rule = not str(dataset.options.get("units", "")).endswith(".csv")  # no file, and no digest covers it
     kept = {

@@ -30,7 +30,7 @@ class Challenge(SealedRecord):
     seal: str = ""  # over all of the above, as it was written
 
 
-def derive_seeds(evidence: str, commit: str) -> tuple[int, ...]:
+def derive_challenge_seeds(evidence: str, commit: str) -> tuple[int, ...]:
     """Derive the challenge seeds from the digest of a result's evidence and the commit that files the result.
 
     The evidence is fixed before the commit exists, and a commit's hash covers its time and everything before it.
@@ -45,6 +45,6 @@ def derive_seeds(evidence: str, commit: str) -> tuple[int, ...]:
 
 
 def replace_seeds(result: Result, seeds: tuple[SeedResult, ...]) -> Result:
-    """Return a copy of the result with other seeds, from which it computes its scores; no file has its digests."""
+    """Return a copy of the result with these seeds, from which its scores are computed; its digests match no file."""
     spec = result.spec.model_copy(update={"seeds": tuple(seed.seed for seed in seeds)})
     return Result.model_construct(**{**dict(result), "spec": spec, "seeds": seeds})

@@ -22,7 +22,7 @@ from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.records.checksums import compute_seal
 from dpbench.records.packed import ARCHIVE, read_archive, write_archive
 from dpbench.records.result import Result
-from dpbench.records.schema1 import find_loss, upgrade_record
+from dpbench.records.schema1 import find_changed_value, upgrade_record
 from dpbench.records.storage import validate_record
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.folders import lock_folder
@@ -58,21 +58,21 @@ def convert_results(folder: Path, *, delete_old: bool = False) -> Conversion:
         raise SpecError(f"Convert {folder.parent}, not its results alone: the records in {beside[0]}/ name them.")
     try:
         with lock_folder(folder.parent):
-            return _convert(folder, old, new, delete_old=delete_old)
+            return _convert_folder(folder, old, new, delete_old=delete_old)
     except BlockingIOError as error:
         raise OutputError(f"Another process converts results in {folder.parent} at the moment. Wait for it.") from error
     except OSError as error:
         raise OutputError(f"Cannot convert {folder}: {error.strerror or error}. No result was lost.") from error
 
 
-def _convert(folder: Path, old: Path, new: Path, *, delete_old: bool) -> Conversion:
+def _convert_folder(folder: Path, old: Path, new: Path, *, delete_old: bool) -> Conversion:
     if not folder.exists() and old.is_dir() and new.is_dir():  # both whole: cut off between the two renames
         new.rename(folder)
     count, version = _count_results(folder)
     if converted := version != CURRENT_SCHEMA:
-        _replace_folder(folder, old, new, _find_successors(folder))
+        _replace_folder(folder, old, new, _map_converted_digests(folder))
     if delete_old and old.is_dir():
-        compare_folders(old, folder, _find_successors(old))
+        check_converted_folder(old, folder, _map_converted_digests(old))
         shutil.rmtree(old)
     return Conversion(folder, count, converted, old if old.is_dir() else None)
 
@@ -99,7 +99,7 @@ Successors = Mapping[str, str]
 """Digest of the original file (`converted_from`) -> evidence digest of the converted result."""
 
 
-def _find_successors(folder: Path) -> Successors:
+def _map_converted_digests(folder: Path) -> Successors:
     """Check the seals of all results, and map the seal of each original to the evidence digest after conversion."""
     found: dict[str, str] = {}
     for file in _list_files(folder):
@@ -130,8 +130,8 @@ def _replace_folder(folder: Path, old: Path, new: Path, successors: Successors) 
         raise DataError(f"{old} is where the old results would be kept, and it exists already. Move it elsewhere.")
     shutil.rmtree(new, ignore_errors=True)  # of a call that was cut off
     try:
-        _write_converted(folder, new, successors)
-        compare_folders(folder, new, successors)
+        _write_converted_folder(folder, new, successors)
+        check_converted_folder(folder, new, successors)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -139,7 +139,7 @@ def _replace_folder(folder: Path, old: Path, new: Path, successors: Successors) 
     new.rename(folder)
 
 
-def _write_converted(folder: Path, new: Path, successors: Successors) -> None:
+def _write_converted_folder(folder: Path, new: Path, successors: Successors) -> None:
     for place, names, _ in os.walk(folder):
         inside = new / Path(place).relative_to(folder)
         inside.mkdir(mode=0o700)
@@ -173,7 +173,7 @@ def _encode_json(content: Any) -> bytes:
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def compare_folders(old: Path, new: Path, successors: Successors) -> None:
+def check_converted_folder(old: Path, new: Path, successors: Successors) -> None:
     """Check that the converted folder has the same files as the original folder, with the same values.
 
     Raises:
@@ -200,7 +200,7 @@ def compare_folders(old: Path, new: Path, successors: Successors) -> None:
 def _check_conversion(before: Mapping[str, Any], raw: bytes, name: Path) -> None:
     content = parse_json(raw, name)
     read = validate_record(Result, content, name)
-    loss = find_loss(before, read) if before.get("schema_version", 1) != CURRENT_SCHEMA else None
+    loss = find_changed_value(before, read) if before.get("schema_version", 1) != CURRENT_SCHEMA else None
     if loss is None and content != upgrade_record(before, Result):
         loss = "something"
     if loss is not None:

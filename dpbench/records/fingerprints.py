@@ -56,7 +56,7 @@ class FitFingerprint(Record):
         return np.frombuffer(base64.b64decode(self.scores), "<i2") * self.unit
 
     def distance(self, other: FitFingerprint) -> float:
-        """Return the root-mean-square difference of another fit's scores from these; infinity if the shapes differ.
+        """Return the root-mean-square difference between these scores and another fit's; infinity if shapes differ.
 
         The unit is the standard deviation of this fit's scores, or their magnitude if they are constant.
         """
@@ -94,14 +94,14 @@ def _fits_agree(first: FitFingerprint | str, second: FitFingerprint | str, toler
     return first.agrees(second, tolerance)
 
 
-class Code(Record):
-    """The code of a component, as a result states it: digests of dpbench's core and of the component's plugin."""
+class CodeDigests(Record):
+    """The digests of a component's code, as a result states them: of dpbench's core and of the component's plugin."""
 
     dpbench: str
     plugin: str
 
     @classmethod
-    def read_stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
+    def from_provenance(cls, made: Mapping[str, Any], role: str) -> CodeDigests | None:
         """Read the code from a result's `provenance.code`; return None if it is not recorded."""
         core, plugin = made.get("dpbench"), made.get(role)
         return cls(dpbench=core, plugin=plugin) if isinstance(core, str) and isinstance(plugin, str) else None
@@ -115,7 +115,7 @@ class Fingerprint(Record):
     behaviour: Behaviour
 
 
-class Choices(Record):
+class SettingsChoice(Record):
     """The settings that a learner chooses from the budget, and every code that chooses them."""
 
     asked: dict[str, Any]  # None where it is left
@@ -124,21 +124,24 @@ class Choices(Record):
 
 
 class ComponentFingerprints(Record):
-    """All fingerprints of a learner, an extractor or the core; for the core, `Code.plugin` and settings are empty."""
+    """All fingerprints of a learner, an extractor or the core.
+
+    For the core, `CodeDigests.plugin` and settings are empty.
+    """
 
     schema_version: Literal[1] = 1
     kind: FingerprintKind
     name: str
-    codes: tuple[Code, ...] = ()
+    codes: tuple[CodeDigests, ...] = ()
     prints: tuple[Fingerprint, ...] = ()
-    choices: tuple[Choices, ...] = ()
+    choices: tuple[SettingsChoice, ...] = ()
 
     @property
     def tolerance(self) -> float:
         """The largest distance at which two behaviours still agree."""
         return FEATURES_TOLERANCE if self.kind == "extractor" else TOLERANCE
 
-    def is_same(self, settings: Mapping[str, Any], first: Code, second: Code) -> bool | None:
+    def is_same(self, settings: Mapping[str, Any], first: CodeDigests, second: CodeDigests) -> bool | None:
         """Return whether two codes behave the same with these settings.
 
         Returns None if a fingerprint of either code is missing or does not cover the settings.
@@ -148,27 +151,29 @@ class ComponentFingerprints(Record):
             return None
         return found[0] is found[1] or found[0].agrees(found[1], self.tolerance)
 
-    def same_choices(self, asked: Mapping[str, Any], first: Code, second: Code) -> bool | None:
+    def has_same_choices(self, asked: Mapping[str, Any], first: CodeDigests, second: CodeDigests) -> bool | None:
         """Return whether two codes choose the same settings from a budget; None if a choice is not recorded."""
         if None not in asked.values():
             return True
         found = [self.choice(asked, code) for code in (first, second)]
         return None if None in found else found[0] == found[1]
 
-    def behaviour(self, settings: Mapping[str, Any], code: Code) -> Behaviour | None:
+    def behaviour(self, settings: Mapping[str, Any], code: CodeDigests) -> Behaviour | None:
         """Return the recorded behaviour of a code with these settings, or None."""
         place, key = self._code_index(code), settings_key(settings)
         found = (kept.behaviour for kept in self.prints if place in kept.codes and settings_key(kept.settings) == key)
         return next(found, None)
 
-    def choice(self, asked: Mapping[str, Any], code: Code) -> dict[str, Any] | None:
+    def choice(self, asked: Mapping[str, Any], code: CodeDigests) -> dict[str, Any] | None:
         """Return the recorded choice of a code for these requested settings, or None."""
         place, key = self._code_index(code), settings_key(asked)
         return next(
             (kept.chosen for kept in self.choices if place in kept.codes and settings_key(kept.asked) == key), None
         )
 
-    def with_behaviour(self, settings: Mapping[str, Any], behaviour: Behaviour, code: Code) -> ComponentFingerprints:
+    def with_behaviour(
+        self, settings: Mapping[str, Any], behaviour: Behaviour, code: CodeDigests
+    ) -> ComponentFingerprints:
         """Return a copy with this behaviour; if a stored fingerprint agrees with it, the code is added to that one."""
         kept, place = self._with_code(code)
         prints = list(kept.prints)
@@ -181,7 +186,9 @@ class ComponentFingerprints(Record):
             prints.append(Fingerprint(settings=dict(settings), codes=(place,), behaviour=behaviour))
         return kept.model_copy(update={"prints": tuple(prints)})
 
-    def with_choices(self, asked: Mapping[str, Any], chosen: Mapping[str, Any], code: Code) -> ComponentFingerprints:
+    def with_choices(
+        self, asked: Mapping[str, Any], chosen: Mapping[str, Any], code: CodeDigests
+    ) -> ComponentFingerprints:
         """Return a copy with this code's choice of settings added."""
         kept, place = self._with_code(code)
         choices = list(kept.choices)
@@ -190,13 +197,13 @@ class ComponentFingerprints(Record):
                 choices[number] = known.model_copy(update={"codes": tuple(sorted({*known.codes, place}))})
                 break
         else:
-            choices.append(Choices(asked=dict(asked), codes=(place,), chosen=dict(chosen)))
+            choices.append(SettingsChoice(asked=dict(asked), codes=(place,), chosen=dict(chosen)))
         return kept.model_copy(update={"choices": tuple(choices)})
 
-    def _code_index(self, code: Code) -> int:
+    def _code_index(self, code: CodeDigests) -> int:
         return self.codes.index(code) if code in self.codes else -1
 
-    def _with_code(self, code: Code) -> tuple[ComponentFingerprints, int]:
+    def _with_code(self, code: CodeDigests) -> tuple[ComponentFingerprints, int]:
         if code in self.codes:
             return self, self._code_index(code)
         return self.model_copy(update={"codes": (*self.codes, code)}), len(self.codes)

@@ -29,7 +29,7 @@ GroupCounts = Annotated[
 """Column -> value -> count per class; the value "" is the unknown group, so a column counts all test images."""
 
 
-def read_counts(line: str) -> tuple[int, ...]:
+def parse_counts(line: str) -> tuple[int, ...]:
     """Parse a line of counts by class.
 
     >>> read_counts("12 0 3")
@@ -44,28 +44,28 @@ def sum_counts(line: str) -> int:
     >>> sum_counts("12 0 3")
     15
     """
-    return sum(read_counts(line))
+    return sum(parse_counts(line))
 
 
-def sum_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
+def sum_counts_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
     """Return the counts by class, summed over all values of a column.
 
     >>> sum_by_class({"female": "1 2", "male": "3 4"})
     (4, 6)
     """
-    return tuple(map(sum, zip(*map(read_counts, values.values()), strict=True)))
+    return tuple(map(sum, zip(*map(parse_counts, values.values()), strict=True)))
 
 
 def find_count_error(images: Mapping[str, Mapping[str, str]], classes: int) -> str | None:
     """Return a complaint if the counts of test images are inconsistent, or None."""
-    if any(len(read_counts(line)) != classes for values in images.values() for line in values.values()):
+    if any(len(parse_counts(line)) != classes for values in images.values() for line in values.values()):
         return f"expected a count for each of {classes} classes in each group"
-    if len({sum_by_class(values) for values in images.values()}) > 1:
+    if len({sum_counts_by_class(values) for values in images.values()}) > 1:
         return "expected every column to count the same test images"
     return None
 
 
-def find_excess_correct(
+def find_correct_count_error(
     images: Mapping[str, Mapping[str, str]], correct: Mapping[str, Mapping[str, str]]
 ) -> str | None:
     """Return a complaint if the groups differ, or one has more correct predictions than images; else None."""
@@ -76,7 +76,9 @@ def find_excess_correct(
     return None if named[0] == named[1] else "expected the groups that the test images have"
 
 
-def count_differences(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]) -> float:
+def bound_differing_predictions(
+    first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]
+) -> float:
     """Return a lower bound on the number of predictions that differ between two seeds.
 
     The bound comes from the column with the most differences. It is infinite if the seeds have different groups.
@@ -97,4 +99,4 @@ def _pair_groups(
     """Yield column, value and both counts by class, for each group that both mappings have."""
     for column in first.keys() & second.keys():
         for value in first[column].keys() & second[column].keys():
-            yield column, value, read_counts(first[column][value]), read_counts(second[column][value])
+            yield column, value, parse_counts(first[column][value]), parse_counts(second[column][value])

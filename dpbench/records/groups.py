@@ -78,7 +78,7 @@ class GroupPrice:
         return None if self.most is None else self.losses[self.most.value] - self.overall
 
 
-def compute_group_accuracies(
+def compute_accuracy_from_counts(
     images: Mapping[str, Mapping[str, str]], correct: Sequence[Mapping[str, Mapping[str, str]]]
 ) -> tuple[GroupColumn, ...]:
     """Return accuracy by group, computed from counts.
@@ -103,15 +103,15 @@ def compute_group_accuracies(
 def compute_accuracy_by_group(result: Result) -> tuple[GroupColumn, ...]:
     """Return a result's accuracy by group; empty if its test split has no groups."""
     correct = [seed.group_correct for seed in result.seeds if seed.group_correct is not None]
-    return compute_group_accuracies(result.task.groups, correct) if result.task.groups and correct else ()
+    return compute_accuracy_from_counts(result.task.groups, correct) if result.task.groups and correct else ()
 
 
-def compute_price_by_group(result: Result, ceiling: Result) -> tuple[GroupPrice, ...]:
-    """Return the price of privacy for each group; `ceiling` is the non-private result from `find_ceiling`."""
-    overall = ceiling.metrics["accuracy"].mean - result.metrics["accuracy"].mean
+def compute_price_by_group(result: Result, non_private: Result) -> tuple[GroupPrice, ...]:
+    """Return the price of privacy for each group; `non_private` is the result of `find_non_private_counterpart`."""
+    overall = non_private.metrics["accuracy"].mean - result.metrics["accuracy"].mean
     return tuple(
         _compute_price(private, free, overall)
-        for private, free in zip(compute_accuracy_by_group(result), compute_accuracy_by_group(ceiling), strict=True)
+        for private, free in zip(compute_accuracy_by_group(result), compute_accuracy_by_group(non_private), strict=True)
     )
 
 
@@ -122,7 +122,7 @@ def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> G
     return GroupPrice(private.name, overall, losses, most)
 
 
-def find_ceiling(result: Result, others: Iterable[Result]) -> Result | None:
+def find_non_private_counterpart(result: Result, others: Iterable[Result]) -> Result | None:
     """Return the non-private result of the same learner, data and groups, or None.
 
     If there are several, results with the same settings, selection rule and seeds are preferred, in this order. Returns
@@ -130,16 +130,16 @@ def find_ceiling(result: Result, others: Iterable[Result]) -> Result | None:
     """
     if not result.task.groups or not result.privacy.plan or math.isinf(result.spec.epsilon):
         return None
-    found = [other for other in others if _is_ceiling(other, result)]
+    found = [other for other in others if _is_non_private_counterpart(other, result)]
     return min(found, key=lambda candidate: _preference_key(candidate, result), default=None)
 
 
-def _is_ceiling(free: Result, result: Result) -> bool:
+def _is_non_private_counterpart(free: Result, result: Result) -> bool:
     without = math.isinf(free.spec.epsilon) and bool(free.privacy.plan)
-    return without and _ceiling_key(free) == _ceiling_key(result)
+    return without and _counterpart_key(free) == _counterpart_key(result)
 
 
-def _ceiling_key(result: Result) -> tuple[Any, ...]:
+def _counterpart_key(result: Result) -> tuple[Any, ...]:
     spec, task = result.spec, result.task
     return spec.learner.name, spec.data_key, spec.public_labels, task.digests, task.groups
 

@@ -15,12 +15,12 @@ from dpbench.privacy import MECHANISM
 from dpbench.records.provenance import HARNESS
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import PlannedUse
+from dpbench.records.stated_plan import PlannedQuestion
 from dpbench.support.files import canonical_digest
 
 
 def compute_fit_identity(
-    spec: Spec, plan: Sequence[PlannedUse], digests: Mapping[str, str],
+    spec: Spec, plan: Sequence[PlannedQuestion], digests: Mapping[str, str],
     components: Mapping[str, ComponentOrigin], networks: Sequence[str],
 ) -> str:  # fmt: skip
     """Return the SHA-256 that, with a seed, determines the research noise, so that only equal questions share noise.
@@ -58,7 +58,9 @@ class LearnerIdentity:
 
     @property
     def family(self) -> str:
-        """What a multiple-testing correction counts once: a learner of dpbench, or all of another distribution's.
+        """The family that a multiple-testing correction counts once.
+
+        It is one learner of dpbench, or all learners of another distribution.
 
         The key of a distribution ends in a space, so that it differs from a learner of dpbench with the same name.
         """

@@ -50,8 +50,11 @@ class RunJournal:
 
 
 @dataclass(frozen=True)
-class Journal:
-    """The journals of a results folder, with a file for each unfinished run: `unfinished/<name>l`."""
+class JournalFolder:
+    """The journals of a results folder, a file for each unfinished run.
+
+    The journal of result `x.json` is `unfinished/x.jsonl`.
+    """
 
     folder: Path
 

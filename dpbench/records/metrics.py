@@ -29,7 +29,7 @@ Loss = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Bins = Annotated[tuple[Count, ...], Field(min_length=BIN_COUNT, max_length=BIN_COUNT)]
 
 
-class Calibration(Record):
+class CalibrationBins(Record):
     """Reliability bins: test examples grouped by confidence, the predicted probability of the guessed class.
 
     Bin b holds confidences above b / 15, up to (b + 1) / 15.
@@ -43,11 +43,11 @@ class Calibration(Record):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class PredictionCounts:
     """A seed's predictions for n test examples, as counts: the confusion matrix and the calibration bins."""
 
     confusion: tuple[tuple[int, ...], ...]  # row: true class, column: guessed class
-    calibration: Calibration | None = None  # None where the learner gives no probabilities
+    calibration: CalibrationBins | None = None  # None where the learner gives no probabilities
 
     @cached_property
     def class_sizes(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class Evidence:
         return tuple(accuracy for accuracy in self.class_accuracy if accuracy is not None)
 
 
-Compute = Callable[[Evidence], float | None]
+Compute = Callable[[PredictionCounts], float | None]
 
 
 @dataclass(frozen=True)
@@ -131,25 +131,25 @@ def register_metric(
 
 
 @register_metric("Accuracy")
-def accuracy(kept: Evidence) -> float:
+def accuracy(kept: PredictionCounts) -> float:
     """Return the share of test examples that are classified correctly."""
     return sum(kept.correct_counts) / kept.size
 
 
 @register_metric("Balanced accuracy")
-def balanced_accuracy(kept: Evidence) -> float:
+def balanced_accuracy(kept: PredictionCounts) -> float:
     """Return the mean accuracy over the classes that have test examples."""
     return math.fsum(kept.present_accuracies) / len(kept.present_accuracies)
 
 
 @register_metric("Worst class")
-def worst_class_accuracy(kept: Evidence) -> float:
+def worst_class_accuracy(kept: PredictionCounts) -> float:
     """Return the lowest class accuracy."""
     return min(kept.present_accuracies)
 
 
 @register_metric("Macro F1")
-def macro_f1(kept: Evidence) -> float:
+def macro_f1(kept: PredictionCounts) -> float:
     """Return the mean F1 over all classes; a class that is never present or never predicted counts as 0."""
     guessed = map(sum, zip(*kept.confusion, strict=True))
     parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.correct_counts, kept.class_sizes, guessed, strict=True)]
@@ -157,13 +157,13 @@ def macro_f1(kept: Evidence) -> float:
 
 
 @register_metric("Class gap", higher=False)
-def class_gap(kept: Evidence) -> float:
+def class_gap(kept: PredictionCounts) -> float:
     """Return the accuracy of the best class minus the accuracy of the worst class."""
     return max(kept.present_accuracies) - min(kept.present_accuracies)
 
 
 @register_metric("Calibration error", higher=False)
-def ece(kept: Evidence) -> float | None:
+def ece(kept: PredictionCounts) -> float | None:
     """Return the expected calibration error: the mean gap between confidence and accuracy over 15 bins.
 
     Source: Guo et al. 2017, equation 3.
@@ -175,13 +175,13 @@ def ece(kept: Evidence) -> float | None:
 
 
 @register_metric("Log loss", higher=False, share=False, most=math.inf)
-def nll(kept: Evidence) -> float | None:
+def nll(kept: PredictionCounts) -> float | None:
     """Return the mean negative log-likelihood of the true class, in nats."""
     return None if kept.calibration is None else kept.calibration.log_loss / kept.size
 
 
 @register_metric("Brier score", higher=False, share=False, most=2.0)
-def brier(kept: Evidence) -> float | None:
+def brier(kept: PredictionCounts) -> float | None:
     """Return the mean squared distance between probabilities and the one-hot label, 0 to 2 (Brier 1950)."""
     return None if kept.calibration is None else kept.calibration.brier / kept.size
 
@@ -189,15 +189,15 @@ def brier(kept: Evidence) -> float | None:
 TITLES: Mapping[Metric, str] = {name: METRIC_FACTS[name].title for name in METRICS}
 
 
-def compute_metrics(kept: Evidence) -> dict[str, float | None]:
+def compute_metrics(kept: PredictionCounts) -> dict[str, float | None]:
     """Return every metric that can be computed from a seed's evidence, by name."""
     return {name: facts.compute(kept) for name, facts in METRIC_FACTS.items() if facts.compute is not None}
 
 
-def compute_confusion_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
+def compute_metric_from_confusion(name: str, confusion: Sequence[Sequence[int]]) -> float:
     """Compute a metric from a confusion matrix; compute accuracy for a metric that needs scores, such as AUROC."""
     compute = METRIC_FACTS[name].compute or accuracy
-    value = compute(Evidence(tuple(map(tuple, confusion))))
+    value = compute(PredictionCounts(tuple(map(tuple, confusion))))
     assert value is not None  # what a board may rank by needs no probabilities
     return value
 
@@ -212,7 +212,7 @@ class StatedScores(Record):
     class_accuracy: tuple[Share | None, ...]
 
 
-def encode_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
+def encode_confusion_matrix(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
     """Return a confusion matrix as one line of text per true class, with a count for each guessed class.
 
     >>> encode_confusion([[2, 1], [0, 3]])
@@ -221,21 +221,21 @@ def encode_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
     return tuple(" ".join(map(str, row)) for row in matrix)
 
 
-class KeptPredictions(Record):
+class StoredPredictions(Record):
     """The evidence that a seed keeps of its test predictions, from which its metrics are computed."""
 
     correct: str  # base64 of one bit a test example, in order
     predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     auroc: Share | None  # its scores are not kept; None unless there are two classes
-    # One line a true class, counts by guessed class: see `encode_confusion`.
+    # One line a true class, counts by guessed class: see `encode_confusion_matrix`.
     confusion: tuple[Annotated[str, Field(pattern=r"^[0-9]{1,9}( [0-9]{1,9})*$")], ...] | None = Field(
         default=None, exclude_if=lambda value: value is None
     )
-    calibration: Calibration | None = Field(default=None, exclude_if=lambda value: value is None)
+    calibration: CalibrationBins | None = Field(default=None, exclude_if=lambda value: value is None)
     stated: StatedScores | None = Field(default=None, exclude_if=lambda value: value is None)  # beside no confusion
 
     @model_validator(mode="after")
-    def _check_evidence(self) -> KeptPredictions:
+    def _check_evidence(self) -> StoredPredictions:
         if (self.evidence is None) == (self.stated is None):
             raise ValueError("expected a confusion matrix, or stated scores where there is none")
         if self.evidence is None:
@@ -254,11 +254,11 @@ class KeptPredictions(Record):
         return self.evidence.confusion if self.evidence else None
 
     @cached_property
-    def evidence(self) -> Evidence | None:
+    def evidence(self) -> PredictionCounts | None:
         """The counts from which metrics are computed; None if the seed states its scores instead."""
         if not self.confusion:
             return None
-        return Evidence(tuple(tuple(map(int, row.split())) for row in self.confusion), self.calibration)
+        return PredictionCounts(tuple(tuple(map(int, row.split())) for row in self.confusion), self.calibration)
 
     @cached_property
     def metrics(self) -> Mapping[str, float | None]:

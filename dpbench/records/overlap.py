@@ -23,7 +23,7 @@ Near copies do not count if both splits number their units (patients) and share 
 In a public tenth of ODIR's fundus photographs, which all show a bright disc on black, 74% are such near copies.
 
 The limit misses public data of which less than half are copies of private images; above `SUSPICIOUS_SHARE` the result
-asks a person to look. `AlteredCopies` counts stronger alterations, with the same limits. Copies that were
+asks a person to look. `AlteredCopyCounts` counts stronger alterations, with the same limits. Copies that were
 mirrored, rotated, or cropped by more than 3/32 are not found."""
 
 MAX_LEFT_OUT = 0.1
@@ -33,8 +33,8 @@ SUSPICIOUS_SHARE = 0.05
 """Share of near copies above which a result asks a person to look; chest X-rays, CIFAR-10 and HAM10000 have less."""
 
 
-class Overlap(Record):
-    """Counts of the images of a split (`among`) that equal or resemble an image of another split (`duplicates`).
+class OverlapCounts(Record):
+    """Counts of a split's images (`among`) that equal (`exact`) or resemble (`near`) an image of another split.
 
     `units` counts the images whose patient, lesion or other unit also has images in the other split; None without
     units.
@@ -50,7 +50,7 @@ class Overlap(Record):
         return f"{self.near:,} of {self.among:,} (near-duplicates; {self.exact:,} identical){of_units}"
 
 
-class Copies(Record):
+class CopyCounts(Record):
     """Counts of private images that equal another private image, and of the copies of the most common image."""
 
     images: int = Field(ge=0)
@@ -69,7 +69,7 @@ class Copies(Record):
         )
 
 
-class AlteredCopies(Record):
+class AlteredCopyCounts(Record):
     """Counts of images of the smaller split, public or private, that match an image of the other split.
 
     A match looks like the other image apart from blur, brightness, borders, edges or inversion; exact and near copies
@@ -80,7 +80,7 @@ class AlteredCopies(Record):
     among: int = Field(ge=0)
 
     @model_validator(mode="after")
-    def _check_counts(self) -> AlteredCopies:
+    def _check_counts(self) -> AlteredCopyCounts:
         if self.found > self.among:
             raise ValueError(f"expected at most {self.among} of {self.among} images to match, got {self.found}")
         return self
@@ -99,7 +99,7 @@ class AlteredCopies(Record):
         )
 
 
-def find_excess_overlap(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[str, str]]:
+def find_excess_overlap(overlap: Mapping[str, OverlapCounts], private: int) -> Iterator[tuple[str, str]]:
     """Yield each pair of splits that shares too many images, with a complaint; `private` is the private split's size.
 
     No image may be used for both training and testing, and no public image may also be private, because epsilon does
@@ -109,12 +109,12 @@ def find_excess_overlap(overlap: Mapping[str, Overlap], private: int) -> Iterato
     for pair, counted in overlap.items():
         smaller = min(counted.among, sizes.get(pair.rpartition(" ")[2], 0))
         if counted.exact > MAX_COPIES * smaller:
-            yield pair, _write_complaint(counted.exact, MAX_COPIES, smaller, "exact copies")
+            yield pair, _format_complaint(counted.exact, MAX_COPIES, smaller, "exact copies")
         elif counted.units != 0 and counted.near > MAX_LOOKALIKES * smaller:
-            yield pair, _write_complaint(counted.near, MAX_LOOKALIKES, smaller, "near copies")
+            yield pair, _format_complaint(counted.near, MAX_LOOKALIKES, smaller, "near copies")
         elif (counted.units or 0) > (allowed := 0.0 if pair == "public in private" else MAX_COPIES) * smaller:
-            yield pair, _write_complaint(counted.units or 0, allowed, smaller, "of a unit that is in both splits")
+            yield pair, _format_complaint(counted.units or 0, allowed, smaller, "of a unit that is in both splits")
 
 
-def _write_complaint(many: int, share: float, smaller: int, kind: str) -> str:
-    return f"expected at most {share:.0%} of the {smaller:,} images of the smaller split to be {kind}, got {many:,}"
+def _format_complaint(count: int, share: float, smaller: int, kind: str) -> str:
+    return f"expected at most {share:.0%} of the {smaller:,} images of the smaller split to be {kind}, got {count:,}"

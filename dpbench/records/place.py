@@ -11,7 +11,7 @@ from dpbench.records.setting import Flag
 from dpbench.support.validation import UserRecord
 
 
-class Place(UserRecord):
+class RunOptions(UserRecord):
     """The user's choices for a run besides its spec. Only the board and the settings file affect a run's numbers."""
 
     board: str | None = Field(

@@ -71,14 +71,14 @@ def read_git_state(root: Path | None = None) -> tuple[str | None, bool | None]:
         return None, None
 
 
-def list_sources(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
+def list_plugin_sources(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
     """Return the recorded sources of third-party plugins, by distribution; None if the record is malformed."""
     sources = provenance.get("sources", {})
     whole = isinstance(sources, dict) and all(isinstance(source, dict) for source in sources.values())
     return sources if whole else None
 
 
-def find_source(distribution: str) -> dict[str, Any] | None:
+def find_git_source(distribution: str) -> dict[str, Any] | None:
     """Return the repository and commit of a distribution installed from git, and whether it has uncommitted changes.
 
     The source is the repository that `pip install git+URL` recorded, or the remote of a working copy that was installed
@@ -116,7 +116,7 @@ def remove_credentials(address: str) -> str:
     return re.sub(r"^(\w+://[^/@:]*):[^/]*@", r"\1@", address)  # ssh needs the name
 
 
-def find_user_name() -> str | None:
+def find_git_user_name() -> str | None:
     """Return the author name that git uses on this machine; None if git has none."""
     try:
         return _run_git(Path.cwd(), "config", "user.name") or None

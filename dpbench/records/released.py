@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.records.storage import SealedRecord, make_not_private_folder
 from dpbench.support.validation import FiniteRecord
 
@@ -23,8 +23,8 @@ ATTACK_WORDS: dict[AttackName, str] = {"lira": "likelihood ratio (LiRA)", "rmia"
 TARGET_WORDS: dict[Targets, str] = {"average": "private records", "planted": "planted outliers"}
 
 
-class TestRate(FiniteRecord):
-    """The true positives of a membership test at one false-positive rate."""
+class RocPoint(FiniteRecord):
+    """A point on the ROC curve of a membership test: the true positives at one false-positive rate."""
 
     rate: float = Field(gt=0, lt=1)  # of false positives, at most
     positives: int = Field(ge=0)  # members that the test finds
@@ -44,7 +44,7 @@ class MembershipTest(FiniteRecord):
     members: int = Field(ge=1)  # pairs whose record was in the shadow's data
     others: int = Field(ge=1)  # pairs whose record was not
     auc: float = Field(ge=0, le=1)
-    rates: tuple[TestRate, ...] = Field(min_length=1)
+    rates: tuple[RocPoint, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _check_counts(self) -> MembershipTest:
@@ -65,7 +65,7 @@ class ReleasedAttack(SealedRecord):
     model: str | None  # SHA-256 of the model's file; None if no model was attacked
     spec: Spec
     settings: dict[str, Any]  # of the learner as it fits
-    privacy: Privacy  # of the run, and of each shadow
+    privacy: PrivacyGuarantee  # of the run, and of each shadow
     shadows: int = Field(ge=1)
     population: int = Field(ge=1)  # test records that RMIA compares with
     accuracy: float = Field(ge=0, le=1)  # of the shadows on the test split, on average

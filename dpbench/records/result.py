@@ -14,12 +14,12 @@ from pydantic import Field, model_validator
 from dpbench.errors import MalformedFile
 from dpbench.records import storage
 from dpbench.records.checksums import evidence_digest
-from dpbench.records.group_counts import GroupCounts, find_count_error, find_excess_correct
-from dpbench.records.metrics import METRICS, KeptPredictions, Share
-from dpbench.records.overlap import SUSPICIOUS_SHARE, AlteredCopies, Copies, Overlap, find_excess_overlap
+from dpbench.records.group_counts import GroupCounts, find_correct_count_error, find_count_error
+from dpbench.records.metrics import METRICS, Share, StoredPredictions
+from dpbench.records.overlap import SUSPICIOUS_SHARE, AlteredCopyCounts, CopyCounts, OverlapCounts, find_excess_overlap
 from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy, list_not_covered
+from dpbench.records.stated_plan import PrivacyGuarantee, list_guarantee_limits
 from dpbench.support.untrusted import PrintableText
 from dpbench.support.validation import Record
 
@@ -27,7 +27,7 @@ Seconds = Annotated[float, Field(ge=0, lt=1e12)]
 TWO_SEEDS_REMARK = "Two seeds are too few for a reliable interval. Use five or more."
 
 
-class SeedResult(KeptPredictions):
+class SeedResult(StoredPredictions):
     """The outcome of a seed on the test split: its correct predictions, and the evidence behind its scores."""
 
     seed: int
@@ -80,13 +80,13 @@ class TaskFacts(Record):
     public_labels_seen: bool
     digests: dict[str, str]
     licence: str
-    overlap: dict[str, Overlap]  # "test in private" ...
+    overlap: dict[str, OverlapCounts]  # "test in private" ...
     largest: Share  # of the test split, in its largest class
     sketch: str  # of the public images (`Hashes.sketch`)
     looks: str | None  # of the public images (`Hashes.looks`); None where nobody looked
-    copies: Copies | None  # within the private split; None as above
+    copies: CopyCounts | None  # within the private split; None as above
     # Between public and private images; None where nobody looked, and where there are no public images.
-    altered: AlteredCopies | None = Field(default=None, exclude_if=lambda value: value is None)
+    altered: AlteredCopyCounts | None = Field(default=None, exclude_if=lambda value: value is None)
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
@@ -142,7 +142,7 @@ class Result(Record):
     search: Selection | None = None
     settled: dict[str, Any]  # settings that were left to the budget (None, or `auto`), as the run had them
     task: TaskFacts
-    privacy: Privacy
+    privacy: PrivacyGuarantee
     copies_epsilon: float | None  # of the copies of one image that `task.copies` counts; None without, or infinite
     seeds: tuple[SeedResult, ...] = Field(min_length=1)
     seconds: dict[str, Seconds]
@@ -177,7 +177,7 @@ class Result(Record):
         for seed in self.seeds:
             if (images is None) != (seed.group_correct is None):
                 raise ValueError("expected correct predictions by group in each seed where the task has groups")
-            if images and seed.group_correct and (said := find_excess_correct(images, seed.group_correct)):
+            if images and seed.group_correct and (said := find_correct_count_error(images, seed.group_correct)):
                 raise ValueError(f"seed {seed.seed}: {said}")
         return self
 
@@ -198,7 +198,7 @@ class Result(Record):
     @property
     def not_covered(self) -> tuple[str, ...]:
         """The limits of the guarantee, in words."""
-        return list_not_covered(self.privacy, self.task.left_out, self.task.made_elsewhere)
+        return list_guarantee_limits(self.privacy, self.task.left_out, self.task.made_elsewhere)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def upgrade_record(content: Any, kind: type) -> Any:
     return convert(content) if convert is not None and isinstance(content, Mapping) else content
 
 
-def find_loss(content: Content, result: ComputedValues) -> str | None:
+def find_changed_value(content: Content, result: ComputedValues) -> str | None:
     """Return the name of the first value that the conversion from schema 1 changed, or None.
 
     Values computed from counts must be equal to the last digit. Ends of intervals may differ within the tolerance of
@@ -88,7 +88,7 @@ def find_loss(content: Content, result: ComputedValues) -> str | None:
         stored = _StoredResult.model_validate(content)
     except ValidationError as error:
         return first_misfit(error).field
-    return next((name for name, before, now in _pair_numbers(content, stored, result) if before != now), None)
+    return next((name for name, before, now in _pair_computed_values(content, stored, result) if before != now), None)
 
 
 def _upgrade_result(content: Content) -> Content:
@@ -144,7 +144,7 @@ def _upgrade_tuning(content: Content) -> Content:
     return {"default": None, "looks": None, **content}
 
 
-def _upgrade_card(content: Content) -> Content:
+def _upgrade_model_card(content: Content) -> Content:
     if content.get("schema_version", 1) != 1 or not isinstance(privacy := content.get("privacy"), Mapping):
         return content
     said = [re.match(r"that ([\d,]+) private images equal", str(line)) for line in privacy.get("not_covered") or ()]
@@ -180,7 +180,9 @@ def _compute_seal(content: Content) -> dict[str, str]:
     return seal
 
 
-def _pair_numbers(content: Content, stored: _StoredResult, result: ComputedValues) -> Iterator[tuple[str, Any, Any]]:
+def _pair_computed_values(
+    content: Content, stored: _StoredResult, result: ComputedValues
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield the name, the stored value and the current value of each computed value in a schema 1 result."""
     yield "digest", content["digest"], result.digest
     if (stated := stored.privacy.not_covered) is not None:
@@ -218,5 +220,5 @@ _RERUN_SEED_FIELDS = ("seed", "outcome", "accuracy", "predictions", "agreement",
 _UPGRADES: Mapping[str, Callable[[Content], Content]] = {
     "Result": _upgrade_result, "SeedResult": _upgrade_journal_line, "Rerun": _upgrade_rerun,
     "Audit": _upgrade_audit, "Tuning": _upgrade_tuning,
-    "Card": _upgrade_card,
+    "Card": _upgrade_model_card,
 }  # fmt: skip

@@ -29,7 +29,7 @@ def least_clean_rule(*rules: SelectionRule) -> SelectionRule:
     return max(rules, key=CLEANEST_FIRST.index)
 
 
-def list_hand_settings(
+def list_settings_chosen_by_hand(
     options: Mapping[str, Any], defaults: Mapping[str, Any], space: Mapping[str, Sequence[Any]], texts: Container[str]
 ) -> list[str]:
     """List the settings that the user chose: those that differ from the default and that no search chose.

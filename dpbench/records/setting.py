@@ -1,4 +1,4 @@
-"""The settings of a run: described fields of records such as `Protocol`, `Search` and `Place`.
+"""The settings of a run: described fields of records such as `Protocol`, `Search` and `RunOptions`.
 
 Flags, TOML keys, checks, messages and printed commands are derived from a field's name, type, range, default and
 description. `Flag` adds the few facts that only a shell needs.
@@ -134,10 +134,10 @@ def describe_fields(
         flag = next((extra for extra in field.metadata if isinstance(extra, Flag)), Flag())
         value = flag.none if value is None and flag.none else value
         if value is not None and name not in implied:
-            yield field.title or name, _write_field(value, words=get_origin(field.annotation) is Literal)
+            yield field.title or name, _format_field(value, words=get_origin(field.annotation) is Literal)
 
 
-def _write_field(value: Any, *, words: bool) -> str:
+def _format_field(value: Any, *, words: bool) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
@@ -145,7 +145,7 @@ def _write_field(value: Any, *, words: bool) -> str:
     return str(value).replace("_", " ") if words else format_flag_value(value)[0]
 
 
-def join_words(words: Sequence[str]) -> str:
+def join_with_or(words: Sequence[str]) -> str:
     """Join words with commas and a final `or`.
 
     >>> join_words(["pld", "rdp", "prv"]), join_words(["pld"])

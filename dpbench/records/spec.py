@@ -40,7 +40,7 @@ class Spec(Protocol):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_single_public_source(cls, values: Any) -> Any:
+    def _default_public_fraction_to_zero(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("public_dataset") is not None:
             return {"public_fraction": 0.0, **values}
         return values

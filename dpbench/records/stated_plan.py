@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 from dpbench.api import Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.accounting.crosscheck import Account
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
 from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.mechanisms.table import PLANS
 from dpbench.support.validation import Record
@@ -40,8 +40,8 @@ LATTICE_LIMIT = (
 )
 
 
-class PlannedUse(Record):
-    """A planned use of the private data, with its noise multiplier. Each kind of use has a subclass with its fields."""
+class PlannedQuestion(Record):
+    """A planned question, with its noise multiplier. Each kind of question has a subclass with its fields."""
 
     name: str
     steps: int = Field(ge=1)
@@ -50,40 +50,40 @@ class PlannedUse(Record):
 
     @property
     def as_planned(self) -> Planned:
-        """The use as the learner planned it, without the noise multiplier."""
+        """The question as the learner planned it, without the noise multiplier."""
         kind = next(kind for kind, record in USE_RECORDS.items() if isinstance(self, record))
         return kind(**self.model_dump(exclude={"sigma"}))
 
 
-def _make_record(kind: type[Planned]) -> type[PlannedUse]:
+def _make_record_class(kind: type[Planned]) -> type[PlannedQuestion]:
     hints, name = get_type_hints(kind), kind.__name__
     own: dict[str, Any] = {
         field.name: (hints[field.name], Field(**field.metadata))
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # each kind is a dataclass
-        if field.name not in PlannedUse.model_fields
+        if field.name not in PlannedQuestion.model_fields
     }
     said = f"One {name.lower()} of the plan, with the noise multiplier it was given."
-    made: type[PlannedUse] = create_model(
-        f"Planned{name}", __base__=PlannedUse, __module__=__name__, __doc__=said, **own
+    made: type[PlannedQuestion] = create_model(
+        f"Planned{name}", __base__=PlannedQuestion, __module__=__name__, __doc__=said, **own
     )
     return made
 
 
-USE_RECORDS = {kind: _make_record(kind) for kind in PLANS}
+USE_RECORDS = {kind: _make_record_class(kind) for kind in PLANS}
 globals().update({record.__name__: record for record in USE_RECORDS.values()})  # where other processes look for them
 if TYPE_CHECKING:
-    AnyUse = PlannedUse
+    AnyUse = PlannedQuestion
 else:
     AnyUse = Union[tuple(USE_RECORDS.values())]  # noqa: UP007  # of as many as there are
 
 
-def state_plan(plan: Sequence[Planned], sigma: float) -> tuple[PlannedUse, ...]:
+def make_plan_records(plan: Sequence[Planned], sigma: float) -> tuple[PlannedQuestion, ...]:
     """Return a plan as records for a result, given the base noise multiplier."""
     noise = release_sigmas(plan, sigma)
     return tuple(USE_RECORDS[type(use)](**use.record(), sigma=noise[use.name]) for use in plan)
 
 
-def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
+def restore_plan(plan: Sequence[PlannedQuestion]) -> tuple[Planned, ...]:
     """Return the learner's plan from its records in a result."""
     return tuple(use.as_planned for use in plan)
 
@@ -95,7 +95,7 @@ class PlannedRepeats(Record):
     shape: float = Field(ge=0)
 
 
-class Privacy(Record):
+class PrivacyGuarantee(Record):
     """The privacy guarantee of a run, computed from plan and sigma."""
 
     epsilon: float = Field(ge=0)  # 0 where the plan is empty
@@ -104,7 +104,7 @@ class Privacy(Record):
     adjacency: Literal["add-or-remove-one"]
     sigma: float = Field(ge=0)
     plan: tuple[AnyUse, ...]
-    independent: Account  # of a second accountant, for the same plan and sigma
+    independent: EpsilonInterval  # of a second accountant, for the same plan and sigma
     rng: Literal["research", "secure"]
     repeats: PlannedRepeats | None = None
     mechanism: str  # `dpbench.privacy.MECHANISM` when it ran
@@ -115,12 +115,14 @@ class Privacy(Record):
         return restore_plan(self.plan)
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether this code samples, sums and adds noise in the same way as the code that made the result."""
         return self.mechanism == MECHANISM
 
 
-def list_not_covered(privacy: Privacy, left_out: int, made_elsewhere: str | None = None) -> tuple[str, ...]:
+def list_guarantee_limits(
+    privacy: PrivacyGuarantee, left_out: int, made_elsewhere: str | None = None
+) -> tuple[str, ...]:
     """Return the limits of a guarantee, in words.
 
     Args:

@@ -4,11 +4,11 @@ from dpbench.registry.entry_points import (
     KINDS,
     UNPACKAGED,
     BrokenPlugin,
-    Kind,
+    ComponentKind,
     Registration,
     Registry,
     convert_fields,
     load,
 )
 
-__all__ = ["KINDS", "UNPACKAGED", "BrokenPlugin", "Kind", "Registration", "Registry", "convert_fields", "load"]
+__all__ = ["KINDS", "UNPACKAGED", "BrokenPlugin", "ComponentKind", "Registration", "Registry", "convert_fields", "load"]

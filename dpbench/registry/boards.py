@@ -11,7 +11,7 @@ from dpbench.records.board import Board, matches_dataset
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.registry.components import build, component_kind, write_component
+from dpbench.registry.components import build, component_kind, make_component_record
 from dpbench.support.validation import Origin, name_origin
 
 
@@ -24,13 +24,13 @@ def spell_out_board(board: Board, plugins: Registry) -> Board:
     whole = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(board, role)
-        whole[role] = part and write_component(build(plugins, component_kind(role), part))
+        whole[role] = part and make_component_record(build(plugins, component_kind(role), part))
     return board.model_copy(update=whole)
 
 
-def _spell_out_dataset(given: Any, plugins: Registry) -> Component:
+def _spell_out_dataset_options(given: Any, plugins: Registry) -> Component:
     dataset = Component.parse(given) if isinstance(given, str) else Component.model_validate(given)
-    return write_component(build(plugins, "dataset", dataset))
+    return make_component_record(build(plugins, "dataset", dataset))
 
 
 def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: Origin) -> Spec:
@@ -42,7 +42,7 @@ def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, 
         SpecError: a value sets a key that the board fixes or no board allows, or the board does not rank the selection.
     """
     given = values.get("dataset") if board.data else None
-    both = [] if given is None else [_spell_out_dataset(dataset, plugins) for dataset in (given, board.dataset)]
+    both = [] if given is None else [_spell_out_dataset_options(dataset, plugins) for dataset in (given, board.dataset)]
     moved = {"dataset"} if both and matches_dataset(board, *both) else set()
     taken = sorted((values.keys() - moved) & Protocol.model_fields.keys())
     if taken:

@@ -13,9 +13,9 @@ from dpbench.data import sources
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
 from dpbench.records.protocol import CONCAT, OWN_UNIT, PIXELS, Component
-from dpbench.records.search import ResolvedSearch, Search, list_hand_settings
+from dpbench.records.search import ResolvedSearch, Search, list_settings_chosen_by_hand
 from dpbench.records.spec import Spec
-from dpbench.registry import KINDS, Kind, Registration, Registry, convert_fields
+from dpbench.registry import KINDS, ComponentKind, Registration, Registry, convert_fields
 from dpbench.support.fields import changed_fields, free_text_fields, read_defaults
 from dpbench.support.plugin_calls import call_plugin
 
@@ -35,9 +35,9 @@ class BuiltComponents:
     brought: dict[str, Registration]  # by the roles of the spec: of several extractors, each
     default_extractor: bool = False  # nobody named one: it is the dataset's own, or pixels where that cannot run here
 
-    def describe_call(self, role: str, doing: str) -> str:
-        """Describe what the component of this role was doing, and its plugin, for messages about failures."""
-        return self.brought[role].describe_call(doing)
+    def describe_call(self, role: str, action: str) -> str:
+        """Return a phrase for error messages: what was called, and the component of this role and its plugin."""
+        return self.brought[role].describe_call(action)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ResolvedSpec:
     @property
     def rule(self) -> HandRule:
         """The selection rule: `default` if the learner has its default settings, `by-hand` if the user changed any."""
-        return selection_rule(self.parts.learner)
+        return find_selection_rule(self.parts.learner)
 
     def check_data(self) -> None:
         """Check that the datasets are on this machine.
@@ -68,7 +68,7 @@ class ResolvedSpec:
 
     def with_learner(self, learner: Learner) -> ResolvedSpec:
         """Return a copy of the spec with this learner in place of its own."""
-        spec = self.spec.model_copy(update={"learner": write_component(learner)})
+        spec = self.spec.model_copy(update={"learner": make_component_record(learner)})
         return dataclasses.replace(self, spec=spec, parts=dataclasses.replace(self.parts, learner=learner))
 
 
@@ -91,14 +91,14 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
         brought=brought,
         default_extractor=default,
     )
-    named = _named_settings(spec.learner, parts.learner)
+    named = _collect_named_settings(spec.learner, parts.learner)
     search = None if spec.search is None else resolve_search(spec.search, parts.learner, named)
     unit = parts.dataset.default_unit() if spec.unit == OWN_UNIT else spec.unit
     whole = {
-        "dataset": write_component(parts.dataset),
-        "public_dataset": parts.public_dataset and write_component(parts.public_dataset),
-        "extractor": write_component(parts.extractor),
-        "learner": write_component(parts.learner),
+        "dataset": make_component_record(parts.dataset),
+        "public_dataset": parts.public_dataset and make_component_record(parts.public_dataset),
+        "extractor": make_component_record(parts.extractor),
+        "learner": make_component_record(parts.learner),
         "search": None if search is None else Search(**dict(search)),
         "unit": None if unit == "image" else unit,
     }
@@ -125,7 +125,7 @@ def default_extractor(registry: Registry, dataset: Component) -> Component:
     return chosen if here else Component(name=PIXELS)
 
 
-def component_kind(role: str) -> Kind:
+def component_kind(role: str) -> ComponentKind:
     """Return the kind of component (dataset, extractor or learner) for a role of a spec.
 
     >>> component_kind("public_dataset"), component_kind("extractor.2")
@@ -134,7 +134,7 @@ def component_kind(role: str) -> Kind:
     return next(kind for kind in KINDS if kind in role)
 
 
-def build(registry: Registry, kind: Kind, component: Component) -> Any:
+def build(registry: Registry, kind: ComponentKind, component: Component) -> Any:
     """Build a component; for a concat, build each of its parts.
 
     Raises:
@@ -145,7 +145,7 @@ def build(registry: Registry, kind: Kind, component: Component) -> Any:
     return registry.build(kind, component.name, component.options)
 
 
-def _named_settings(asked: Component, learner: Learner) -> Mapping[str, Any]:
+def _collect_named_settings(asked: Component, learner: Learner) -> Mapping[str, Any]:
     """Return the settings that the user named; if the user named the paper's settings, include these."""
     return {**learner.paper, **asked.options} if "" in asked.options else asked.options
 
@@ -178,37 +178,37 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
     return ResolvedSearch(**{**dict(search), "space": typed})
 
 
-def selection_rule(learner: Learner, space: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> HandRule:
-    """Return `by-hand` if the user changed settings of the learner that no search over `space` chose, or `default`."""
+def find_selection_rule(learner: Learner, space: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> HandRule:
+    """Return `by-hand` if the user changed a setting that no search over `space` chose, otherwise `default`."""
     changed, texts = changed_fields(learner), free_text_fields(type(learner))
-    hand = list_hand_settings(changed, read_defaults(learner), space, texts)
+    hand = list_settings_chosen_by_hand(changed, read_defaults(learner), space, texts)
     return "by-hand" if hand else "default"
 
 
-def write_component(part: Any) -> Component:
-    """Return the spec's record of a built component, with every option spelled out; a concat lists its parts.
+def make_component_record(part: Any) -> Component:
+    """Return a built component as a spec records it, with every option written out; a concat lists its parts.
 
     Options that a component gained after results were published are declared with `setting(..., added=True)`. An option
     of this kind is left out if it has its default value, so that the digests of earlier specs do not change.
     """
     if isinstance(part, Concat):
-        return Component(name=CONCAT, options={"of": [write_component(extractor) for extractor in part.parts]})
+        return Component(name=CONCAT, options={"of": [make_component_record(extractor) for extractor in part.parts]})
     changed = changed_fields(part)
     options = [item for item in dataclasses.fields(part) if item.init]
     kept = [item.name for item in options if item.name in changed or not item.metadata.get("added")]
     return Component(name=part.name, options={name: getattr(part, name) for name in kept})
 
 
-def component_shortener(registry: Registry) -> Callable[[Kind, Component], str]:
+def make_component_shortener(registry: Registry) -> Callable[[ComponentKind, Component], str]:
     """Return a function that formats a component without the options that equal the installed defaults."""
 
-    def shorten(kind: Kind, part: Component) -> str:
+    def shorten_component(kind: ComponentKind, part: Component) -> str:
         known = registry.components[kind].get(part.name)
         defaults = {field.name: field.default for field in dataclasses.fields(known.cls)} if known else {}
         left = {name: value for name, value in part.options.items() if name not in defaults or value != defaults[name]}
         return str(Component(name=part.name, options=left))
 
-    return lambda kind, component: "+".join(shorten(kind, part) for part in component.parts)
+    return lambda kind, component: "+".join(shorten_component(kind, part) for part in component.parts)
 
 
 def read_summary(cls: type) -> str:

@@ -21,20 +21,20 @@ from dpbench import hooks
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
-from dpbench.registry.moved import describe_move
+from dpbench.registry.moved import explain_moved_module
 from dpbench.support.fields import field_types, is_fully_described_type, is_required_field, type_in_words
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.settings import check_settings
 from dpbench.support.validation import first_misfit, refuse_boolean
 
-Kind = Literal["dataset", "extractor", "learner"]
-KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
+ComponentKind = Literal["dataset", "extractor", "learner"]
+KINDS: Mapping[ComponentKind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
 UNPACKAGED = ("notebook", "none", "unpublished")
 """Plugin, distribution and version that are stated for a component from outside any package."""
 PLUGINS_VARIABLE = "DPBENCH_PLUGINS"
 """The environment variable with the names of the plugins to load; if it is not set, all are loaded."""
-HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
+HOOKS: Mapping[str, ComponentKind] = {f"dpbench_{kind}s": kind for kind in KINDS}
 _HOOK_TYPES = (FunctionType, MethodType, staticmethod, classmethod)
 
 
@@ -47,9 +47,9 @@ class Registration:
     distribution: str
     version: str
 
-    def describe_call(self, doing: str) -> str:
-        """Describe what the component was doing, and its plugin, for messages about failures."""
-        return f"{doing} of {self.cls.name!r} (plugin {self.plugin!r}, {self.distribution} {self.version})"
+    def describe_call(self, action: str) -> str:
+        """Return a phrase for error messages: what was called, and the component and its plugin."""
+        return f"{action} of {self.cls.name!r} (plugin {self.plugin!r}, {self.distribution} {self.version})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class BrokenPlugin:
 class NameClash:
     """A name that several plugins register; dpbench refuses to use it, whatever the loading order."""
 
-    kind: Kind
+    kind: ComponentKind
     name: str
     claims: tuple[Registration, ...]
 
@@ -84,11 +84,11 @@ class NameClash:
 class Registry:
     """Every component that the installed plugins provide, by kind and name."""
 
-    components: Mapping[Kind, Mapping[str, Registration]]
+    components: Mapping[ComponentKind, Mapping[str, Registration]]
     broken: tuple[BrokenPlugin, ...] = ()
     clashes: tuple[NameClash, ...] = ()
 
-    def find(self, kind: Kind, name: str) -> Registration:
+    def find(self, kind: ComponentKind, name: str) -> Registration:
         """Return the registration of the component called `name`.
 
         Raises:
@@ -104,7 +104,7 @@ class Registry:
             raise UnknownName(unknown_name(kind, name, known) + left_out + only)
         return known[name]
 
-    def build(self, kind: Kind, name: str, options: Mapping[str, object]) -> Any:
+    def build(self, kind: ComponentKind, name: str, options: Mapping[str, object]) -> Any:
         """Return an instance of component `name` with its fields set from `options`, after checking their types.
 
         Strings are accepted for every type, as they come from the command line.
@@ -126,7 +126,7 @@ class Registry:
                 )
         return call_plugin(item.describe_call("Building"), lambda: check_settings(cls(**given)))
 
-    def with_component(self, kind: Kind, cls: type[Any]) -> Registry:
+    def with_component(self, kind: ComponentKind, cls: type[Any]) -> Registry:
         """Return a copy of the registry with a class from outside any package, such as one defined in a notebook.
 
         Raises:
@@ -137,7 +137,7 @@ class Registry:
         if not (isinstance(given, type) and issubclass(given, KINDS[kind])):
             got = given.__name__ if isinstance(given, type) else type(given).__name__
             raise PluginError(f"Expected the {kind} as a name or as a dpbench.{KINDS[kind].__name__}, got {got}.")
-        _check_class(cls, kind, f"This {kind}")
+        _check_component_class(cls, kind, f"This {kind}")
         self._check_clash(kind, cls.name)
         known = dict(self.components[kind])
         other = known.setdefault(cls.name, Registration(cls, *UNPACKAGED))
@@ -153,7 +153,7 @@ class Registry:
         for left_out in (*self.broken, *self.clashes):
             print(f"dpbench: {left_out}", file=sys.stderr)
 
-    def _check_clash(self, kind: Kind, name: str) -> None:
+    def _check_clash(self, kind: ComponentKind, name: str) -> None:
         for clash in self.clashes:
             if (clash.kind, clash.name) == (kind, name):
                 raise DuplicateName(str(clash))
@@ -182,17 +182,17 @@ def convert_fields(cls: type, options: Mapping[str, object], owner: str) -> dict
     for key, value in options.items():
         if key not in names:
             raise SpecError(unknown_name("option", key, names, owner))
-        values[key] = _convert_value(f"{key}={value} in {owner}", value, types[key], _type_adapter(cls, key))
+        values[key] = _convert_value(f"{key}={value} in {owner}", value, types[key], _make_type_adapter(cls, key))
     return values
 
 
 @lru_cache(4096)
-def _type_adapter(cls: type, field: str) -> TypeAdapter[Any]:
+def _make_type_adapter(cls: type, field: str) -> TypeAdapter[Any]:
     hint = field_types(cls)[field]
     return TypeAdapter(Any if isinstance(hint, str) else hint)
 
 
-def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:
+def _convert_value(description: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:
     text = value.strip().lower() if isinstance(value, str) else value
     try:
         refuse_boolean(hint, value)
@@ -203,9 +203,9 @@ def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any
             if isinstance(error, ValidationError) and not is_fully_described_type(hint)
             else ""
         )
-        raise SpecError(f"Expected {what} to be {type_in_words(hint)}{why}.") from None
+        raise SpecError(f"Expected {description} to be {type_in_words(hint)}{why}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
-        raise SpecError(f"Expected {what} to be a number, got nan.")
+        raise SpecError(f"Expected {description} to be a number, got nan.")
     return typed
 
 
@@ -228,18 +228,18 @@ def load() -> Registry:
     """
     manager = _PluginManager("dpbench")
     manager.add_hookspecs(hooks)
-    claims: dict[Kind, dict[str, list[Registration]]] = {kind: {} for kind in KINDS}
+    claims: dict[ComponentKind, dict[str, list[Registration]]] = {kind: {} for kind in KINDS}
     broken, named = [], cache(_read_name_and_version)
     for point in _select_entry_points(list(entry_points(group="dpbench"))):
         try:
             found = _load_components(manager, point, named(point.dist))
         except (Exception, SystemExit) as error:  # whatever a stranger's module raises
-            reason = describe_move(error) or f"{type(error).__name__}: {error}"
+            reason = explain_moved_module(error) or f"{type(error).__name__}: {error}"
             broken.append(BrokenPlugin(point.name, named(point.dist)[0], reason))
             continue
         for kind, item in found:
             claims[kind].setdefault(item.cls.name, []).append(item)
-    components: dict[Kind, dict[str, Registration]] = {kind: {} for kind in KINDS}
+    components: dict[ComponentKind, dict[str, Registration]] = {kind: {} for kind in KINDS}
     clashes = []
     for kind, known in claims.items():
         for name, (item, *others) in known.items():
@@ -263,7 +263,7 @@ def _select_entry_points(points: list[EntryPoint]) -> list[EntryPoint]:
 
 def _load_components(
     manager: pluggy.PluginManager, point: EntryPoint, distribution: tuple[str, str]
-) -> list[tuple[Kind, Registration]]:
+) -> list[tuple[ComponentKind, Registration]]:
     module = point.load()
     try:
         manager.register(module, name=point.name)
@@ -275,7 +275,7 @@ def _load_components(
         for caller in callers:
             for impl in caller.get_hookimpls():
                 if impl.plugin is module:
-                    found += _call_hook(caller.name, impl, point.name, distribution)
+                    found += _collect_hook_components(caller.name, impl, point.name, distribution)
         return found
     except Exception:
         if manager.is_registered(module):
@@ -283,21 +283,21 @@ def _load_components(
         raise
 
 
-def _call_hook(
+def _collect_hook_components(
     hook: str, impl: pluggy.HookImpl, plugin: str, distribution: tuple[str, str]
-) -> list[tuple[Kind, Registration]]:
+) -> list[tuple[ComponentKind, Registration]]:
     if impl.hookwrapper or impl.wrapper:
         raise PluginError(f"{hook} is a hook wrapper; a plugin may add components, not change those of others.")
     kind = HOOKS[hook]
     found = []
     classes: Any = impl.function()
     for cls in classes:
-        _check_class(cls, kind, hook)
+        _check_component_class(cls, kind, hook)
         found.append((kind, Registration(cls, plugin, *distribution)))
     return found
 
 
-def _check_class(cls: type[Any], kind: Kind, hook: str) -> None:
+def _check_component_class(cls: type[Any], kind: ComponentKind, hook: str) -> None:
     base = KINDS[kind]
     if not (isinstance(cls, type) and issubclass(cls, base)):
         raise PluginError(f"{hook} returned {cls!r}; expected subclasses of dpbench.{base.__name__}.")

@@ -30,8 +30,8 @@ MOVED_MODULES: Mapping[str, str] = {
 """Name of a module in version 0.2 -> its name in version 0.3."""
 
 
-def describe_move(error: BaseException) -> str | None:
-    """Return a message with the new name of the module that was not found; None if no moved module is missing."""
+def explain_moved_module(error: BaseException) -> str | None:
+    """Explain where the module that an import did not find has moved; return None if it is no moved module."""
     missing = _missing_module(error)
     for old, new in MOVED_MODULES.items():
         if missing == old or missing.startswith(f"{old}."):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from dpbench.records.fingerprints import (
     Behaviour,
-    Code,
+    CodeDigests,
     ComponentFingerprints,
     FingerprintKind,
     locate_fingerprint_folder,
@@ -18,11 +18,11 @@ from dpbench.records.fingerprints import (
 )
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
-from dpbench.registry import Kind, Registry
+from dpbench.registry import ComponentKind, Registry
 from dpbench.registry.components import component_kind
 from dpbench.support.code import DPBENCH, code_digest, core_digest
 
-Sameness = Literal["digest", "fingerprint", "data", "differs", "unknown"]
+CodeMatch = Literal["digest", "fingerprint", "data", "differs", "unknown"]
 """The evidence that code is the same: its digest, its fingerprint or, for a dataset, the digests of its data.
 
 `differs` if fingerprints differ, `unknown` if there are none to compare.
@@ -31,7 +31,7 @@ SAME_CODE = ("digest", "fingerprint", "data")
 
 
 @dataclass(frozen=True)
-class Fingerprints:
+class FingerprintStore:
     """The stored fingerprints in a folder, and fingerprints of the installed code that are taken on demand."""
 
     folder: Path = field(default_factory=locate_fingerprint_folder)
@@ -41,7 +41,7 @@ class Fingerprints:
     _read: dict[tuple[FingerprintKind, str], ComponentFingerprints] = field(default_factory=dict)
 
     def is_same(
-        self, kind: FingerprintKind, name: str, settings: Mapping[str, Any], stated: Code, here: Code
+        self, kind: FingerprintKind, name: str, settings: Mapping[str, Any], stated: CodeDigests, here: CodeDigests
     ) -> bool | None:
         """Return whether two versions of a component's code behave the same; None if that is unknown.
 
@@ -56,12 +56,14 @@ class Fingerprints:
             self._read[kind, name] = kept = kept.with_behaviour(settings, self.take(kind, name, settings), here)
         return kept.is_same(settings, stated, here)
 
-    def same_choices(self, name: str, asked: Mapping[str, Any], stated: Code, here: Code) -> bool | None:
+    def has_same_choices(
+        self, name: str, asked: Mapping[str, Any], stated: CodeDigests, here: CodeDigests
+    ) -> bool | None:
         """Return whether two versions of a learner choose the same settings from the budget; None if unknown."""
         kept = self._read_component("learner", name)
         if self.take_choices is not None and None in asked.values() and kept.choice(asked, here) is None:
             self._read["learner", name] = kept = kept.with_choices(asked, self.take_choices(name, asked), here)
-        return kept.same_choices(asked, stated, here)
+        return kept.has_same_choices(asked, stated, here)
 
     def _read_component(self, kind: FingerprintKind, name: str) -> ComponentFingerprints:
         if (kind, name) not in self._read:
@@ -70,14 +72,14 @@ class Fingerprints:
 
 
 @functools.cache
-def stored_fingerprints() -> Fingerprints:
+def load_stored_fingerprints() -> FingerprintStore:
     """Return the fingerprints that come with dpbench, read once per process and never extended."""
-    return Fingerprints()
+    return FingerprintStore()
 
 
 def compare_code(
-    result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None, choices: bool = True
-) -> dict[str, Sameness]:
+    result: Result, plugins: Registry, known: FingerprintStore, *, same_data: bool | None, choices: bool = True
+) -> dict[str, CodeMatch]:
     """Compare the code of each role of a result, and of dpbench, with the installed code.
 
     The code of a dataset counts as the same if its data are the same. If the digest of dpbench's core differs, the core
@@ -95,12 +97,13 @@ def compare_code(
     Raises:
         DataError: a file of fingerprints is not valid.
     """
-    stated = stated_code(result)
+    stated = read_stated_digests(result)
     here = {
-        role: installed_digest(component_kind(role), part.name, plugins) for role, part in result.spec.roles.items()
+        role: find_installed_digest(component_kind(role), part.name, plugins)
+        for role, part in result.spec.roles.items()
     }
     parts = {role: part for role, part in result.spec.roles.items() if role in stated or here[role] is not None}
-    found: dict[str, Sameness] = {}
+    found: dict[str, CodeMatch] = {}
     for role, part in parts.items():
         if role not in stated:
             found[role] = "unknown"
@@ -113,14 +116,14 @@ def compare_code(
     if DPBENCH in stated:
         behaving = [found[role] for role in found if component_kind(role) != "dataset"]
         alike = _compare_core(stated[DPBENCH], plugins, known)
-        found[DPBENCH] = alike if alike == "digest" else _weakest_sameness([*behaving, alike])
+        found[DPBENCH] = alike if alike == "digest" else _find_weakest_match([*behaving, alike])
     elif core_digest() is not None:
         found[DPBENCH] = "unknown"
     same = {role for role in parts if role in stated and here[role] == stated[role]}  # whatever the core's is
     return {role: "digest" if role in same else value for role, value in found.items()}
 
 
-def stated_code(result: Result) -> Mapping[str, str]:
+def read_stated_digests(result: Result) -> Mapping[str, str]:
     """Return the code digests that a result states, by role; values that are not text are left out."""
     code = result.provenance.get("code")
     if not isinstance(code, Mapping):
@@ -128,21 +131,21 @@ def stated_code(result: Result) -> Mapping[str, str]:
     return {role: digest for role, digest in code.items() if isinstance(digest, str)}
 
 
-def is_same_code(result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None) -> bool:
+def is_same_code(result: Result, plugins: Registry, known: FingerprintStore, *, same_data: bool | None) -> bool:
     """Return whether the installed code is known to compute the same as the result's code; see `compare_code`."""
     return all(verdict in SAME_CODE for verdict in compare_code(result, plugins, known, same_data=same_data).values())
 
 
-def installed_digest(kind: Kind, name: str, plugins: Registry) -> str | None:
+def find_installed_digest(kind: ComponentKind, name: str, plugins: Registry) -> str | None:
     """Return the digest of a component's installed code; None if it is not installed or has no files."""
     item = plugins.components[kind].get(name)
     return code_digest(item.cls) if item else None
 
 
-def installed_code(kind: FingerprintKind, name: str, plugins: Registry) -> Code | None:
+def find_installed_code(kind: FingerprintKind, name: str, plugins: Registry) -> CodeDigests | None:
     """Return the installed code of a component; None if it is not installed or was written in a notebook."""
-    made, digest = core_digest(), "" if kind == "core" else installed_digest(kind, name, plugins)
-    return None if made is None or digest is None else Code(dpbench=made, plugin=digest)
+    made, digest = core_digest(), "" if kind == "core" else find_installed_digest(kind, name, plugins)
+    return None if made is None or digest is None else CodeDigests(dpbench=made, plugin=digest)
 
 
 def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
@@ -151,10 +154,13 @@ def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> 
 
 
 def _compare_component(
-    result: Result, role: str, part: Component, plugins: Registry, known: Fingerprints, choices: bool
-) -> Sameness:
+    result: Result, role: str, part: Component, plugins: Registry, known: FingerprintStore, choices: bool
+) -> CodeMatch:
     kind: FingerprintKind = "learner" if component_kind(role) == "learner" else "extractor"
-    stated, here = Code.read_stated(stated_code(result), role), installed_code(kind, part.name, plugins)
+    stated, here = (
+        CodeDigests.from_provenance(read_stated_digests(result), role),
+        find_installed_code(kind, part.name, plugins),
+    )
     if stated is None or here is None:
         return "unknown"
     if stated == here:
@@ -164,29 +170,29 @@ def _compare_component(
     settings = result.settings
     alike: bool | None = True
     if choices:
-        alike = known.same_choices(part.name, requested_settings(settings, result.settled), stated, here)
+        alike = known.has_same_choices(part.name, requested_settings(settings, result.settled), stated, here)
     return _combine_matches([known.is_same(kind, part.name, settings, stated, here), alike])
 
 
-def _compare_core(stated: str, plugins: Registry, known: Fingerprints) -> Sameness:
-    here = installed_code("core", "core", plugins)
+def _compare_core(stated: str, plugins: Registry, known: FingerprintStore) -> CodeMatch:
+    here = find_installed_code("core", "core", plugins)
     if here is None:
         return "unknown"
-    there = Code(dpbench=stated, plugin="")
+    there = CodeDigests(dpbench=stated, plugin="")
     return "digest" if there == here else _combine_matches([known.is_same("core", "core", {}, there, here)])
 
 
-def _combine_matches(found: list[bool | None]) -> Sameness:
-    return "differs" if False in found else "unknown" if None in found else "fingerprint"
+def _combine_matches(matches: list[bool | None]) -> CodeMatch:
+    return "differs" if False in matches else "unknown" if None in matches else "fingerprint"
 
 
-def _weakest_sameness(found: list[Sameness]) -> Sameness:
-    return next(iter(sorted(found, key=["differs", "unknown", "fingerprint", "digest"].index)), "unknown")
+def _find_weakest_match(matches: list[CodeMatch]) -> CodeMatch:
+    return next(iter(sorted(matches, key=["differs", "unknown", "fingerprint", "digest"].index)), "unknown")
 
 
-def describe_differences(found: Mapping[str, Sameness]) -> Iterator[str]:
+def describe_code_differences(matches: Mapping[str, CodeMatch]) -> Iterator[str]:
     """Describe each role whose code differs or cannot be compared."""
-    for role, value in found.items():
+    for role, value in matches.items():
         if value not in SAME_CODE:
             name = "dpbench" if role == DPBENCH else f"the {role}"
             yield f"{name} {'computes something else' if value == 'differs' else 'is other code without a fingerprint'}"

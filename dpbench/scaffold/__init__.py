@@ -17,19 +17,19 @@ from pathlib import Path
 
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.protocol import CONCAT
-from dpbench.registry import Kind, Registry
+from dpbench.registry import ComponentKind, Registry
 from dpbench.support.files import write_atomically
 
 MAX_LENGTH = 40  # characters in a name: keeps every generated line within 120
 RESERVED = {*keyword.kwlist, *dir(builtins), "I", "O"}  # I and O look like digits
-RUN_COMMANDS: Mapping[Kind, str] = {
+RUN_COMMANDS: Mapping[ComponentKind, str] = {
     "learner": "dpbench run --learner {name} --dataset digits",
     "extractor": "dpbench run --learner dp-sgd --dataset digits --extractor {name}",
     "dataset": "dpbench run --learner dp-sgd --dataset {name}",
 }
 
 
-def create_package(name: str, kind: Kind, parent: Path, registry: Registry) -> Path:
+def create_package(name: str, kind: ComponentKind, parent: Path, registry: Registry) -> Path:
     """Write a package with a component `name` to the new folder `parent`/dpbench-`name`, and return the folder.
 
     Raises:
@@ -57,7 +57,7 @@ def create_package(name: str, kind: Kind, parent: Path, registry: Registry) -> P
     return folder
 
 
-def render_package(name: str, kind: Kind) -> dict[str, str]:
+def render_package(name: str, kind: ComponentKind) -> dict[str, str]:
     """Return the text of each file of the package, by its path in the package.
 
     Raises:
@@ -94,7 +94,7 @@ def render_package(name: str, kind: Kind) -> dict[str, str]:
     return files
 
 
-def list_next_commands(folder: Path, name: str, kind: Kind) -> list[str]:
+def list_next_commands(folder: Path, name: str, kind: ComponentKind) -> list[str]:
     """Return the commands to type next: install the package, check the laws, run the component."""
     path = str(folder) if len(folder.parts) > 1 else os.path.join(os.curdir, folder)  # noqa: PTH118 - pip wants the dot
     return [f"pip install -e {shlex.quote(path)}", f"dpbench check {name}", RUN_COMMANDS[kind].format(name=name)]

@@ -61,7 +61,7 @@ def build_site(
     layout.check_names(index)
     site = Site.from_index(index, root, plugins or load(), docs=docs is not None, studies=extras.sections)
     with replace_site(out) as folder:
-        with entry_pages.write_entries(site, folder):
+        with entry_pages.write_entry_pages(site, folder):
             pages.write_pages(site, extras, folder)
         if docs is not None:
             docs(folder / "docs")

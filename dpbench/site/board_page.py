@@ -34,7 +34,7 @@ def board_page(
         "standing": standing, "table": table, "family": family, "looks": site.looks, "learners": site.learners,
         "best": best, "first": view.list_first_rank_entries(standing, labels=labels),
         "with_labels": view.list_first_rank_entries(standing, labels=True),
-        "count": count_rivals(standing, labels=labels), "all": view.count_ranked(standing),
+        "count": count_rivals(standing, labels=labels), "all": view.count_ranked_entries(standing),
         "worthy": next((entry for entry in standing.entries if entry.rank == 1 and entry.worth), None),
         "control": view.find_public_only_result(standing), "ceiling": view.find_non_private_result(standing),
         "epsilon_charts": against, "k_chart": k, "cost_chart": make_cost_chart(standing, site.looks),

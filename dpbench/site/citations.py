@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 
 from dpbench.records.provenance import HARNESS
-from dpbench.registry import KINDS, Kind, Registration, Registry
+from dpbench.registry import KINDS, ComponentKind, Registration, Registry
 from dpbench.site import prose, text
 from dpbench.site.context import Site
 from dpbench.site.render import Renderer
@@ -33,7 +33,7 @@ class Reference:
 class Citation:
     """The references to cite for a component."""
 
-    kind: Kind
+    kind: ComponentKind
     name: str
     references: tuple[Reference, ...]
     said: str  # what its class says
@@ -60,7 +60,7 @@ def list_citations(plugins: Registry) -> Iterator[Citation]:
             )  # fmt: skip
 
 
-def find_references(kind: Kind, found: Registration) -> tuple[Reference, ...]:
+def find_references(kind: ComponentKind, found: Registration) -> tuple[Reference, ...]:
     """Return a component's references from dpbench's catalogue, or else the papers that its class cites."""
     name = f"{kind}/{found.cls.name}"
     kept = tuple(reference for reference in read_catalogue() if name in reference.components)
@@ -68,7 +68,7 @@ def find_references(kind: Kind, found: Registration) -> tuple[Reference, ...]:
     return kept or tuple(_make_arxiv_reference(kind, found, link) for link in cited)
 
 
-def _make_arxiv_reference(kind: Kind, found: Registration, link: str) -> Reference:
+def _make_arxiv_reference(kind: ComponentKind, found: Registration, link: str) -> Reference:
     """Return a reference with only the arXiv number, for a paper missing from the catalogue."""
     number = link.removeprefix(prose.ARXIV_ABSTRACTS)
     fields = {"note": f"arXiv:{number}, the paper of {kind} {found.cls.name}", "url": link}
@@ -109,5 +109,5 @@ def make_dpbench_entry(version: str, repository: str) -> str:
 
 
 def _format_bibtex(kind: str, key: str, fields: Mapping[str, str]) -> str:
-    lines = "".join(f"  {name:9} = {{{text.show_string(value)}}},\n" for name, value in fields.items() if value)
+    lines = "".join(f"  {name:9} = {{{text.sanitise_string(value)}}},\n" for name, value in fields.items() if value)
     return f"@{kind}{{{key},\n{lines}}}"

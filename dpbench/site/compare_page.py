@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpbench.site.context import Site
-from dpbench.site.home_page import list_filled_boards, list_learner_lines
+from dpbench.site.home_page import list_learner_lines, list_nonempty_standings
 from dpbench.site.overall import list_overall_results
 from dpbench.site.render import Renderer
 
@@ -12,7 +12,7 @@ MAX_LEARNERS = 60  # columns: the nearest to the best
 
 def compare_page(site: Site, renderer: Renderer) -> bytes:
     """Return the page with a table of boards by learner. A script shows two columns and their difference."""
-    boards = list_filled_boards(site)
+    boards = list_nonempty_standings(site)
     lines = {line.label: line for line in list_learner_lines(site, boards)}
     near = [result.distance.learner for result in list_overall_results(site.index)]
     names = [*near, *sorted(lines.keys() - set(near))][:MAX_LEARNERS]

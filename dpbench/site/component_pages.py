@@ -38,7 +38,7 @@ class BoardComponent:
         return sum(entry.role == "entry" for standing in self.boards for entry in standing.entries)
 
 
-def list_components(site: Site) -> list[BoardComponent]:
+def list_board_components(site: Site) -> list[BoardComponent]:
     """Return the datasets and then the extractors that the boards use."""
     datasets: dict[str, list[Standing]] = {}
     extractors: dict[str, list[Standing]] = {}
@@ -51,9 +51,9 @@ def list_components(site: Site) -> list[BoardComponent]:
     return [*_build_components(site, "dataset", datasets), *_build_components(site, "extractor", extractors)]
 
 
-def render_pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def render_component_pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page of each dataset and extractor, then the page that lists them all."""
-    found = list_components(site)
+    found = list_board_components(site)
     for component in found:
         cls = component.registered.cls if component.registered else None
         values = {

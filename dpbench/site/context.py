@@ -35,7 +35,7 @@ class Site:
     def from_index(
         cls, index: Index, root: Path, plugins: Registry, *, docs: bool, studies: tuple[PageSection, ...] = ()
     ) -> Self:
-        """Return the data of an index's site; `studies` are the sections that the page of evidence links to.
+        """Collect the data of all pages from an index; `studies` are the sections that the page of evidence links to.
 
         Raises:
             SpecError: see `Settings.read`.

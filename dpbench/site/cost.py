@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.columns import write_percent
+from dpbench.analysis.columns import format_percent_cell
 from dpbench.analysis.draw import (
     Line,
     convert_to_chart_units,
@@ -17,7 +17,7 @@ from dpbench.analysis.draw import (
 )
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.board.index import Entry, Standing
-from dpbench.board.rows import name_entry
+from dpbench.board.rows import format_entry_label
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.site import text, view
 from dpbench.site.picture import Chart, render_inline_svg
@@ -48,7 +48,7 @@ def cost_cells(entry: Entry) -> CostCells:
     return CostCells(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
 
 
-def make_cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart | None:
+def make_cost_chart(standing: Standing, styles: Mapping[str, LearnerStyle]) -> Chart | None:
     """Return a chart of ranked entries' scores against cost, or None if fewer than two of them record a cost."""
     entries = [entry for entry in standing.entries if entry.role == "entry" and not cost_cells(entry).why]
     entries = [entry for entry in entries if entry.cpu_seconds]  # a logarithm has no zero
@@ -63,27 +63,32 @@ def make_cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Ch
         "Each mark is a ranked entry. Processor time is that of one fit, without feature extraction and search; peak "
         "memory is that of the whole run. Filled marks: default settings. Hollow marks: other settings."
     )
-    if len(shown) < view.count_ranked(standing):
-        note += f" Shown: {len(shown)} of {view.count_ranked(standing)} entries."
+    if len(shown) < view.count_ranked_entries(standing):
+        note += f" Shown: {len(shown)} of {view.count_ranked_entries(standing)} entries."
     rows = tuple(
-        (name_entry(entry), write_percent(entry.metrics[metric]), cost_cells(entry).seconds, cost_cells(entry).memory)
+        (
+            format_entry_label(entry),
+            format_percent_cell(entry.metrics[metric]),
+            cost_cells(entry).seconds,
+            cost_cells(entry).memory,
+        )
         for entry in shown
     )
     drawn = render_inline_svg(
-        lambda: _draw_chart(shown, standing, every), "cost", f"{title}. The table below the chart lists the numbers."
+        lambda: _draw_chart(shown, standing, styles), "cost", f"{title}. The table below the chart lists the numbers."
     )
     head = ("Entry", METRIC_FACTS[metric].axis, "processor s", "peak memory")
     return Chart("cost", title, note, drawn, head, rows)
 
 
-def _draw_chart(entries: Sequence[Entry], standing: Standing, every: Mapping[str, LearnerStyle]) -> Figure:
+def _draw_chart(entries: Sequence[Entry], standing: Standing, styles: Mapping[str, LearnerStyle]) -> Figure:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     figure = new_figure(6.6, 3.6)
     left, right = figure.add_axes((0.09, 0.14, 0.32, 0.84)), figure.add_axes((0.45, 0.14, 0.32, 0.84))
     metric = standing.board.metric
-    draw_lines(left, [_make_entry_mark(entry, entry.cpu_seconds or 0.0, metric, every) for entry in entries])
-    draw_lines(right, [_make_entry_mark(entry, entry.peak_bytes / GIGABYTE, metric, every) for entry in entries])
+    draw_lines(left, [_make_entry_mark(entry, entry.cpu_seconds or 0.0, metric, styles) for entry in entries])
+    draw_lines(right, [_make_entry_mark(entry, entry.peak_bytes / GIGABYTE, metric, styles) for entry in entries])
     left.set_xscale("log")
     spent = [entry.cpu_seconds or 0.0 for entry in entries]
     left.set_xlim(min(spent) / 1.5, max(spent) * 1.5)
@@ -97,12 +102,12 @@ def _draw_chart(entries: Sequence[Entry], standing: Standing, every: Mapping[str
     right.sharey(left)
     right.tick_params(labelleft=False)
     best = dict.fromkeys(entry.learner for entry in entries)
-    names = [Line(name, {}, every[name]) for name in best]
+    names = [Line(name, {}, styles[name]) for name in best]
     draw_name_list(right, names, MAX_LEARNERS, lambda name: text.shorten_string(name, MAX_LABEL_LENGTH))
     return figure
 
 
-def _make_entry_mark(entry: Entry, x: float, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
-    style = replace(every[entry.learner], hollow=entry.selection != "default")
+def _make_entry_mark(entry: Entry, x: float, metric: Metric, styles: Mapping[str, LearnerStyle]) -> Line:
+    style = replace(styles[entry.learner], hollow=entry.selection != "default")
     score = score_without_interval(convert_to_chart_units(metric, entry.metrics[metric]).mean)
     return Line(entry.learner, {x: score}, style, stroke="", size=6.5)

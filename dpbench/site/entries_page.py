@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dpbench.analysis.columns import ENTRY_COLUMNS, Column, pick_columns
 from dpbench.board.rows import EntryRow
 from dpbench.site.context import Site
-from dpbench.site.home_page import HeatMap, list_filled_boards
+from dpbench.site.home_page import HeatMap, list_nonempty_standings
 from dpbench.site.render import Renderer
 
 SHOWN_COLUMNS = (
@@ -19,16 +19,17 @@ MAX_CHOICES = 200  # of one filter; the search field finds the rest
 MAX_NAME_LENGTH = 120  # characters of a learner's name
 
 
-def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
+def entries_page(site: Site, heat_maps: Sequence[HeatMap], renderer: Renderer) -> bytes:
     """Return the page of all results by board, best first; the boards of the home page's heat map come first."""
-    order = {heat_map.epsilon: place for place, heat_map in enumerate(found)}
-    boards = sorted(list_filled_boards(site), key=lambda board: order.get(board.board.epsilon, len(order)))
+    order = {heat_map.epsilon: place for place, heat_map in enumerate(heat_maps)}
+    boards = sorted(list_nonempty_standings(site), key=lambda board: order.get(board.board.epsilon, len(order)))
     rows = [row for standing in boards for row in site.rows[standing.board.name]]
     values = {
         "rows": rows, "columns": COLUMNS, "longest": MAX_NAME_LENGTH, "boards": len(boards),
         "numeric": {column.name for column in COLUMNS if any(column.numeric_value(row) is not None for row in rows)},
         "filters": [(column, _list_filter_choices(column, rows)) for column in COLUMNS if column.filter],
-        "ranked": sum(row.standing.rank is not None for row in rows), "first": found[0].epsilon if found else None,
+        "ranked": sum(row.standing.rank is not None for row in rows),
+        "first": heat_maps[0].epsilon if heat_maps else None,
     }  # fmt: skip
     return renderer.page("entries", "entries.html", "home", values)
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from dpbench.analysis.confusion import MAX_PRINTED_CLASSES, list_largest_errors, sum_confusion
+from dpbench.analysis.confusion import MAX_PRINTED_CLASSES, list_largest_errors, sum_confusion_matrices
 from dpbench.analysis.describe import Fact, describe_result
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.analysis.released import describe_attack
-from dpbench.analysis.risk import Risk, membership_risk
+from dpbench.analysis.risk import RiskFunction, membership_risk
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow, count_rivals
@@ -64,7 +64,7 @@ class EntryBatch:
 
 
 @contextmanager
-def write_entries(site: Site, folder: Path) -> Iterator[None]:
+def write_entry_pages(site: Site, folder: Path) -> Iterator[None]:
     """Write the page and the raw file of every entry into `folder`.
 
     Worker processes write them while the with-block runs. Few entries are written before the block, without workers.
@@ -84,7 +84,7 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
         yield
         return
     with process_pool(processes) as pool:
-        pending: list[Future[None]] = [pool.submit(write_batch, batch) for batch in batches]
+        pending: list[Future[None]] = [pool.submit(write_batch_pages, batch) for batch in batches]
         try:
             yield
             with progress_bar(DESCRIPTION, count) as advance:
@@ -96,7 +96,7 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
             raise
 
 
-def write_batch(batch: EntryBatch) -> None:
+def write_batch_pages(batch: EntryBatch) -> None:
     """Write the pages of a batch; runs in a worker process."""
     _write_pages(batch, make_renderer(batch.settings, root=batch.root))
 
@@ -121,7 +121,7 @@ def _write_pages(batch: EntryBatch, shared: Renderer) -> None:
         (batch.site / kind / batch.standing.board.name).mkdir(parents=True, exist_ok=True)
     risk = functools.cache(membership_risk)  # entries of a board share plans
     for row in batch.rows:
-        raw = _read_raw(layout.result_path(batch.root, row.entry))
+        raw = _read_raw_result(layout.result_path(batch.root, row.entry))
         path = layout.entry_page_path(batch.standing, row.entry)
         (batch.site / row.entry.file).write_bytes(raw)
         (batch.site / path).write_bytes(_render_page(batch, row, raw, risk, shared))
@@ -141,7 +141,7 @@ def _describe_rank(batch: EntryBatch, row: EntryRow) -> str:
     return f"rank {entry.rank}{tied} of the {count} entries that read no public labels{without}"
 
 
-def _read_raw(file: Path) -> bytes:
+def _read_raw_result(file: Path) -> bytes:
     try:
         raw = read_record(file)
     except OSError as error:
@@ -151,7 +151,7 @@ def _read_raw(file: Path) -> bytes:
     return raw
 
 
-def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
+def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: RiskFunction, shared: Renderer) -> bytes:
     entry, board = row.entry, batch.standing.board
     filed = _parse_result(raw, entry.file)
     result = _read_scored_result(batch.root, entry, filed)
@@ -167,7 +167,7 @@ def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: Risk, share
         "reliability": list(_reliability_rows(result)),
         "attack": _describe_attack(batch.root, entry),
         "probabilities": "ece" in result.metrics, "more_classes": max(len(result.task.classes) - MAX_CLASS_ROWS, 0),
-        "raw": text.show_string(raw.decode("utf-8", "replace"), MAX_RAW_LENGTH),
+        "raw": text.sanitise_string(raw.decode("utf-8", "replace"), MAX_RAW_LENGTH),
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
     }  # fmt: skip
     preview = f"boards/{board.name}.png" if batch.rivals[True] else PREVIEW
@@ -177,7 +177,7 @@ def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: Risk, share
 def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:
     """Return the least accurate classes that have test images: name, and mean, minimum and maximum over seeds."""
     rows = [
-        (text.show_string(name, 40), fmean(values), min(values), max(values))
+        (text.sanitise_string(name, 40), fmean(values), min(values), max(values))
         for name, values in zip(result.task.classes, result.class_accuracies, strict=True)
         if values
     ]
@@ -192,7 +192,7 @@ def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[Group
     free = [other for other in batch.free if other.learner == entry.learner]
     others = [
         _read_scored_result(
-            batch.root, entry, _parse_result(_read_raw(layout.result_path(batch.root, entry)), entry.file)
+            batch.root, entry, _parse_result(_read_raw_result(layout.result_path(batch.root, entry)), entry.file)
         )
         for entry in free
     ]
@@ -201,7 +201,7 @@ def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[Group
 
 def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
     """Return for each true class the share of its images in each guessed class; empty if there are many classes."""
-    matrix = sum_confusion(result)
+    matrix = sum_confusion_matrices(result)
     if matrix is None or len(matrix) > MAX_PRINTED_CLASSES:
         return []
     rows = [[count / row.sum() if row.sum() else None for count in row] for row in matrix]
@@ -210,11 +210,12 @@ def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
 
 def _largest_confusions(result: Result) -> list[tuple[str, str, float]]:
     """Return the largest errors of a confusion matrix that is too large to show in full; empty for smaller matrices."""
-    matrix = sum_confusion(result)
+    matrix = sum_confusion_matrices(result)
     if matrix is None or len(matrix) <= MAX_PRINTED_CLASSES:
         return []
     return [
-        (text.show_string(a, 40), text.show_string(b, 40), part) for a, b, part in list_largest_errors(result, matrix)
+        (text.sanitise_string(a, 40), text.sanitise_string(b, 40), part)
+        for a, b, part in list_largest_errors(result, matrix)
     ]
 
 
@@ -248,4 +249,4 @@ def _parse_result(raw: bytes, file: str) -> Result:
     try:
         return validate_record(Result, json.loads(raw), file)
     except (DataError, ValueError) as error:
-        raise DataError(f"{text.show_string(str(error))} Verify it first.") from None
+        raise DataError(f"{text.sanitise_string(str(error))} Verify it first.") from None

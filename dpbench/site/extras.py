@@ -15,7 +15,7 @@ from dpbench.site.render import Renderer
 
 
 @dataclass(frozen=True)
-class ExtraPages:
+class ExtraSection:
     """An additional section of the site, with its files."""
 
     section: PageSection
@@ -28,7 +28,7 @@ class ExtraPages:
 class Extras:
     """Additions to the site and the manual. Without additions, both are complete and no link is broken."""
 
-    pages: tuple[ExtraPages, ...] = ()
+    pages: tuple[ExtraSection, ...] = ()
     evidence: tuple[Callable[[], Markup], ...] = ()  # a sentence each, on the first page: why to trust the numbers
     charts: tuple[Callable[[Site], Callable[[str], Iterable[Chart]]], ...] = ()  # of a learner by name, on its page
     boards: tuple[Callable[[], Callable[[str], Markup]], ...] = ()  # a section of a board by name, on its page

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.columns import NO_VALUE, write_percent
+from dpbench.analysis.columns import NO_VALUE, format_percent_cell
 from dpbench.records.groups import (
     MIN_IMAGES,
     GroupColumn,
     GroupPrice,
     compute_accuracy_by_group,
     compute_price_by_group,
-    find_ceiling,
+    find_non_private_counterpart,
 )
 from dpbench.records.result import Result
 
@@ -43,7 +43,7 @@ class GroupTable:
 
 
 def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Result]) -> list[GroupTable]:
-    """Return a table for each column of groups.
+    """Return a table of accuracy for each grouping of the test images, such as by sex.
 
     Args:
         results: the head and the result of each column; results whose groups differ from the first are left out.
@@ -54,11 +54,11 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
         return []
     groups = grouped[0][1].task.groups
     alike = [(head, result) for head, result in grouped if result.task.groups == groups]
-    free = [(head, result, found) for head, result in alike if (found := find_ceiling(result, others))]
+    free = [(head, result, found) for head, result in alike if (found := find_non_private_counterpart(result, others))]
     prices = [compute_price_by_group(result, found) for _, result, found in free]
     columns = zip(*(compute_accuracy_by_group(result) for _, result in alike), strict=True)
     return [
-        _make_table(
+        _make_group_table(
             tuple(head for head, _ in alike),
             found,
             tuple(head for head, *_ in free),
@@ -68,7 +68,7 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
     ]
 
 
-def _make_table(
+def _make_group_table(
     heads: tuple[str, ...], found: Sequence[GroupColumn], price_heads: tuple[str, ...], prices: Sequence[GroupPrice]
 ) -> GroupTable:
     lost = [GroupRow(OVERALL, _count_images(found[0]), tuple(_format_points(price.overall) for price in prices))]
@@ -91,7 +91,7 @@ def _accuracy_rows(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
     for groups in zip(*(column.groups for column in found), strict=True):
         pairs = zip(found, groups, strict=True)
         cells = tuple(
-            write_percent(pair.accuracy) + " (worst)" * (pair == column.worst_group) for column, pair in pairs
+            format_percent_cell(pair.accuracy) + " (worst)" * (pair == column.worst_group) for column, pair in pairs
         )
         yield GroupRow(groups[0].name, groups[0].images, cells)
 

@@ -56,27 +56,29 @@ class HeatMap:
 
 def make_heat_maps(site: Site) -> list[HeatMap]:
     """Return a heat map for each of the most common epsilons: the home page's map, then the others by epsilon."""
-    filled = list_filled_boards(site)
+    filled = list_nonempty_standings(site)
     often = Counter(standing.board.epsilon for standing in filled).most_common(MAX_EPSILONS)
     first = max(often, key=lambda found: (found[1], -abs(math.log(found[0]))), default=(None, 0))[0]
     order = sorted((epsilon for epsilon, _ in often), key=lambda epsilon: (epsilon != first, epsilon))
     learners = [line.label for line in list_learner_lines(site, filled)]
-    return [_make_map(site, filled, epsilon, learners, place) for place, epsilon in enumerate(order)]
+    return [_make_heat_map(site, filled, epsilon, learners, place) for place, epsilon in enumerate(order)]
 
 
-def list_filled_boards(site: Site) -> list[Standing]:
+def list_nonempty_standings(site: Site) -> list[Standing]:
     """Return the boards that have results, the largest families first."""
     return [standing for family in site.families for standing in family if standing.entries]
 
 
-def _make_map(site: Site, filled: Sequence[Standing], epsilon: float, learners: Sequence[str], place: int) -> HeatMap:
+def _make_heat_map(
+    site: Site, filled: Sequence[Standing], epsilon: float, learners: Sequence[str], index: int
+) -> HeatMap:
     boards = [standing for standing in filled if standing.board.epsilon == epsilon]
     lines = sorted(list_learner_lines(site, boards), key=lambda line: learners.index(line.label))
     references = [_make_reference_line(site, boards, role) for role in view.REFERENCE_LABELS]
     titles = tuple(view.family_title(standing) for standing in boards)
     grid = ResultGrid(f"ε {epsilon:g}", None, titles, (*lines[:MAX_LEARNERS], *references))
     return HeatMap(
-        epsilon, f"epsilon-{epsilon:g}.html" if place else "index.html", tuple(map(_make_column, boards)), grid,
+        epsilon, f"epsilon-{epsilon:g}.html" if index else "index.html", tuple(map(_make_column, boards)), grid,
         max(len(lines) - MAX_LEARNERS, 0), _find_default_rows(boards, lines),
     )  # fmt: skip
 
@@ -89,28 +91,29 @@ def _find_default_rows(
     return {key: row for key, row in known.items() if row.entry not in shown}
 
 
-def render_other_maps(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def render_epsilon_pages(site: Site, heat_maps: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page of each map except the home page's map."""
-    shared = {"maps": _sort_by_epsilon(found), "looks": site.looks, "learners": site.learners}
-    for heat_map in found[1:]:
+    shared = {"maps": _sort_by_epsilon(heat_maps), "looks": site.looks, "learners": site.learners}
+    for heat_map in heat_maps[1:]:
         yield heat_map.path, renderer.page("epsilon", heat_map.path, "home", {"map": heat_map, **shared})
 
 
-def _sort_by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
-    return sorted(found, key=lambda heat_map: heat_map.epsilon)
+def _sort_by_epsilon(heat_maps: Sequence[HeatMap]) -> list[HeatMap]:
+    return sorted(heat_maps, key=lambda heat_map: heat_map.epsilon)
 
 
-def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:
+def render_home(site: Site, heat_maps: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:
     """Return the home page; `evidence` holds additional sentences on why readers can trust the numbers."""
-    filled = list_filled_boards(site)
+    filled = list_nonempty_standings(site)
     lines = list_learner_lines(site, filled)
     everything = [entry for _, entry in site.entries]
     ranked = [entry for entry in everything if entry.role == "entry"]
     old, read = view.count_earlier_mechanisms(site.index)
     distances, data_sets = list_overall_results(site.index), count_data_sets(site.index)
     values = {
-        "map": found[0] if found and lines else None, "maps": _sort_by_epsilon(found),
-        "answer": _most_ties(lines, len(filled)), "among": len(filled), "looks": site.looks, "learners": site.learners,
+        "map": heat_maps[0] if heat_maps and lines else None, "maps": _sort_by_epsilon(heat_maps),
+        "answer": _find_most_tied_learners(lines, len(filled)), "among": len(filled),
+        "looks": site.looks, "learners": site.learners,
         "distances": [(distance, describe_distance(distance, data_sets)) for distance in distances],
         "data_sets": data_sets,
         "results": len(everything), "ranked": len(ranked), "boards": len(filled), "before": old, "read": read,
@@ -122,7 +125,7 @@ def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup]
         "above": {view.family_title(standing): standing for standing in reversed(filled) if standing.above},
         "open": [standing for standing in site.index.standings if not standing.entries],
         "ranking": site.index.ranking, "learner": lines[0].label if lines else "pillar",
-        "board": (found[0].columns[0].standing if found else next(iter(site.index.standings))).board.name,
+        "board": (heat_maps[0].columns[0].standing if heat_maps else next(iter(site.index.standings))).board.name,
     }  # fmt: skip
     return renderer.page("index", "index.html", "home", values)
 
@@ -160,7 +163,7 @@ def _make_reference_line(site: Site, boards: Sequence[Standing], role: str) -> G
     return GridLine(view.REFERENCE_LABELS[role], rows, reference=True)
 
 
-def _most_ties(lines: Sequence[GridLine[EntryRow]], boards: int) -> list[tuple[str, int]]:
+def _find_most_tied_learners(lines: Sequence[GridLine[EntryRow]], boards: int) -> list[tuple[str, int]]:
     """Return the learners that are best or tied on the most and second-most boards, with the number of boards."""
     found = [(line.label, _count_ties(line)) for line in lines]
     numbers = sorted({count for _, count in found if count}, reverse=True)[:2]

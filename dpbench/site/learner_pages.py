@@ -41,18 +41,20 @@ class LearnerView:
         return len({standing.board.name for standing, _ in self.entries})
 
 
-Charts = Callable[[str], Iterable[Chart]]  # of a learner, by its name
+ChartFunction = Callable[[str], Iterable[Chart]]  # of a learner, by its name
 
 
-def render_pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the page of each learner, including `further` charts, then the page that lists all learners."""
+def render_learner_pages(
+    site: Site, chart_functions: Sequence[ChartFunction], renderer: Renderer
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the page of each learner, with the charts of `chart_functions`, then the page that lists all learners."""
     data_sets = count_data_sets(site.index)
     distances = {
         result.distance.learner: describe_distance(result, data_sets) for result in list_overall_results(site.index)
     }
     every = [_make_view(site, name, rows, distances.get(name, "")) for name, rows in _rows_by_learner(site).items()]
     for page in every:
-        shown = [chart for charts in further for chart in charts(page.name)]
+        shown = [chart for charts in chart_functions for chart in charts(page.name)]
         yield site.learners[page.name], _render_page(site, page, shown, renderer)
     found = {result.distance.learner: result for result in list_overall_results(site.index)}
     places = {name: place for place, name in enumerate(found)}
@@ -98,7 +100,7 @@ def _render_page(site: Site, view: LearnerView, charts: Sequence[Chart], rendere
         "file": file, "code": site.settings.code(file, commits[0] if commits else None) if file else "",
         "commit": commits[0] if commits else None, "grid": _make_grid(view), "longest": MAX_NAME_LENGTH,
         "plan": _describe_guarantee(first[1].entry) if first else "",
-        "command": _write_run_command(*first) if first else "",
+        "command": _format_run_command(*first) if first else "",
         "charts": charts,
     }  # fmt: skip
     return renderer.page("learner", site.learners[view.name], "learners", values)
@@ -113,8 +115,8 @@ def _make_grid(learner: LearnerView) -> ResultGrid[EntryRow]:
     return make_numeric_grid("", None, "ε", dict(reversed(lines.items())))
 
 
-def _write_run_command(standing: Standing, row: EntryRow) -> str:
-    return f"dpbench run --board {standing.board.name} --learner {text.show_string(row.entry.learner_name, 200)}"
+def _format_run_command(standing: Standing, row: EntryRow) -> str:
+    return f"dpbench run --board {standing.board.name} --learner {text.sanitise_string(row.entry.learner_name, 200)}"
 
 
 def _describe_guarantee(entry: Entry) -> str:

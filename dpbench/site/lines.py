@@ -14,10 +14,10 @@ from dpbench.analysis.draw import (
     new_figure,
     score_without_interval,
 )
-from dpbench.analysis.formats import write_score
+from dpbench.analysis.formats import format_metric_score
 from dpbench.analysis.grid import GridSeries, ResultGrid, make_numeric_grid
 from dpbench.analysis.palette import REFERENCE, LearnerStyle
-from dpbench.analysis.rows import ResultRow, merit
+from dpbench.analysis.rows import ResultRow, sign_adjusted_mean
 from dpbench.board.rows import EntryRow, find_reference_row
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.site import text, view
@@ -30,22 +30,22 @@ MAX_SERIES = 16  # of one chart: beyond, the best
 MAX_LABEL_LENGTH = 24  # characters
 
 
-def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, LearnerStyle]) -> list[Chart]:
+def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], styles: Mapping[str, LearnerStyle]) -> list[Chart]:
     """Return a protocol's charts of accuracy against epsilon: with default settings, then with tuned settings if any.
 
     In the second chart, learners that nobody tuned keep their default settings. This chart is left out if it equals
     the first. A chart needs entries at two values of epsilon. `family` has the rows of each board, in the
     order of epsilon.
     """
-    found = [_make_epsilon_chart(family, rules, every) for rules in (("default",), ("default", "public-validation"))]
+    found = [_make_epsilon_chart(family, rules, styles) for rules in (("default",), ("default", "public-validation"))]
     charts = [chart for chart in found if chart is not None]
     return charts[:1] if len({chart.rows for chart in charts}) == 1 else charts
 
 
 def _make_epsilon_chart(
-    family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, LearnerStyle]
+    family: Sequence[Sequence[EntryRow]], rules: Sequence[str], styles: Mapping[str, LearnerStyle]
 ) -> Chart | None:
-    """Return a chart over epsilon of entries with these selection rules; entries of later rules replace others."""
+    """Return the chart against epsilon of entries with these selection rules; a later rule replaces an earlier one."""
     grid = make_epsilon_grid(family, rules)
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
@@ -53,7 +53,7 @@ def _make_epsilon_chart(
     note = "Each learner on each board of this protocol; bars: 95% intervals. Grey lines are references, not entries."
     if len(rules) > 1:
         note += " Settings tuned on public labels where there are any; otherwise default settings."
-    return make_line_chart(grid, every, f"epsilon-{key}", note, f", {word}")
+    return make_line_chart(grid, styles, f"epsilon-{key}", note, f", {word}")
 
 
 def make_epsilon_grid(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> ResultGrid[EntryRow]:
@@ -74,7 +74,7 @@ def make_epsilon_grid(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]
     return make_numeric_grid("", metric, "ε", lines, references)
 
 
-def make_k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
+def make_k_chart(rows: Sequence[EntryRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
     """Return a chart of accuracy against k (dimensions kept); None unless entries of a learner differ in k alone."""
     groups: dict[tuple[object, ...], dict[float, EntryRow]] = defaultdict(dict)
     for row in rows:
@@ -89,30 +89,36 @@ def make_k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) ->
     if not lines:
         return None
     note = "Entries of one learner that differ only in k, the number of dimensions kept; bars: 95% intervals."
-    return make_line_chart(make_numeric_grid("", rows[0].protocol.metric, "k", lines), every, "k", note)
+    return make_line_chart(make_numeric_grid("", rows[0].protocol.metric, "k", lines), styles, "k", note)
 
 
 def make_line_chart(
-    grid: ResultGrid[ResultRow], every: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
+    grid: ResultGrid[ResultRow], styles: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
 ) -> Chart:
     """Return the line chart of a grid, with a table of its numbers; `settings` is appended to the title."""
     metric = grid.metric
     assert metric is not None
     title = f"{METRIC_FACTS[metric].title} against {grid.axis}{settings}"
     series = [line for line in grid.series if not line.reference]
-    best = sorted(series, key=lambda line: -max(merit(metric, score) for score in line.points.values()))[:MAX_SERIES]
+    best = sorted(series, key=lambda line: -max(sign_adjusted_mean(metric, score) for score in line.points.values()))[
+        :MAX_SERIES
+    ]
     kept = [*best, *(line for line in grid.series if line.reference)]
-    rows = [(line.label, f"{x:g}", write_score(metric, line.points[x])) for line in kept for x in sorted(line.points)]
+    rows = [
+        (line.label, f"{x:g}", format_metric_score(metric, line.points[x]))
+        for line in kept
+        for x in sorted(line.points)
+    ]
     if len(best) < len(series):
         note += f" Shown: the best {len(best)} of {len(series)} learners."
     drawn = render_inline_svg(
-        lambda: _draw_chart(kept, f"{grid.axis} (log scale)", metric, every), key,
+        lambda: _draw_chart(kept, f"{grid.axis} (log scale)", metric, styles), key,
         f"{title}. The table below the chart lists the numbers.",
     )  # fmt: skip
     return Chart(key, title, note, drawn, ("Learner", grid.axis, METRIC_FACTS[metric].axis), tuple(rows))
 
 
-def _draw_chart(series: Sequence[GridSeries], x: str, metric: Metric, every: Mapping[str, LearnerStyle]) -> Figure:
+def _draw_chart(series: Sequence[GridSeries], x: str, metric: Metric, styles: Mapping[str, LearnerStyle]) -> Figure:
     figure = new_figure(6.6, 4.3)
     axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
@@ -121,16 +127,16 @@ def _draw_chart(series: Sequence[GridSeries], x: str, metric: Metric, every: Map
     axes.minorticks_off()
     axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
     axes.set(xlabel=x, ylabel=METRIC_FACTS[metric].axis)
-    drawn = [_make_line(line, metric, every) for line in series]
+    drawn = [_make_line(line, metric, styles) for line in series]
     draw_lines(axes, drawn)
     label_line_ends(axes, drawn, lambda name: text.shorten_string(name, MAX_LABEL_LENGTH))
     return figure
 
 
-def _make_line(series: GridSeries, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+def _make_line(series: GridSeries, metric: Metric, styles: Mapping[str, LearnerStyle]) -> Line:
     points = {x: convert_to_chart_units(metric, score) for x, score in series.points.items()}
     if not series.reference:
-        return Line(series.label, points, every[series.label])
+        return Line(series.label, points, styles[series.label])
     means = {x: score_without_interval(score.mean) for x, score in points.items()}
     return Line(
         series.label, means, REFERENCE, "--" if view.REFERENCE_LABELS["ceiling"] in series.label else ":", marked=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench.analysis.columns import write_epsilon
+from dpbench.analysis.columns import format_epsilon
 from dpbench.board.index import Standing
 from dpbench.site import view
 from dpbench.site.context import Site
@@ -40,7 +40,7 @@ def render_overview(site: Site) -> bytes:
 
 def _describe_family(family: Sequence[Standing]) -> str:
     links = [
-        f"[{write_epsilon(standing.board.epsilon)}](boards/{standing.board.name}.html)"
+        f"[{format_epsilon(standing.board.epsilon)}](boards/{standing.board.name}.html)"
         for standing in family
         if standing.entries
     ]

@@ -15,8 +15,8 @@ from dpbench.support.validation import UserRecord, misfit_sentence
 FILE = "site.toml"
 
 
-class OwnText(UserRecord):
-    """The texts with which a leaderboard replaces dpbench's own on its pages; empty for dpbench's leaderboard."""
+class LeaderboardText(UserRecord):
+    """A leaderboard's own texts for its pages, from its `site.toml`; an empty text stands for dpbench's own."""
 
     title: str = Field(default="", max_length=120)  # of the leaderboard, in place of dpbench's
     submission: str = Field(default="", max_length=MAX_LENGTH)  # how to submit a result, in place of a pull request

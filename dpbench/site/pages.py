@@ -17,12 +17,12 @@ from dpbench.site.compare_page import compare_page
 from dpbench.site.context import Site
 from dpbench.site.entries_page import entries_page
 from dpbench.site.extras import Extras
-from dpbench.site.home_page import make_heat_maps, render_home, render_other_maps
+from dpbench.site.home_page import make_heat_maps, render_epsilon_pages, render_home
 from dpbench.site.lines import make_epsilon_charts
 from dpbench.site.overview import render_overview
 from dpbench.site.picture import Chart
 from dpbench.site.preview import render_board_preview, render_map_preview
-from dpbench.site.render import PREVIEW, STATIC_FILES, Renderer, make_renderer, read_static, site_stylesheet
+from dpbench.site.render import PREVIEW, STATIC_FILES, Renderer, make_renderer, read_static_file, site_stylesheet
 from dpbench.support.progress import show_status
 
 
@@ -40,7 +40,7 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     shared = make_renderer(site.settings, extras.packages, site.root)
     found = make_heat_maps(site)
     yield "index.html", render_home(site, found, [sentence() for sentence in extras.evidence], shared)
-    yield from render_other_maps(site, found, shared)
+    yield from render_epsilon_pages(site, found, shared)
     yield "entries.html", entries_page(site, found, shared)
     yield "entries.csv", render_leaderboard_csv(site.index).encode("utf-8", "replace")
     yield "entries.parquet", render_leaderboard_parquet(site.index)
@@ -50,8 +50,8 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
         against = make_epsilon_charts([site.rows[standing.board.name] for standing in family], site.looks)
         for standing in family:
             yield from _render_board(site, standing, against, sections, shared)
-    yield from learner_pages.render_pages(site, [charts(site) for charts in extras.charts], shared)
-    yield from component_pages.render_pages(site, shared)
+    yield from learner_pages.render_learner_pages(site, [charts(site) for charts in extras.charts], shared)
+    yield from component_pages.render_component_pages(site, shared)
     yield "compare.html", compare_page(site, shared)
     yield "cite.html", citations_page(site, shared)
     yield "audits.html", audits_page(site, shared)
@@ -62,7 +62,7 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     yield PREVIEW, render_map_preview(found[0] if found else None)
     yield "assets/site.css", site_stylesheet()
     for name in STATIC_FILES:
-        yield f"assets/{name}", read_static(name)
+        yield f"assets/{name}", read_static_file(name)
 
 
 def _render_board(
@@ -79,5 +79,5 @@ def _render_board(
         f"{path}.csv",
         render_leaderboard_csv(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace"),
     )
-    if view.count_ranked(standing):
+    if view.count_ranked_entries(standing):
         yield f"{path}.png", render_board_preview(standing, site.looks)

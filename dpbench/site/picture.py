@@ -41,8 +41,8 @@ class Chart:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def render_inline_svg(draw: Callable[[], Figure], key: str, described: str) -> Markup:
-    """Draw a figure and return it as SVG for a page; `described` is the text for screen readers."""
+def render_inline_svg(draw: Callable[[], Figure], key: str, alt_text: str) -> Markup:
+    """Draw a figure and return it as SVG for a page; `alt_text` is for screen readers."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(render_figure(draw, "svg", figure_facecolor="none", font_size=10))
     for parent in list(root.iter()):
@@ -52,7 +52,7 @@ def render_inline_svg(draw: Callable[[], Figure], key: str, described: str) -> M
         _expand_style(parent, key)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
-    root.attrib |= {"role": "img", "aria-label": described, "class": "picture", "stroke-linejoin": "round"}
+    root.attrib |= {"role": "img", "aria-label": alt_text, "class": "picture", "stroke-linejoin": "round"}
     return Markup(ElementTree.tostring(root, encoding="unicode").replace("\n", " "))
 
 

@@ -17,7 +17,7 @@ from dpbench.analysis.draw import (
 )
 from dpbench.analysis.palette import INK, QUIET, LearnerStyle
 from dpbench.board.index import Standing
-from dpbench.board.rows import name_entry
+from dpbench.board.rows import format_entry_label
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 from dpbench.site import text, view
@@ -36,9 +36,9 @@ def render_board_preview(standing: Standing, looks: Mapping[str, LearnerStyle]) 
     return _render_png(lambda: _draw_board(standing, looks))
 
 
-def render_map_preview(shown: HeatMap | None) -> bytes:
+def render_map_preview(heat_map: HeatMap | None) -> bytes:
     """Return the preview image of the home page: the site's question and, if there is a map, the map below it."""
-    return _render_png(lambda: _draw_map(shown))
+    return _render_png(lambda: _draw_map(heat_map))
 
 
 def _render_png(draw: Callable[[], Figure]) -> bytes:
@@ -52,17 +52,17 @@ def _make_titled_figure(title: str) -> Figure:
     return figure
 
 
-def _draw_map(shown: HeatMap | None) -> Figure:
+def _draw_map(heat_map: HeatMap | None) -> Figure:
     figure = _make_titled_figure(QUESTION)
-    if shown is None:
+    if heat_map is None:
         return figure
-    lines = shown.lines[:MAX_ROWS]
+    lines = heat_map.lines[:MAX_ROWS]
     figure.text(
         0.04, 0.05,
-        f"Scores in percent at ε {shown.epsilon:g}. Dark: rank 1, alone or tied. Empty: no entry.",
+        f"Scores in percent at ε {heat_map.epsilon:g}. Dark: rank 1, alone or tied. Empty: no entry.",
         fontsize=15, va="center", color=QUIET,
     )  # fmt: skip
-    columns = shown.columns[:MAX_COLUMNS]
+    columns = heat_map.columns[:MAX_COLUMNS]
     axes = figure.add_axes((0.15, 0.12, 0.69, 0.46))
     cells = [
         HeatCell(place, row, view.cell_shade(cell), f"{100 * cell.score.mean:.1f}")
@@ -86,12 +86,12 @@ def _make_column_heads(columns: Sequence[BoardColumn]) -> list[str]:
         {column.data for column in columns if column.standing.board.unit},
     )
 
-    def write_head(column: BoardColumn) -> str:
+    def format_head(column: BoardColumn) -> str:
         if column.data in units:
             return f"{text.shorten_string(column.data.partition(' (')[0], 13)}, {view.privacy_unit(column.standing)}"
         return f"{column.data}, {column.features}" if often[column.data] > 1 else column.data
 
-    return [text.shorten_string(write_head(column), 22) for column in columns]
+    return [text.shorten_string(format_head(column), 22) for column in columns]
 
 
 def _draw_board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:
@@ -105,7 +105,7 @@ def _draw_board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure
         if line:
             axes.axvline(100 * line.metrics[metric].mean, color=QUIET, linestyle=style, linewidth=1.5)
     axes.set_yticks(
-        range(len(rows)), labels=[text.shorten_string(name_entry(entry), 24) for entry in rows], fontsize=17
+        range(len(rows)), labels=[text.shorten_string(format_entry_label(entry), 24) for entry in rows], fontsize=17
     )
     axes.set_ylim(max(len(rows), 2) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=15)

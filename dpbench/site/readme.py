@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench.analysis.formats import write_percent_score
+from dpbench.analysis.formats import format_percent_score
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import describe_trust
 from dpbench.site import view
@@ -67,7 +67,7 @@ def _table_row(entry: Entry, metric: str) -> str:
     other, spent = view.uncorrected_rank(entry), cost_cells(entry)
     rank = entry.role if entry.rank is None else f"{entry.rank} ({other})" if other else str(entry.rank)
     rank += " with labels" * bool(entry.rank and entry.reads_labels)
-    value = write_percent_score(entry.metrics[metric]) if metric in entry.metrics else ""
+    value = format_percent_score(entry.metrics[metric]) if metric in entry.metrics else ""
     cells = (
         rank,
         escape_markdown(entry.learner),

@@ -20,7 +20,7 @@ from dpbench.board.rows import describe_trust
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.site import layout, text, view, words
 from dpbench.site.cost import cost_cells
-from dpbench.site.own_text import OwnText
+from dpbench.site.own_text import LeaderboardText
 from dpbench.site.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Renderer:
 
     environment: Environment
     settings: Settings
-    site_text: OwnText
+    site_text: LeaderboardText
 
     def page(self, template: str, path: str, here: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
         """Render a template for the page at `path`; `here` is its section, `preview` its preview image."""
@@ -60,7 +60,7 @@ class Renderer:
 
     def render_not_found(self) -> bytes:
         """Render the page for missing addresses, self-contained because it can appear at any depth."""
-        plain = read_static("404.css").decode()
+        plain = read_static_file("404.css").decode()
         digest = base64.b64encode(hashlib.sha256(plain.encode()).digest()).decode()
         home = self.settings.address or "index.html"  # relative links from an unknown depth could leave the site
         values = {"policy": STANDALONE_POLICY.format(digest=digest), "style": Markup(plain), "home": home}
@@ -75,7 +75,7 @@ def make_renderer(settings: Settings, packages: tuple[str, ...] = (), root: Path
         packages: packages with additional templates.
         root: the leaderboard's folder, which may replace texts of the pages; see `own_text`.
     """
-    return Renderer(_build_environment(packages), settings, OwnText.read(root))
+    return Renderer(_build_environment(packages), settings, LeaderboardText.read(root))
 
 
 @cache
@@ -88,7 +88,7 @@ def _build_environment(packages: tuple[str, ...]) -> Environment:
         loader=ChoiceLoader([own, *(PackageLoader(package, ".") for package in packages)]),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=text.finalize,
+        finalize=text.finalize_template_value,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -98,10 +98,10 @@ def _build_environment(packages: tuple[str, ...]) -> Environment:
         chosen=SELECTION_WORDS,
         trust=words.TRUST_SENTENCES,
         name_trust=describe_trust,
-        describe_trust=words.describe_trust,
+        describe_trust=words.explain_trust,
         describe_evidence=describe_evidence,
         rng=describe.NOISE_SOURCES,
-        describe_model=words.describe_model,
+        describe_model=words.explain_model_release,
         selection=describe.SELECTION_SENTENCES,
         metric_name=view.metric_title,
         axis=lambda metric: METRIC_FACTS[metric].axis,
@@ -114,11 +114,11 @@ def _build_environment(packages: tuple[str, ...]) -> Environment:
     return environment
 
 
-def read_static(name: str) -> bytes:
+def read_static_file(name: str) -> bytes:
     """Return the content of a static file of the site."""
     return (files("dpbench.site") / "static" / name).read_bytes()
 
 
 def site_stylesheet() -> bytes:
     """Return the stylesheet of all pages, with the colours of learners."""
-    return palette.colour_stylesheet().encode() + read_static("site.css")
+    return palette.make_colour_stylesheet().encode() + read_static_file("site.css")

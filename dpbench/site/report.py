@@ -13,14 +13,14 @@ from statistics import fmean
 from markupsafe import Markup
 
 from dpbench.analysis.columns import NO_VALUE
-from dpbench.analysis.describe import Description, count_public, describe_together
+from dpbench.analysis.describe import Description, count_public_images, describe_shared_facts
 from dpbench.analysis.draw import has_matplotlib
 from dpbench.analysis.grid import GridLine, ResultGrid
 from dpbench.analysis.palette import LearnerStyle, assign_row_styles
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import ResultRow, best_score, distance_behind
-from dpbench.analysis.tables import ComponentNamer, make_grids, write_result_label
-from dpbench.analysis.text_tables import write_grid_heading
+from dpbench.analysis.tables import ComponentNamer, make_grids, make_result_label
+from dpbench.analysis.text_tables import format_grid_heading
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRIC_FACTS, METRICS, Metric
 from dpbench.records.result import Result
@@ -61,23 +61,23 @@ class ReportSection:
     sentence: str
 
 
-def render_report(filed: Sequence[StoredResult], metric: Metric, named: ComponentNamer, title: str) -> bytes:
+def render_report(stored_results: Sequence[StoredResult], metric: Metric, named: ComponentNamer, title: str) -> bytes:
     """Return the report on these results, with charts if matplotlib is installed.
 
     Raises:
         SpecError: no result has the metric.
     """
-    tables = make_grids(filed, metric, named)
+    tables = make_grids(stored_results, metric, named)
     if not tables:
-        raise SpecError(f"Expected results with {metric}: none of the {len(filed)} found has it.")
-    results = [stored.result for stored in filed]
+        raise SpecError(f"Expected results with {metric}: none of the {len(stored_results)} found has it.")
+    results = [stored.result for stored in stored_results]
     dates = sorted(str(date) for result in results if (date := result.provenance.get("date")))
     style = site_stylesheet().decode()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     values = {
         "title": title,
         "sections": [_make_section(f"part-{place}", table, named, results) for place, table in enumerate(tables, 1)],
-        "count": len(filed), "first": dates[0] if dates else "", "last": dates[-1] if dates else "",
+        "count": len(stored_results), "first": dates[0] if dates else "", "last": dates[-1] if dates else "",
         "versions": sorted({str(result.provenance.get("dpbench")) for result in results}),
         "policy": STANDALONE_POLICY.format(digest=digest), "style": Markup(style),
         "own": make_dpbench_entry(read_installed_version(), read_repository_address()),
@@ -102,20 +102,20 @@ def _make_section(
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
     classes = list(_class_rows(shown))
     worst = sorted(classes, key=lambda pair: pair[0])[:MAX_CLASS_ROWS]
-    scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
+    scores = [(line.label, tuple(_format_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for result in results for said in result.remarks)
     return ReportSection(
-        key, grid, styles, write_grid_heading(grid), _make_chart(key, grid, styles), tuple(_price_rows(grid)), epsilon,
+        key, grid, styles, format_grid_heading(grid), _make_chart(key, grid, styles), tuple(_price_rows(grid)), epsilon,
         tuple(scores), metrics, tuple(line.label for line, _ in shown),
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
         max(0, len(classes) - MAX_CLASS_ROWS),
         tuple(tabulate_groups([(line.label, row.result) for line, row in shown], all_results)),
-        tuple(_cost_rows(shown)), describe_together(results, named), bool(private),
-        tuple(remarks)[:MAX_REMARKS], _write_methods_text(results, private, grid, named),
+        tuple(_cost_rows(shown)), describe_shared_facts(results, named), bool(private),
+        tuple(remarks)[:MAX_REMARKS], _make_methods_text(results, private, grid, named),
     )  # fmt: skip
 
 
-def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
+def _format_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
     return (text.format_plain_score(row.facts.metrics.get(name), name) for name in metrics)
 
 
@@ -151,8 +151,10 @@ def _is_non_private(row: ResultRow) -> bool:
     return bool(row.result.privacy.plan) and math.isinf(row.protocol.epsilon)
 
 
-def _format_points_lost(grid: ResultGrid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
-    ceilings = [grid.score(row) for row in free if row]
+def _format_points_lost(
+    grid: ResultGrid[ResultRow], row: ResultRow | None, non_private_rows: Sequence[ResultRow | None]
+) -> str:
+    ceilings = [grid.score(row) for row in non_private_rows if row]
     if not row or not ceilings:
         return NO_VALUE
     metric = grid.row_metric(row)
@@ -170,7 +172,7 @@ def _class_rows(shown: ColumnRows) -> Iterator[tuple[float, str, tuple[str, ...]
         means = [fmean(values) if values else None for values in columns]
         known = [mean for mean in means if mean is not None]
         if known:
-            yield min(known), text.show_string(name, 60), tuple(text.format_percent(mean) for mean in means)
+            yield min(known), text.sanitise_string(name, 60), tuple(text.format_percent(mean) for mean in means)
 
 
 def _cost_rows(shown: ColumnRows) -> Iterator[tuple[str, str, str, str]]:
@@ -182,7 +184,7 @@ def _cost_rows(shown: ColumnRows) -> Iterator[tuple[str, str, str, str]]:
         yield line.label, seconds, bytes_in_words(peak) if peak else NO_VALUE, machine.rstrip(", ")
 
 
-def _write_methods_text(
+def _make_methods_text(
     results: Sequence[Result], private: Sequence[Result], grid: ResultGrid[ResultRow], named: ComponentNamer
 ) -> str:
     """Return a description of these results for the methods section of a paper."""
@@ -193,7 +195,7 @@ def _write_methods_text(
     data, features = named("dataset", spec.dataset), named("extractor", spec.extractor)
     ran = (
         f"We report {(grid.metric or spec.metric).replace('_', ' ')} on {data} with {features} features "
-        f"({task.private:,} private {whose}s, {max(map(count_public, results)):,} public and {task.test:,} test "
+        f"({task.private:,} private {whose}s, {max(map(count_public_images, results)):,} public and {task.test:,} test "
         f"images), as the mean over {seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
     )
     if not private:
@@ -203,9 +205,7 @@ def _write_methods_text(
     neighbours = " or ".join(sorted({result.privacy.adjacency.replace("-", " ") for result in private}))
     accountants = " and ".join(sorted({result.privacy.accountant.upper() for result in private}))
     versions = " and ".join(sorted({str(result.provenance.get("dpbench", "of unknown version")) for result in private}))
-    unaccounted = sorted(
-        {write_result_label(result) for result in private if result.selection == "private-unaccounted"}
-    )
+    unaccounted = sorted({make_result_label(result) for result in private if result.selection == "private-unaccounted"})
     outside = f" ε does not cover the search for settings of {', '.join(unaccounted)}." * bool(unaccounted)
     return (
         f"{ran}All private runs are (ε, δ)-differentially private for one {whose}, with ε {epsilons} and "
@@ -214,11 +214,11 @@ def _write_methods_text(
     )
 
 
-def default_report_path(places: Sequence[Path]) -> Path:
+def default_report_path(paths: Sequence[Path]) -> Path:
     """Return the default path of the report on some files or folders.
 
     >>> default_report_path([Path("dpbench-results")]).name
     'report.html'
     """
-    first = places[0]
+    first = paths[0]
     return (first if first.is_dir() else first.parent) / "report.html"

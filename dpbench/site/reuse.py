@@ -90,7 +90,7 @@ class BuildTarget:
         if inputs is None or outputs is None:
             return None
         try:
-            kept = json.loads(self._record.read_text(encoding="utf-8"))
+            kept = json.loads(self._record_path.read_text(encoding="utf-8"))
             return str(kept["said"]) if (kept["inputs"], kept["outputs"]) == (inputs, outputs) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -101,17 +101,17 @@ class BuildTarget:
         if None in (inputs, outputs) or self.digest_inputs() != inputs:
             return
         try:
-            write_json(self._record, {"inputs": inputs, "outputs": outputs, "said": said})
+            write_json(self._record_path, {"inputs": inputs, "outputs": outputs, "said": said})
         except OutputError:
             return  # a build does not fail because it cannot be remembered
 
     def _is_left_out(self, path: Path) -> bool:
-        """Return whether a path is an output or hidden in the leaderboard's folder, such as an unfinished site."""
+        """Return whether a path in the leaderboard's folder is an output, or hidden, such as an unfinished site."""
         top = path.parent == self.root
         return path.resolve() == self.out.resolve() or (top and (path.name in OUTPUTS or path.name.startswith(".")))
 
     @property
-    def _record(self) -> Path:
+    def _record_path(self) -> Path:
         place = canonical_digest([str(self.root.resolve()), str(self.out.resolve())])
         return cache_folder() / "builds" / f"{place[:32]}.json"
 

@@ -30,8 +30,8 @@ class _QuietHandler(SimpleHTTPRequestHandler):
         return super().send_head()
 
 
-def serve(site: Path, port: int, ready: Callable[[str], object]) -> None:
-    """Serve a built site on the loopback interface until interrupted; `ready` is called with its address at the start.
+def serve(site: Path, port: int, on_ready: Callable[[str], object]) -> None:
+    """Serve a built site on the loopback interface until interrupted; first call `on_ready` with its address.
 
     Raises:
         SpecError: the port is in use, or only an administrator may open it.
@@ -47,7 +47,7 @@ def serve(site: Path, port: int, ready: Callable[[str], object]) -> None:
         raise SpecError(f"Expected a free port, got {port}, {why}. Name another with --port, or 0 for any.") from error
     with server:
         try:
-            ready(f"http://{ADDRESS}:{server.server_port}/")
+            on_ready(f"http://{ADDRESS}:{server.server_port}/")
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             return

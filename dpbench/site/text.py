@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from dpbench.analysis import formats
-from dpbench.analysis.columns import NO_VALUE, write_epsilon, write_percent
+from dpbench.analysis.columns import NO_VALUE, format_epsilon, format_percent_cell
 from dpbench.records.result import Interval
 
 MAX_LENGTH = 2000  # characters of one string on a page; the raw file has all of it
@@ -20,7 +20,7 @@ _HIDDEN = re.compile(
 )
 
 
-def show_string(text: str, longest: int = MAX_LENGTH) -> str:
+def sanitise_string(text: str, longest: int = MAX_LENGTH) -> str:
     """Return an untrusted string, shortened, with invisible characters replaced by U+FFFD.
 
     >>> show_string("abc", 2)
@@ -39,7 +39,7 @@ def shorten_string(text: str, longest: int) -> str:
     >>> shorten_string("abcdef", 4)
     'abc…'
     """
-    return show_string(text if len(text) <= longest else f"{text[: longest - 1]}…")
+    return sanitise_string(text if len(text) <= longest else f"{text[: longest - 1]}…")
 
 
 def escape_markdown(text: str) -> str:
@@ -52,9 +52,9 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]()<>#|~!&$])", r"\\\1", " ".join(shown.split()))
 
 
-def finalize(value: object) -> object:
-    """Return a value as a template prints it: strings that are not markup pass through `show_string`."""
-    return show_string(value) if type(value) is str else value
+def finalize_template_value(value: object) -> object:
+    """Sanitise a plain string before a template prints it; return markup and other values unchanged."""
+    return sanitise_string(value) if type(value) is str else value
 
 
 def format_percent(share: float | None) -> str:
@@ -75,7 +75,7 @@ def format_points(share: float, digits: int = 2) -> str:
     return f"{100 * share:.{digits}f} points"
 
 
-def show_signed_points(share: float, digits: int = 2) -> str:
+def format_signed_points(share: float, digits: int = 2) -> str:
     """Return a difference of shares in points, with its sign.
 
     >>> show_signed_points(-0.0123), show_signed_points(0.0)
@@ -92,7 +92,7 @@ def format_score(interval: Interval | None, metric: str) -> str:
     >>> format_score(Interval(mean=1.5, low=1, high=2), "nll")
     '1.500 ± 0.500'
     """
-    return NO_VALUE if interval is None else formats.write_score(metric, interval, unit=True)
+    return NO_VALUE if interval is None else formats.format_metric_score(metric, interval, unit=True)
 
 
 def format_plain_score(interval: Interval | None, metric: str) -> str:
@@ -101,7 +101,7 @@ def format_plain_score(interval: Interval | None, metric: str) -> str:
     >>> format_plain_score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), format_plain_score(None, "nll")
     ('72.00 ± 2.00', '–')
     """
-    return NO_VALUE if interval is None else formats.write_score(metric, interval)
+    return NO_VALUE if interval is None else formats.format_metric_score(metric, interval)
 
 
 def format_seed_score(value: float | None, metric: str) -> str:
@@ -146,10 +146,10 @@ def make_anchor(name: str) -> str:
 
 
 FILTERS = {
-    "percent": format_percent, "points": format_points, "signed": show_signed_points, "spread": write_percent,
+    "percent": format_percent, "points": format_points, "signed": format_signed_points, "spread": format_percent_cell,
     "score": format_score,
-    "plain_score": format_plain_score, "seed_score": format_seed_score, "budget": write_epsilon,
-    "upward": formats.write_upper_bound, "downward": formats.write_lower_bound,
+    "plain_score": format_plain_score, "seed_score": format_seed_score, "budget": format_epsilon,
+    "upward": formats.format_upper_bound, "downward": formats.format_lower_bound,
     "four": format_four_digits, "bound": keep_epsilon_together,
-    "capital": capitalise_name, "anchor": make_anchor, "shorten": show_string,
+    "capital": capitalise_name, "anchor": make_anchor, "shorten": sanitise_string,
 }  # fmt: skip

@@ -63,7 +63,7 @@ def upload_folder(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     with _translate_errors(repository, api.endpoint):
         head, before = _read_repository_state(api, repository)
     _check_published_by_dpbench(f"{api.endpoint}/datasets/{repository}", before)
-    after = {path: _digest_as_hub(file.read_bytes(), before.get(path, "")) for path, file in files.items()}
+    after = {path: _compute_hub_digest(file.read_bytes(), before.get(path, "")) for path, file in files.items()}
     lines = describe_changes(before, after)
     if lines and not dry_run:
         with _translate_errors(repository, api.endpoint):
@@ -125,19 +125,19 @@ def _read_repository_state(api: HfApi, repository: str) -> tuple[str | None, dic
     return info.sha, {file.rfilename: f"sha256:{file.lfs.sha256}" if file.lfs else str(file.blob_id) for file in files}
 
 
-def _digest_as_hub(content: bytes, digest: str) -> str:
+def _compute_hub_digest(content: bytes, digest: str) -> str:
     """Return the digest of `content` in the format of the hub's `digest`: SHA-256 (large files) or git's blob hash."""
     if digest.startswith("sha256:"):
         return f"sha256:{hashlib.sha256(content).hexdigest()}"
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _check_published_by_dpbench(place: str, before: Mapping[str, str]) -> None:
+def _check_published_by_dpbench(address: str, before: Mapping[str, str]) -> None:
     others = sorted(path for path in before if not PUBLISHED_FILES.fullmatch(path))
     others = others or ([] if MARKER in before else sorted(before))
     if others:
         raise OutputError(
-            f"Expected {place} to be empty or published by dpbench, got {others[0]!r} in it. "
+            f"Expected {address} to be empty or published by dpbench, got {others[0]!r} in it. "
             "Delete what is there, or name another repository."
         )
 

@@ -24,7 +24,7 @@ REFERENCE_LABELS = {"control": "public labels only", "ceiling": "no privacy"}
 
 
 @dataclass(frozen=True)
-class Axis:
+class IntervalAxis:
     """The common axis of a table's interval bars, in percent, as narrow as the values allow."""
 
     low: float
@@ -44,7 +44,7 @@ class Axis:
         return 100 * share < self.low
 
     @classmethod
-    def from_scores(cls, scores: Iterable[Interval | None]) -> Axis:
+    def from_scores(cls, scores: Iterable[Interval | None]) -> IntervalAxis:
         """Return an axis with three to six round ticks that includes the best score and cuts off very low scores.
 
         A score is very low if it is more than twice as far below the median as the best score is above it. Without the
@@ -80,7 +80,7 @@ class BoardTable:
     unranked: tuple[EntryRow, ...]
     entries: int  # with a rank
     left_out: int  # entries that are in the table of all entries alone
-    axis: Axis
+    axis: IntervalAxis
     ruled: tuple[tuple[str, Interval], ...]  # role and score of the references that rule the axis
 
     @property
@@ -108,7 +108,7 @@ def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
     groups = tuple(RowGroup(*GROUP_HEADS[labels], found) for labels, found in sorted(rows.items()))
     ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
     left_out = sum(max(len(found) - MAX_ROWS, 0) for found in (ranked, unranked))
-    axis = Axis.from_scores(row.score for group in groups for row in group.rows)
+    axis = IntervalAxis.from_scores(row.score for group in groups for row in group.rows)
     return BoardTable(groups, tuple(unranked[:MAX_ROWS]), len(ranked), left_out, axis, ruled)
 
 
@@ -128,14 +128,14 @@ def find_best_entry(standing: Standing) -> Entry | None:
 
 
 def list_first_rank_entries(standing: Standing, *, labels: bool = False) -> list[Entry]:
-    """Return one rank-1 entry per learner, in the board's order: readers of public labels if `labels`, else others."""
+    """Return each learner's first rank-1 entry: among readers of public labels if `labels`, else among the others."""
     tied = [entry for entry in standing.entries if entry.rank == 1 and entry.reads_labels is labels]
     found = {entry.learner: entry for entry in reversed(tied)}
     return sorted(found.values(), key=standing.entries.index)
 
 
 def top_entries(standing: Standing, limit: int) -> list[Entry]:
-    """Return at most `limit` of the best ranked entries, always with the best two that read public labels."""
+    """Return the best ranked entries, at most `limit`; up to two places are kept for readers of public labels."""
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     if len(ranked) <= limit:
         return ranked
@@ -144,7 +144,7 @@ def top_entries(standing: Standing, limit: int) -> list[Entry]:
     return [*others[: limit - len(readers)], *readers]
 
 
-def count_ranked(standing: Standing) -> int:
+def count_ranked_entries(standing: Standing) -> int:
     """Count the ranked entries of a board."""
     return sum(entry.role == "entry" for entry in standing.entries)
 
@@ -172,7 +172,8 @@ def group_families(index: Index) -> list[list[Standing]]:
     for found in groups.values():
         found.sort(key=lambda standing: standing.board.epsilon)
     return sorted(
-        groups.values(), key=lambda found: (-sum(bool(count_ranked(view)) for view in found), family_title(found[0]))
+        groups.values(),
+        key=lambda found: (-sum(bool(count_ranked_entries(view)) for view in found), family_title(found[0])),
     )
 
 
@@ -198,12 +199,12 @@ def describe_split(standing: Standing) -> str:
 
 
 def uncorrected_rank(entry: Entry) -> int | None:
-    """Return the entry's rank without the correction for multiple comparisons; None if equal."""
+    """Return the entry's rank without the correction for multiple comparisons; None if both ranks are the same."""
     return entry.uncorrected_rank if entry.uncorrected_rank != entry.rank else None
 
 
 def has_earlier_mechanism(entry: Entry) -> bool:
-    """Return whether an entry is a private result from an earlier version, with other sums and other noise."""
+    """Return whether an entry is a private result of an earlier mechanism, whose sums and noise differ from today's."""
     return entry.reads_private and entry.mechanism != MECHANISM
 
 

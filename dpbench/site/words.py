@@ -14,14 +14,14 @@ TRUST_SENTENCES: Mapping[Trust, str] = {
 }
 
 
-def describe_trust(entry: Entry) -> str:
-    """Describe how an entry was confirmed, without a full stop at the end."""
+def explain_trust(entry: Entry) -> str:
+    """Explain how an entry was confirmed, without a full stop at the end."""
     done: list[Trust] = ["reproduced"] if entry.reproduced else ["re-run"] if entry.again else []
     found = [*done, "audited"] if entry.audit else done or [entry.trust]
     return "; ".join(TRUST_SENTENCES[trust] for trust in found)
 
 
-def describe_model(entry: Entry) -> str:
+def explain_model_release(entry: Entry) -> str:
     """Explain whether a saved model of an entry may be published, and how to make one."""
     if not entry.reads_private:
         return "You may publish a model from this run, which read no private image: add --models to the command below."

@@ -16,7 +16,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import build, resolve
-from dpbench.registry.same_code import Fingerprints, is_same_code
+from dpbench.registry.same_code import FingerprintStore, is_same_code
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, State, SweepFolder
 from dpbench.sweep.deltas import fill_deltas
@@ -124,7 +124,7 @@ def _survey_cells(
     grid: SweepGrid, folder: SweepFolder, plugins: Registry, data: _CurrentDigests | None
 ) -> SweepOverview:
     states: list[State] = []
-    prints = Fingerprints()  # takes none: nothing is fitted to tell a state
+    prints = FingerprintStore()  # takes none: nothing is fitted to tell a state
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
     for cell in grid.cells:
         result = folder.result(cell)
@@ -161,7 +161,7 @@ class _CurrentDigests:
 def _current_digest(dataset: Dataset, seed: int) -> str | None:
     """Return a dataset's digest; None if it is drawn anew for each seed, or cannot be read here."""
     try:
-        source = sources.describe_source(dataset)
+        source = sources.get_dataset_source(dataset)
         away = source is not None and source.hub and sources.find_dataset(dataset) is None
         if away or dataset.drawn(seed) != dataset:
             return None
@@ -176,14 +176,14 @@ def _cell_state(
     folder: SweepFolder,
     plugins: Registry,
     data: _CurrentDigests | None,
-    known: Fingerprints,
+    known: FingerprintStore,
 ) -> State:
     if result is None:
         return "to do" if folder.failure(cell) is None else "failed"
     same_data = None if data is None else data.match_result(cell, result)
     if same_data is False:
         return "other data" if folder.failure(cell) is None else "failed"
-    if not result.privacy.repeatable:
+    if not result.privacy.is_repeatable:
         return "other code"
     if is_same_code(result, plugins, known, same_data=same_data):
         return "done"

@@ -58,7 +58,7 @@ def _load_splits(resolved: ResolvedSpec, fetch: bool) -> Splits | None:
     """Return the splits of a dataset; None if the dataset is damaged or not on this machine."""
     dataset = resolved.parts.dataset
     try:
-        source = sources.describe_source(dataset)
+        source = sources.get_dataset_source(dataset)
         if source is not None and sources.find_dataset(dataset) is None and not (fetch and source.hub):
             return None
         found: object = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)

@@ -41,7 +41,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from dpbench.analysis import plots
-from dpbench.analysis.formula import collect_numbers
+from dpbench.analysis.formula import collect_numeric_values
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, PIXELS, Component, Protocol
@@ -209,7 +209,7 @@ def _make_cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str,
     if "extractor" not in spec.model_fields_set:  # pixels by default are refused where images are large: by the worker
         hidden = whole.extractor == Component(name=PIXELS, options=whole.extractor.options)
         spec = spec.with_default("extractor", whole.extractor, given=not hidden)
-    return Cell(spec, whole.digest, dict(values), collect_numbers(whole.model_dump()))
+    return Cell(spec, whole.digest, dict(values), collect_numeric_values(whole.model_dump()))
 
 
 def _nest_options(flat: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpbench.errors import LawBroken, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT, Component
-from dpbench.registry import KINDS, Kind, Registry
+from dpbench.registry import KINDS, ComponentKind, Registry
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import DEBUG
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
@@ -18,7 +18,7 @@ from dpbench.testing.laws import Laws, NotTested
 if TYPE_CHECKING:
     from torch import nn
 
-SUITES: dict[Kind, type[Laws]] = {"dataset": DatasetLaws, "extractor": ExtractorLaws, "learner": LearnerLaws}
+SUITES: dict[ComponentKind, type[Laws]] = {"dataset": DatasetLaws, "extractor": ExtractorLaws, "learner": LearnerLaws}
 
 
 def _make_small_network() -> nn.Module:
@@ -73,7 +73,7 @@ def check_laws(registry: Registry, text: str) -> Iterator[LawOutcome]:
         yield from check_instance(kind, registry.build(kind, component.name, component.options), component.name)
 
 
-def check_instance(kind: Kind, subject: object, name: str) -> Iterator[LawOutcome]:
+def check_instance(kind: ComponentKind, subject: object, name: str) -> Iterator[LawOutcome]:
     """Yield the outcome of each law for a built component."""
     kinds = EXAMPLES_BY_NAME if kind == "learner" else {"": {}}
     suites = {said: _make_suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
@@ -82,7 +82,7 @@ def check_instance(kind: Kind, subject: object, name: str) -> Iterator[LawOutcom
         yield _test_law(suites[said], law, f"{kind} {name}{said}: {_write_law_sentence(law)}")
 
 
-def _make_suite(kind: Kind, members: dict[str, Any]) -> type[Laws]:
+def _make_suite(kind: ComponentKind, members: dict[str, Any]) -> type[Laws]:
     suite: type[Laws] = type(f"{type(members[kind]).__name__}Laws", (SUITES[kind],), members)
     return suite
 

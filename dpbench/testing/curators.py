@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator, RowFn
 from dpbench.errors import NotPerExample, PrivacyError
-from dpbench.privacy.core.exact.surroundings import own_arithmetic
+from dpbench.privacy.core.exact.surroundings import disable_torch_modes
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
@@ -81,7 +81,7 @@ class WatchingProxy(CuratorProxy):
         """Ask the real curator, and inspect the row functions of the first three questions."""
         answer, rows = self._ask_curator(question), guard_row_function(question)
         if rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
-            with own_arithmetic():
+            with disable_torch_modes():
                 self.log.complaints += _find_row_complaints(rows, take_first_rows(self.curator))
         self.log.answers.append(answer)
         self.log.votes |= rows is None
@@ -145,7 +145,7 @@ class RecordingProxy(CuratorProxy):
         """Record the question, then ask the real curator, so that state of row functions shows in the next record."""
         blocks: list[Tensor] = []
         if (rows := guard_row_function(question)) is not None:
-            with own_arithmetic():
+            with disable_torch_modes():
                 blocks = [block.dense() for block in wrap_blocks(rows(take_first_rows(self.curator)))]
         shapes = tuple(tuple(block.shape[1:]) for block in blocks)
         public = compute_digest([type(question).__name__, *question.public])

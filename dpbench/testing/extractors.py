@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpbench.api import Extractor
 from dpbench.data.engine import are_features_close
-from dpbench.data.reading import image_preparer
+from dpbench.data.reading import make_image_preparer
 from dpbench.errors import LawBroken
 from dpbench.testing.laws import Laws, NotTested, expect
 
@@ -46,7 +46,7 @@ class ExtractorLaws(Laws):
         """A prepared image is the same in another order, after other images and from a new instance."""
         images = self._images("RGB", (0.1, 1.0))
         fresh: Extractor = dataclasses.replace(self.subject())  # type: ignore[type-var]
-        there, again = image_preparer(images, self.subject()), image_preparer(images, fresh)
+        there, again = make_image_preparer(images, self.subject()), make_image_preparer(images, fresh)
         places = range(len(images))
         first, third = there(places, thorough=True), there(places)
         second = again(places[::-1], thorough=True)[::-1]

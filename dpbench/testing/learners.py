@@ -181,7 +181,7 @@ class LearnerLaws(LearnerSuite):
         recorder = RecordingProxy(curator, earlier)
         try:
             self._fit_learner(recorder.handle(), self._make_world(0).public)
-            curator.guard.conclude()
+            curator.guard.raise_earlier_refusal()
         except PrivacyError as error:
             raise LawBroken(f"Fitting was refused: {error}") from None
         return recorder
@@ -218,7 +218,7 @@ class LearnerLaws(LearnerSuite):
         watcher = WatchingProxy(self._curator(world, self.ample_epsilon))
         try:
             predict = self._fit_learner(watcher.handle(), world.public)
-            watcher.curator.guard.conclude()
+            watcher.curator.guard.raise_earlier_refusal()
         except PrivacyError as error:
             return None, watcher, error
         return predict, watcher, None

@@ -22,7 +22,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.records.protocol import Component
 from dpbench.registry import load
 from dpbench.testing.laws import Laws, expect
@@ -189,8 +189,8 @@ class LearnerSuite(Laws):
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)
-        predict = self._fit_learner(make_handle(curator), world.public, seed, epsilon)
-        curator.guard.conclude()
+        predict = self._fit_learner(make_learner_curator(curator), world.public, seed, epsilon)
+        curator.guard.raise_earlier_refusal()
         return predict
 
     def _fit_learner(

@@ -14,8 +14,8 @@ from dpbench.records.packed import list_records, read_packed_record
 from dpbench.support.files import MODEL_ENDINGS
 from dpbench.support.untrusted import read_regular_file
 
-Kind = Literal["model", "receipt", "result", "attack", "audit", "rerun", "challenge"]
-KEYS: dict[Kind, frozenset[str]] = {
+DocumentKind = Literal["model", "receipt", "result", "attack", "audit", "rerun", "challenge"]
+KEYS: dict[DocumentKind, frozenset[str]] = {
     "receipt": frozenset({"training"}),
     "result": frozenset({"spec", "privacy", "seeds"}),
     "attack": frozenset({"shadows", "tests"}),
@@ -24,7 +24,7 @@ KEYS: dict[Kind, frozenset[str]] = {
     "challenge": frozenset({"commit", "seeds"}),
 }
 """The keys that a JSON file of each kind must have; kinds are tried in this order."""
-KIND_WORDS: dict[Kind, str] = {
+KIND_WORDS: dict[DocumentKind, str] = {
     "model": "a model", "receipt": "a receipt", "result": "a result", "attack": "an attack on released models",
     "audit": "an audit", "rerun": "a re-run", "challenge": "challenge seeds",
 }  # fmt: skip
@@ -36,7 +36,7 @@ class Document:
     """A file and its kind. The check for this kind reads the file again, within the limits of the kind."""
 
     file: Path
-    kind: Kind
+    kind: DocumentKind
 
 
 def read_document(file: Path) -> Document:
@@ -47,7 +47,7 @@ def read_document(file: Path) -> Document:
     """
     if is_model_file(file):
         return Document(file, "model")
-    kind = _find_kind(file)
+    kind = _detect_json_kind(file)
     if kind is None:
         raise DataError(f"Expected {EXPECTED}, got {file}, which is none of these.")
     return Document(file, kind)
@@ -78,12 +78,12 @@ def is_model_file(file: Path) -> bool:
 def _is_verifiable(file: Path) -> bool:
     """Return whether a JSON file can be verified; True for a damaged file, because its check reports the damage."""
     try:
-        return _find_kind(file) is not None
+        return _detect_json_kind(file) is not None
     except DataError:
         return True
 
 
-def _find_kind(file: Path) -> Kind | None:
+def _detect_json_kind(file: Path) -> DocumentKind | None:
     """Return the kind of a JSON file; None if its keys belong to no kind.
 
     Raises:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.errors import DpbenchError
 from dpbench.receipts.receipt import Receipt
 from dpbench.records.result import Result
@@ -18,7 +18,7 @@ from dpbench.verification.records import verify_record
 from dpbench.verification.report import FileReport
 from dpbench.verification.results import ResultVerifier
 
-Record = TypeVar("Record", Result, Receipt)
+ResultOrReceipt = TypeVar("ResultOrReceipt", Result, Receipt)
 
 
 def verify_files(
@@ -32,9 +32,9 @@ def verify_files(
         plugins: the installed plugins.
         submission: whether a board must accept each result.
     """
-    documents = [_try_reading(file) for file in files]
+    documents = [_try_read_document(file) for file in files]
     read = [document for document in documents if isinstance(document, Document)]
-    results, receipts = [*_read_valid(Result, "result", read)], [*_read_valid(Receipt, "receipt", read)]
+    results, receipts = [*_read_valid_records(Result, "result", read)], [*_read_valid_records(Receipt, "receipt", read)]
     verifier: ResultVerifier | None = None
     for document in documents:
         if isinstance(document, DpbenchError):
@@ -42,7 +42,7 @@ def verify_files(
             continue
         try:
             if document.kind == "result":
-                verifier = verifier or ResultVerifier(root, Expectations.read(root, plugins), submission=submission)
+                verifier = verifier or ResultVerifier(root, ReviewContext.read(root, plugins), submission=submission)
                 yield document, verifier.verify(document.file)
             elif document.kind == "receipt":
                 yield document, verify_receipt(document.file)
@@ -56,16 +56,18 @@ def verify_files(
             yield error
 
 
-def _try_reading(file: Path) -> Document | DpbenchError:
+def _try_read_document(file: Path) -> Document | DpbenchError:
     try:
         return read_document(file)
     except DpbenchError as error:
         return error
 
 
-def _read_valid(kind: type[Record], name: str, documents: Sequence[Document]) -> Iterator[Record]:
-    """Yield the records of a kind that fit its schema."""
+def _read_valid_records(
+    kind: type[ResultOrReceipt], kind_name: str, documents: Sequence[Document]
+) -> Iterator[ResultOrReceipt]:
+    """Yield the documents of a kind that fit the kind's schema."""
     for document in documents:
-        if document.kind == name:
+        if document.kind == kind_name:
             with suppress(DpbenchError):
                 yield kind.read(document.file)

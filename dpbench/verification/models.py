@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dpbench.board.verify.derive import check_bounds, compare_epsilon, derive_epsilon, make_epsilon_question
+from dpbench.board.verify.derive import check_bounds, compare_epsilon, derive_epsilon, make_epsilon_inputs
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.board.verify.plan_check import StatedFit, check_stated_plan
 from dpbench.errors import Complaint, DataError, DpbenchError
-from dpbench.harness.fit import score_seed
+from dpbench.harness.fit import fit_and_score_seed
 from dpbench.harness.session import Session
 from dpbench.models import Card, Model
 from dpbench.models.model_run import ACCURACY_TOLERANCE, prepare_model_run
-from dpbench.receipts.model_check import check_card
+from dpbench.receipts.model_check import check_card_against_receipt
 from dpbench.receipts.receipt import Receipt
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -37,7 +37,7 @@ def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Recei
     model = Model.load(file)
     card, named = model.card, dict(model.lines())
     recomputed = ["the digest of the file, and that its graph takes and gives what its card states"]
-    wrong = [*_check_guarantee(card)]
+    wrong = [*_check_card_guarantee(card)]
     if card.privacy.plan and not wrong:
         recomputed.append(describe_accountants(card.privacy))
     fit = find_stated_fit(card, plugins)
@@ -63,7 +63,7 @@ def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Recei
     return FileReport(str(file), KIND_WORDS["model"], stated, tuple(recomputed), complaints, tuple(unchecked))
 
 
-def _check_guarantee(card: Card) -> FieldComplaints:
+def _check_card_guarantee(card: Card) -> FieldComplaints:
     spec = card.spec
     asked = {
         "delta": spec.delta, "accountant": spec.accountant, "adjacency": spec.adjacency,
@@ -76,7 +76,7 @@ def _check_guarantee(card: Card) -> FieldComplaints:
     yield from impossible
     if not impossible:
         try:
-            yield from compare_epsilon(card.privacy, derive_epsilon(make_epsilon_question(card)))
+            yield from compare_epsilon(card.privacy, derive_epsilon(make_epsilon_inputs(card)))
         except DpbenchError as error:
             yield "privacy.plan", str(error)
 
@@ -115,7 +115,7 @@ def _compare_with_result(card: Card, result: Result) -> FieldComplaints:
 
 def _compare_with_receipt(model: Model, receipt: Receipt) -> FieldComplaints:
     try:
-        check_card(model.card, model.digest, receipt)
+        check_card_against_receipt(model.card, model.digest, receipt)
     except DataError as error:
         yield "receipt", str(error)
 
@@ -133,7 +133,7 @@ def rerun_model(file: Path, session: Session) -> Iterator[str]:
     if model.card.privacy.rng == "secure" and model.card.privacy.plan:
         yield "not fitted again: its noise is secure, and another fit would spend ε again"
         return
-    found = score_seed(prepared, model.card.seed)
+    found = fit_and_score_seed(prepared, model.card.seed)
     if abs(found.accuracy - stated.accuracy) > ACCURACY_TOLERANCE:
         said = f"{found.accuracy:.2%} is its accuracy now, and its card states {stated.accuracy:.2%}"
         raise DataError(f"Fitted again, {file} is another model: {said}.")

@@ -25,15 +25,15 @@ def verify_receipt(file: Path) -> FileReport:
     receipt = checked.receipt
     unit = f"per {receipt.unit}" if receipt.unit else "of an unknown unit"
     stated = f"ε {receipt.epsilon:.4g} at δ {receipt.delta:g}, {unit}"
-    recomputed = [*_describe_opinions(checked), *(f"{name}: {said}" for name, said in checked.curve.items())]
+    recomputed = [*_describe_recomputed_epsilons(checked), *(f"{name}: {said}" for name, said in checked.curve.items())]
     complaints = tuple(Complaint(str(file), mismatch.name, mismatch.said) for mismatch in checked.mismatches)
     return FileReport(
         str(file), KIND_WORDS["receipt"], (stated,), tuple(recomputed), complaints, checked.remarks,
-        _list_numbers(checked),
+        _collect_json_numbers(checked),
     )  # fmt: skip
 
 
-def _describe_opinions(checked: Checked) -> list[str]:
+def _describe_recomputed_epsilons(checked: Checked) -> list[str]:
     found = []
     for opinion in checked.opinions:
         more = opinion.upper - checked.receipt.epsilon
@@ -42,17 +42,17 @@ def _describe_opinions(checked: Checked) -> list[str]:
     return found
 
 
-def _list_numbers(checked: Checked) -> dict[str, Any]:
+def _collect_json_numbers(checked: Checked) -> dict[str, Any]:
     bounds = [(opinion.accountant, opinion.lower, opinion.upper) for opinion in checked.opinions]
     return {
         "stated": checked.receipt.epsilon,
         "accountants": [
-            {"name": name, "lower": _write_json_number(lower), "upper": _write_json_number(upper)}
+            {"name": name, "lower": _format_json_number(lower), "upper": _format_json_number(upper)}
             for name, lower, upper in bounds
         ],
         "curve": checked.curve,
     }
 
 
-def _write_json_number(value: float) -> float | str:
+def _format_json_number(value: float) -> float | str:
     return value if math.isfinite(value) else "Infinity"

@@ -8,15 +8,15 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from dpbench.analysis.released import compare_with_bound, describe_shadows
+from dpbench.analysis.released import describe_bound_comparison, describe_shadow_models
 from dpbench.audit.evidence import describe_evidence
 from dpbench.audit.figures import find_evidence
-from dpbench.board.folder import ResultFile, read_content, validate_content
+from dpbench.board.folder import ResultFile, read_json_object, validate_record
 from dpbench.board.history import History
-from dpbench.board.verify.audits import check_audit, check_statistics
+from dpbench.board.verify.audits import check_audit, check_audit_statistics
 from dpbench.board.verify.challenge_record import FiledResult, check_challenge
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.board.verify.released_record import check_attack, check_counts
+from dpbench.board.verify.released_record import check_attack_counts, check_released_attack
 from dpbench.board.verify.rerun_record import check_rerun
 from dpbench.errors import Complaint, DataError, MalformedFile
 from dpbench.records.audit import Audit
@@ -25,14 +25,14 @@ from dpbench.records.checksums import compute_seal
 from dpbench.records.released import ReleasedAttack
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
-from dpbench.verification.documents import KIND_WORDS, Document, Kind
+from dpbench.verification.documents import KIND_WORDS, Document, DocumentKind
 from dpbench.verification.report import FileReport
 
-Record = Audit | ReleasedAttack | Rerun | Challenge
-RECORD_CLASSES: dict[Kind, type[Record]] = {
+VerifiableRecord = Audit | ReleasedAttack | Rerun | Challenge
+RECORD_CLASSES: dict[DocumentKind, type[VerifiableRecord]] = {
     "audit": Audit, "attack": ReleasedAttack, "rerun": Rerun, "challenge": Challenge,
 }  # fmt: skip
-REPEAT_COMMANDS: dict[Kind, str] = {
+REPEAT_COMMANDS: dict[DocumentKind, str] = {
     "audit": "dpbench audit RESULT", "attack": "dpbench audit --released RESULT",
     "rerun": "dpbench verify --rerun RESULT", "challenge": "dpbench leaderboard challenge RESULT",
 }  # fmt: skip
@@ -40,7 +40,7 @@ MAX_PARENTS = 4  # folders above a record in which its result is looked for
 
 
 def verify_record(document: Document, results: Sequence[Result]) -> FileReport:
-    """Check the seal of a record, and its content against its result or, if no result is found, on its own.
+    """Check a record's seal, then its content: against its result or, if no result is found, on its own.
 
     Args:
         document: the record.
@@ -48,8 +48,8 @@ def verify_record(document: Document, results: Sequence[Result]) -> FileReport:
     """
     name, kind = str(document.file), document.kind
     try:
-        content = read_content(document.file)
-        record = validate_content(RECORD_CLASSES[kind], content)
+        content = read_json_object(document.file)
+        record = validate_record(RECORD_CLASSES[kind], content)
     except MalformedFile as error:
         return FileReport(name, KIND_WORDS[kind], (), (), (Complaint(name, error.field, error.said),), ())
     recomputed, wrong = ["its seal"], [*_check_seal(record, content)]
@@ -60,7 +60,7 @@ def verify_record(document: Document, results: Sequence[Result]) -> FileReport:
         recomputed = []
     elif result is None:
         unchecked.insert(0, "whether it fits its result, which was not found: name the result too")
-        wrong = [*_check_alone(record)]
+        wrong = [*_check_without_result(record)]
     else:
         wrong = [*_check_with_result(record, result, document.file)]
         recomputed.append(f"that it is about {result.file_name}; what follows from its counts and the plan")
@@ -69,26 +69,26 @@ def verify_record(document: Document, results: Sequence[Result]) -> FileReport:
     return FileReport(name, KIND_WORDS[kind], stated, tuple(recomputed), complaints, tuple(unchecked))
 
 
-def _check_seal(record: Record, content: Mapping[str, Any]) -> FieldComplaints:
+def _check_seal(record: VerifiableRecord, content: Mapping[str, Any]) -> FieldComplaints:
     if not record.seal:
         yield "seal", "missing: a record without one is no evidence"
     elif record.seal != compute_seal(content):
         yield "seal", "changed after it was written"
 
 
-def _describe_record(record: Record) -> str:
+def _describe_record(record: VerifiableRecord) -> str:
     if isinstance(record, Audit):
         failed, evidence = "; ".join(record.figures.failed), describe_evidence(find_evidence(record))
         verdict = f"FAILED: {failed}" if failed else "no part contradicts the guarantee"
         return f"seed {record.seed}, ε {record.epsilon:.4g}, δ {record.delta:g}: {verdict}; evidence: {evidence}"
     if isinstance(record, ReleasedAttack):
-        return f"{describe_shadows(record)}: {compare_with_bound(record)}"
+        return f"{describe_shadow_models(record)}: {describe_bound_comparison(record)}"
     if isinstance(record, Rerun):
         return f"{len(record.seeds)} seeds: {record.outcome}, accuracy {record.accuracy:.6g}"
     return f"{len(record.seeds)} seeds that follow from the result and commit {record.commit[:12]}"
 
 
-def _find_result(file: Path, record: Record) -> Result | None:
+def _find_result(file: Path, record: VerifiableRecord) -> Result | None:
     """Find the result of a record under `results/` of its leaderboard, or in a parent folder; None if not found."""
     for folder in file.absolute().parents[:MAX_PARENTS]:
         filed = folder / "results" / file.parent.name / file.name
@@ -99,17 +99,17 @@ def _find_result(file: Path, record: Record) -> Result | None:
     return None
 
 
-def _check_alone(record: Record) -> FieldComplaints:
+def _check_without_result(record: VerifiableRecord) -> FieldComplaints:
     if isinstance(record, Audit):
-        return check_statistics(record)
-    return check_counts(record) if isinstance(record, ReleasedAttack) else iter(())
+        return check_audit_statistics(record)
+    return check_attack_counts(record) if isinstance(record, ReleasedAttack) else iter(())
 
 
-def _check_with_result(record: Record, result: Result, file: Path) -> FieldComplaints:
+def _check_with_result(record: VerifiableRecord, result: Result, file: Path) -> FieldComplaints:
     if isinstance(record, Audit):
         return check_audit(record, result)
     if isinstance(record, ReleasedAttack):
-        return check_attack(record, result)
+        return check_released_attack(record, result)
     if isinstance(record, Rerun):
         return check_rerun(record, result)
     root, board = file.absolute().parent.parent.parent, file.parent.name

@@ -8,17 +8,17 @@ from typing import Any
 
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.errors import Complaint
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 
 
-def describe_accountants(privacy: Privacy) -> str:
+def describe_accountants(privacy: PrivacyGuarantee) -> str:
     """Name the inputs and the accountants with which ε was recomputed."""
     return f"ε from the plan and σ, by {privacy.accountant} and {privacy.independent.accountant}"
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """The outcome of verifying a file."""
+    """The report on one file: what it states, what was recomputed, the contradictions, and what was not checked."""
 
     file: str
     kind: str

@@ -7,17 +7,17 @@ from functools import cached_property
 from pathlib import Path
 
 from dpbench.analysis.describe import describe_result
-from dpbench.analysis.formats import write_score
+from dpbench.analysis.formats import format_metric_score
 from dpbench.analysis.word import list_unchecked_claims
 from dpbench.board.add import SubmissionChecker, explain_taken_path, find_taken_paths, list_submission_remarks
 from dpbench.board.folder import locate_result
-from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_protocol_differences
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.review import review_files
 from dpbench.board.verify.source_code import check_source_code
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
-from dpbench.registry.components import component_shortener
+from dpbench.registry.components import make_component_shortener
 from dpbench.verification.documents import KIND_WORDS
 from dpbench.verification.report import FileReport, describe_accountants
 
@@ -27,7 +27,7 @@ STATED_FACTS = ("guarantee", "δ", "neighbours")
 class ResultVerifier:
     """Verifies results one by one; with `submission`, a board must also accept each result."""
 
-    def __init__(self, root: Path, known: Expectations, *, submission: bool) -> None:
+    def __init__(self, root: Path, known: ReviewContext, *, submission: bool) -> None:
         self.root, self.known, self.submission = root, known, submission
 
     @cached_property
@@ -44,11 +44,11 @@ class ResultVerifier:
         result, kind = checked.result, KIND_WORDS["result"]
         if result is None:
             return FileReport(str(file), kind, (), (), checked.complaints, (), checked=checked)
-        recomputed = tuple(self._list_recomputed(checked, result, boards)) if checked.ok else ()
+        recomputed = tuple(self._list_recomputed_claims(checked, result, boards)) if checked.ok else ()
         remarks = tuple(list_submission_remarks(result)) if boards else ()
         word = f"what its author alone says about {'; '.join(list_unchecked_claims(result))}"
         unchecked = (f"{word}. --rerun runs it again", *remarks, *self._list_code_remarks(checked, result))
-        stated = tuple(self._describe(result))
+        stated = tuple(self._describe_result(result))
         return FileReport(str(file), kind, stated, recomputed, checked.complaints, unchecked, checked=checked)
 
     def _list_code_remarks(self, checked: CheckedFile, result: Result) -> Iterator[str]:
@@ -56,20 +56,20 @@ class ResultVerifier:
             for field, said in check_source_code(result):
                 yield f"the code that made it ({field}: {said}); no leaderboard takes it"
 
-    def _describe(self, result: Result) -> Iterator[str]:
+    def _describe_result(self, result: Result) -> Iterator[str]:
         plugins = self.known.plugins
-        found = describe_result(result, named=component_shortener(plugins)) if plugins else describe_result(result)
+        found = describe_result(result, named=make_component_shortener(plugins)) if plugins else describe_result(result)
         facts = dict(found.pairs)
         yield found.title
         seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
-        yield f"accuracy {write_score('accuracy', result.metrics['accuracy'], unit=True)}, {seeds}"
+        yield f"accuracy {format_metric_score('accuracy', result.metrics['accuracy'], unit=True)}, {seeds}"
         yield ", ".join(f"{name} {facts[name]}" for name in STATED_FACTS if name in facts)
 
-    def _list_recomputed(self, checked: CheckedFile, result: Result, boards: list[str]) -> Iterator[str]:
+    def _list_recomputed_claims(self, checked: CheckedFile, result: Result, boards: list[str]) -> Iterator[str]:
         yield "its digest; every score from the counts of its seeds"
         if result.privacy.plan:
             yield describe_accountants(result.privacy)
-        if not result.privacy.repeatable:
+        if not result.privacy.is_repeatable:
             yield f"nothing of its noise, which code from before {MECHANISM} drew"
         if self.submission:
             held = (f"; {explain_taken_path(path)}" for path in find_taken_paths(result, boards, self.root))
@@ -78,5 +78,7 @@ class ResultVerifier:
             yield f"that it has the protocol of board {checked.stored.board}, on which it is filed"
         else:
             spec = fill_new_options(result.spec, self.known)
-            same = [name for name, board in self.known.boards.items() if not find_departures(board, spec, result)]
+            same = [
+                name for name, board in self.known.boards.items() if not find_protocol_differences(board, spec, result)
+            ]
             yield "its protocol: that of " + (f"board {', '.join(same)}" if same else "no board here")

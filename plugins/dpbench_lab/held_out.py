@@ -15,7 +15,7 @@ from dpbench.harness.loaded import LoadedRun
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.scoring import score_predictions
 from dpbench.privacy.core.rows import PrivateRows, Units
-from dpbench.records.metrics import KeptPredictions
+from dpbench.records.metrics import StoredPredictions
 from dpbench.support.threads import limit_threads
 
 SHARE = 0.2  # of the private units
@@ -29,10 +29,10 @@ class HeldOutRun:
     x: Tensor  # (m, *example_shape), the held-out examples
     y: np.ndarray  # (m,)
 
-    def score(self, seed: int) -> KeptPredictions:
+    def score(self, seed: int) -> StoredPredictions:
         """Fit with a seed, and score the fit on the held-out examples."""
         with limit_threads(self.prepared.loaded.threads):
-            scores = predict_isolated(fit_once(self.prepared.fit_input(seed)), self.x)
+            scores = predict_isolated(fit_once(self.prepared.make_fit_input(seed)), self.x)
         return score_predictions(scores, self.y, self.prepared.learner.logits)
 
 

@@ -12,12 +12,12 @@ from dpbench_lab.reproduce import peer_section
 
 
 def _museum_page() -> str:
-    return matrix.write_page(record.read_museum_record()).replace("\n### ", "\n## ")
+    return matrix.format_matrix_page(record.read_museum_record()).replace("\n### ", "\n## ")
 
 
 EXTRAS = Extras(
     pages=(reproduce.PAGE, claims.PAGE, museum.PAGE),
-    evidence=(museum.museum_sentence,),
+    evidence=(museum.render_museum_sentence,),
     charts=(explain.learner_charts,),
     boards=(peer_section.board_sections,),
     manual={"explanation/museum.md": _museum_page},

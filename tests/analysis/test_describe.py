@@ -8,9 +8,9 @@ import pytest
 
 from dpbench import Choice, Planned, Release
 from dpbench.analysis import describe as described
-from dpbench.analysis.confusion import write_confusion
-from dpbench.analysis.describe import Description, describe_result, describe_together
-from dpbench.analysis.formats import format_percent_rounded_up, write_score, write_upper_bound
+from dpbench.analysis.confusion import format_confusion_matrix
+from dpbench.analysis.describe import Description, describe_result, describe_shared_facts
+from dpbench.analysis.formats import format_metric_score, format_percent_rounded_up, format_upper_bound
 from dpbench.analysis.risk import describe_curve, membership_risk
 from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.protocol import Component
@@ -59,7 +59,7 @@ def test_the_whole_curve_is_told_from_plan_and_sigma() -> None:
     filed = find_result(LOW, "pillar")
     said, privacy = told(filed.result), filed.result.privacy
     mu = math.sqrt(30) / privacy.sigma
-    assert said["Gaussian curve"] == f"μ {write_upper_bound(mu)}, exactly"
+    assert said["Gaussian curve"] == f"μ {format_upper_bound(mu)}, exactly"
     n = filed.result.task.private
     assert said["ε at other δ"].endswith(f"at δ {n**-1.1:.2g} (1/n^1.1)")
     assert float(said["ε for replacing one"].split()[0]) == pytest.approx(0.2, rel=0.1)
@@ -105,20 +105,20 @@ def confused(matrix: tuple[str, ...], classes: tuple[str, ...]) -> Result:
 
 
 def test_the_confusion_matrix_is_shown_in_percent_of_the_true_class() -> None:
-    _, *rows = write_confusion(confused(("3 1", "0 0"), ("cat", "dog")))
+    _, *rows = format_confusion_matrix(confused(("3 1", "0 0"), ("cat", "dog")))
     assert [row.split() for row in rows] == [["cat", "75.0", "25.0"], ["dog", "-", "-"]]
 
 
 def test_of_many_classes_the_most_frequent_errors_are_shown() -> None:
     names = tuple(f"class {number}" for number in range(30))
     matrix = tuple(" ".join("8" if a == b else "2" if (a, b) == (3, 7) else "0" for b in range(30)) for a in range(30))
-    assert list(write_confusion(confused(matrix, names)))[1:] == ["  class 3 taken for class 7: 20.0"]
+    assert list(format_confusion_matrix(confused(matrix, names)))[1:] == ["  class 3 taken for class 7: 20.0"]
 
 
 def test_of_a_result_from_before_it_was_kept_no_matrix_is_shown_and_probabilities_are_said_to_be_missing() -> None:
     filed = find_result(LOW, "pillar")
     before = with_accuracies(filed.result, 0.5, 0.6)
-    assert list(write_confusion(before)) == []
+    assert list(format_confusion_matrix(before)) == []
     assert "did not record them" in told(before)["probabilities"]
 
 
@@ -139,7 +139,7 @@ def test_a_score_is_written_as_its_metric_says_and_never_beyond_its_bounds(
     metric: str, score: tuple[float, float | None, float | None], said: str
 ) -> None:
     mean, low, high = score
-    assert write_score(metric, Interval(mean=mean, low=low, high=high), unit=True) == said
+    assert format_metric_score(metric, Interval(mean=mean, low=low, high=high), unit=True) == said
 
 
 def test_every_metric_is_told_by_its_title_with_its_unit() -> None:
@@ -147,7 +147,9 @@ def test_every_metric_is_told_by_its_title_with_its_unit() -> None:
     said = told(result)
     for metric in METRICS:
         if metric in result.metrics:
-            assert said[METRIC_FACTS[metric].inline_title] == write_score(metric, result.metrics[metric], unit=True)
+            assert said[METRIC_FACTS[metric].inline_title] == format_metric_score(
+                metric, result.metrics[metric], unit=True
+            )
             assert said[METRIC_FACTS[metric].inline_title].split(" ")[0].endswith("%") is METRIC_FACTS[metric].share
 
 
@@ -179,7 +181,7 @@ def test_steps_that_a_seed_did_not_spend_are_told() -> None:
 
 def test_several_results_are_told_together_by_what_each_says_of_its_protocol() -> None:
     results = [find_result(DIGITS, name).result for name in ("pillar", "prototypes", "thrift")]
-    found = describe_together(results, lambda _, part: part.name)
+    found = describe_shared_facts(results, lambda _, part: part.name)
     data = {fact.name: fact.texts for fact in found.section("data")}
     assert data["split"] == ("1,294 private, 144 public, 359 test examples of 10 classes",)
     guarantee = {fact.name: fact.texts for fact in found.section("guarantee")}

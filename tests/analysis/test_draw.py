@@ -36,8 +36,8 @@ from dpbench.analysis.palette import (
     REFERENCE,
     assign_learner_styles,
     assign_row_styles,
+    heat_map_colour,
     make_style,
-    shade_colour,
 )
 from dpbench.analysis.tables import make_grids
 from dpbench.errors import SpecError
@@ -126,7 +126,7 @@ def test_a_heat_map_has_an_outline_for_each_shade_and_a_dot_for_each_best_cell()
     axes = new_figure(3, 2).subplots()
     draw_heat_map(axes, [HeatCell(0, 0, 0, "91.1"), HeatCell(1, 0, 2, dot=True), HeatCell(2, 1, 2)], 3, 2)
     patches = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
-    assert [to_hex(patch.get_facecolor()) for patch in patches] == [HEAT, shade_colour(2)]
+    assert [to_hex(patch.get_facecolor()) for patch in patches] == [HEAT, heat_map_colour(2)]
     assert [len(np.asarray(patch.get_path().vertices)) for patch in patches] == [5, 10]
     assert [text.get_text() for text in axes.texts] == ["91.1"]
     dots = [np.asarray(line.get_xydata()).tolist() for line in axes.get_lines() if len(np.asarray(line.get_xdata()))]

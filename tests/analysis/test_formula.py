@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.analysis.formula import collect_numbers, evaluate_formula
+from dpbench.analysis.formula import collect_numeric_values, evaluate_formula
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
@@ -45,6 +45,6 @@ def test_what_is_no_formula_is_refused_in_one_sentence(text: str, said: str) -> 
 
 def test_numbers_of_a_spec_go_by_its_keys_and_options() -> None:
     spec = make_spec({"learner": {"name": "pillar", "options": {"k": 4, "center": True}}, "epsilon": 2}, "a test")
-    found = collect_numbers(spec.model_dump())
+    found = collect_numeric_values(spec.model_dump())
     assert (found["learner.k"], found["epsilon"], found["public_fraction"]) == (4.0, 2.0, 0.1)
     assert "learner.center" not in found

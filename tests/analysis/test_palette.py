@@ -23,12 +23,12 @@ from dpbench.analysis.palette import (
     SHAPES,
     assign_learner_styles,
     assign_row_styles,
-    colour_stylesheet,
+    make_colour_stylesheet,
     make_style,
 )  # fmt: skip
 from dpbench.board.index import Index
 from dpbench.registry import load
-from dpbench.site.render import read_static
+from dpbench.site.render import read_static_file
 
 ROOT = Path(__file__).parents[2]
 BESIDE = "public-only (no private data)"
@@ -121,12 +121,14 @@ def test_further_rows_of_a_learner_are_hollow_and_references_grey() -> None:
 
 
 def test_the_style_sheet_has_the_colours_of_pictures() -> None:
-    style = read_static("site.css").decode()
+    style = read_static_file("site.css").decode()
     for name, colour in (("ink", INK), ("quiet", QUIET), ("line", LINE), ("paper", PAPER), ("heat", HEAT)):
         assert re.search(rf"--{name}: light-dark\({colour}, ", style)
     for place, (light, dark) in enumerate(zip(LIGHT, DARK, strict=True)):
-        assert f"--c{place}:light-dark({light},{dark});" in colour_stylesheet()
-    assert all(f".heat .h{place}{{--share:{share:.0%}}}" in colour_stylesheet() for place, share in enumerate(SHADES))
+        assert f"--c{place}:light-dark({light},{dark});" in make_colour_stylesheet()
+    assert all(
+        f".heat .h{place}{{--share:{share:.0%}}}" in make_colour_stylesheet() for place, share in enumerate(SHADES)
+    )
 
 
 def test_no_other_module_names_a_colour() -> None:

@@ -14,14 +14,14 @@ from rich.console import Console
 
 from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.comparison import compare_results
-from dpbench.analysis.formats import write_percent_score
+from dpbench.analysis.formats import format_percent_score
 from dpbench.analysis.grid import GridLine, ResultGrid
 from dpbench.analysis.palette import DARK, assign_learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, make_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.analysis.tables import make_grids
-from dpbench.analysis.text_tables import render_html, render_latex, render_markdown, render_terminal, write_grids
+from dpbench.analysis.text_tables import make_text_tables, render_html, render_latex, render_markdown, render_terminal
 from dpbench.cli.results import print_grids
 from dpbench.errors import DataError
 from dpbench.records.packed import list_records, read_record
@@ -170,11 +170,11 @@ def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -
     text = cast("io.StringIO", shown.file).getvalue()
     assert "…" not in text
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines()[1:-1])
-    (written,) = write_grids([whole])
+    (written,) = make_text_tables([whole])
     parts = render_terminal(written, 80)
     assert len(parts) > 1 and len(render_terminal(written, 1000)) == 1
     cells = [
-        write_percent_score(whole.score(row)) + " *" * best(row) for line in whole.lines for row in line.present_rows
+        format_percent_score(whole.score(row)) + " *" * best(row) for line in whole.lines for row in line.present_rows
     ]
     assert all(cell in text for cell in cells)
     assert all(text.count(f"\n {line.label.split()[0]} ") >= len(parts) for line in whole.lines)
@@ -220,8 +220,8 @@ def test_nothing_to_show_says_so(tmp_path: Path) -> None:
 def test_every_form_has_every_cell() -> None:
     found = table(LOW, HIGH)
     cells, written = (
-        [write_percent_score(found.score(row)) for line in found.lines for row in line.present_rows],
-        write_grids([found]),
+        [format_percent_score(found.score(row)) for line in found.lines for row in line.present_rows],
+        make_text_tables([found]),
     )
     for text in (render_markdown(written), render_html(written)):
         assert all(cell in text for cell in cells)
@@ -233,7 +233,7 @@ def test_every_form_has_every_cell() -> None:
 
 def test_html_of_a_strangers_names_runs_nothing() -> None:
     line: GridLine[ResultRow] = GridLine("<script>x</script>", (None,))
-    text = render_html(write_grids([ResultGrid("<img src=x>", "accuracy", ("ε 1",), (line,))]))
+    text = render_html(make_text_tables([ResultGrid("<img src=x>", "accuracy", ("ε 1",), (line,))]))
     assert "<script" not in text and "<img" not in text
 
 
@@ -292,14 +292,14 @@ def test_a_table_of_losses_has_the_smallest_first_as_a_number_and_says_that_lowe
     (found,) = make_grids([with_loss("pillar", 1.5), with_loss("whitened", 0.75), with_loss("dp-raft", 2.0)], "nll")
     assert [line.label for line in found.lines] == ["whitened", "pillar", "dp-raft"]
     assert [best(line.rows[0]) for line in found.lines] == [True, False, False]
-    text = render_markdown(write_grids([found]))
+    text = render_markdown(make_text_tables([found]))
     assert "**0.752 ± 0.002**" in text
     assert "Lower is better" in text
     assert "ercent" not in text
 
 
 def test_a_terminal_with_colours_shows_each_learners_mark_and_one_without_shows_names_alone() -> None:
-    (written,) = write_grids([table(LOW)])
+    (written,) = make_text_tables([table(LOW)])
     for coloured in (False, True):
         shown = Console(width=120, file=io.StringIO(), color_system="truecolor", no_color=not coloured,
                         force_terminal=coloured)  # fmt: skip

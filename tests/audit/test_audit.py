@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from dpbench.api import PublicData
-from dpbench.audit.audit_fit import audit, audit_prepared
-from dpbench.audit.auditing_curator import _test_counts
+from dpbench.audit.audit_fit import audit, audit_prepared_run
+from dpbench.audit.auditing_curator import _test_choice_counts
 from dpbench.audit.figures import compute_figures
 from dpbench.errors import NotReproducible, PrivacyError, SpecError
-from dpbench.harness.fit import score_seed
+from dpbench.harness.fit import fit_and_score_seed
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
@@ -63,8 +63,8 @@ def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: py
         return fitted
 
     monkeypatch.setattr(auditing, "_fit_with_evidence", kept)
-    audit_prepared(prepared(learner), 3, CANARIES)
-    again = score_seed(prepared(learner), 3)
+    audit_prepared_run(prepared(learner), 3, CANARIES)
+    again = fit_and_score_seed(prepared(learner), 3)
     from dpbench.harness import scoring
 
     made = scoring.score_predictions(found[0].double().numpy(), prepared(learner).test.scorer.y)
@@ -95,7 +95,7 @@ def test_audits_of_several_seeds_draw_noise_of_other_seeds_that_no_two_of_them_s
         drawn[seed] = set()
         kept = lambda number, identity, into=drawn[seed]: into.add(number) or research(number, identity)
         monkeypatch.setattr(Randomness, "research", kept)
-        audit_prepared(prepared("class-means"), seed, CANARIES)
+        audit_prepared_run(prepared("class-means"), seed, CANARIES)
     assert min(map(len, drawn.values())) > 2
     assert not drawn[0] & drawn[1]
 
@@ -105,15 +105,15 @@ def test_audits_of_several_seeds_draw_noise_of_other_seeds_that_no_two_of_them_s
 def test_honest_choices_are_doubted_no_more_often_than_stated(chances: tuple[float, ...]) -> None:
     """Of candidates that are hardly ever chosen, too: by chi-square, two draws where 0.2 are expected had p = 6e-5."""
     found = np.random.default_rng(0).multinomial(600, chances, size=4_000)
-    ps = np.array([_test_counts("law", ChoiceCounts("", choices, np.array(chances))).p for choices in found])
+    ps = np.array([_test_choice_counts("law", ChoiceCounts("", choices, np.array(chances))).p for choices in found])
     for level in (0.1, 0.01, 1e-3):
         assert (ps < level).mean() <= level + 3 * math.sqrt(level / len(ps))
-    assert _test_counts("law", ChoiceCounts("", np.array([300, 300, 0]), np.array([0.8, 0.1, 0.1]))).p < 1e-9
+    assert _test_choice_counts("law", ChoiceCounts("", np.array([300, 300, 0]), np.array([0.8, 0.1, 0.1]))).p < 1e-9
 
 
 @pytest.mark.slow
 def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
-    found = audit_prepared(prepared("class-means"), 0, CANARIES)
+    found = audit_prepared_run(prepared("class-means"), 0, CANARIES)
     read = Audit.read(found.write(tmp_path))
     assert read.seal and read.model_copy(update={"seal": ""}) == found
     assert read.figures == compute_figures(
@@ -126,7 +126,7 @@ def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_releases_of_a_plan_are_attacked_together() -> None:
-    found = audit_prepared(prepared("dp-raft:steps=4,private_mean=true"), 0, 40_000)
+    found = audit_prepared_run(prepared("dp-raft:steps=4,private_mean=true"), 0, 40_000)
     assert found.attack is not None and found.attack.mu is not None
     precision = sum(use.steps / use.sigma**2 for use in found.plan)
     assert found.attack.mu == pytest.approx(math.sqrt(precision))
@@ -171,7 +171,7 @@ def test_a_learner_that_plans_and_never_asks_is_refused(monkeypatch: pytest.Monk
     made = prepared("class-means")
     monkeypatch.setattr(type(made.learner), "fit", lambda *_: lambda x: torch.zeros(len(x), 10))
     with pytest.raises(SpecError, match="planned questions but asked none"):
-        audit_prepared(made, 0, CANARIES)
+        audit_prepared_run(made, 0, CANARIES)
 
 
 def test_a_witness_never_stands_beside_secure_randomness() -> None:
@@ -193,7 +193,7 @@ def test_canaries_take_no_part_in_what_is_public() -> None:
             return super().fit(curator, public, generator)
 
     learner = Counting(**vars(made.learner))
-    audit_prepared(dataclasses.replace(made, learner=learner), 0, CANARIES)
+    audit_prepared_run(dataclasses.replace(made, learner=learner), 0, CANARIES)
     assert sizes == [made.roles.task.size]
 
 
@@ -213,7 +213,7 @@ def test_an_audit_is_blind_to_public_data_that_was_made_of_private_rows() -> Non
     private = PublicData(made.roles.private.x, None)
     roles = dataclasses.replace(made.roles, public=private)
     leaky = dataclasses.replace(made, loaded=dataclasses.replace(made.loaded, roles=roles))
-    assert audit_prepared(leaky, 0, CANARIES).passed
+    assert audit_prepared_run(leaky, 0, CANARIES).passed
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpbench.audit import auditing_curator
-from dpbench.audit.audit_fit import audit_prepared
+from dpbench.audit.audit_fit import audit_prepared_run
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.audit import Audit
@@ -33,7 +33,7 @@ def prepared(learner: str) -> PreparedRun:
 
 
 def audited(learner: str = "dp-sgd:steps=3") -> Audit:
-    return audit_prepared(prepared(learner), 0, 4_000)
+    return audit_prepared_run(prepared(learner), 0, 4_000)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from scipy import stats
 from dpbench.audit import bounds
 from dpbench.audit.attack import CanaryScores, draw_members
 from dpbench.audit.figures import compute_figures, sigma_interval
-from dpbench.records.audit import Attack, Check, Noise
+from dpbench.records.audit import CanaryAttackResult, Check, NoiseStatistics
 
 # canaries, guesses, correct, delta -> by Steinke et al., by Mahloujifar et al.: what jax_privacy 2.0 gives
 GOLDEN = {
@@ -113,11 +113,11 @@ def test_luck_that_all_canaries_share_breaks_no_certificate_and_does_break_the_e
     assert bounds.gaussian_dp_epsilon(bounds.gauss_bound(apart, half, half)[0], 1e-5) > true
 
 
-def _noise(*checks: Check) -> Noise:
-    return Noise(numbers=10_000, squares=10_000.0, padding=0, padding_squares=0.0, checks=checks)
+def _noise(*checks: Check) -> NoiseStatistics:
+    return NoiseStatistics(numbers=10_000, squares=10_000.0, padding=0, padding_squares=0.0, checks=checks)
 
 
-ATTACK = Attack(canaries=10_000, members=5_000, guesses=300, correct=200, mean=0.268, mu=0.268)
+ATTACK = CanaryAttackResult(canaries=10_000, members=5_000, guesses=300, correct=200, mean=0.268, mu=0.268)
 
 
 def test_the_estimate_is_withheld_where_noise_is_in_doubt() -> None:

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from dpbench.audit.evidence import ALARM, MOST_EVIDENCE, calibrate_p_value, compute_evidence, multiply_stakes
 from dpbench.audit.figures import compute_figures, find_earlier_audits, find_evidence
 from dpbench.errors import SpecError
-from dpbench.records.audit import Audit, Check, EarlierAudits, Noise
+from dpbench.records.audit import Audit, Check, EarlierAudits, NoiseStatistics
 
 UNCHANGED = 0.1 ** (1 / 0.9)  # the p-value whose e-value is 1
 
@@ -18,12 +18,12 @@ def check_of(name: str, p: float) -> Check:
     return Check(name=name, p=p)
 
 
-def noise_of(*ps: float) -> Noise:
+def noise_of(*ps: float) -> NoiseStatistics:
     checks = tuple(check_of(f"test {place}", p) for place, p in enumerate(ps))
-    return Noise(numbers=10_000, squares=10_000.0, padding=0, padding_squares=0.0, checks=checks)
+    return NoiseStatistics(numbers=10_000, squares=10_000.0, padding=0, padding_squares=0.0, checks=checks)
 
 
-def audit_of(seed: int, noise: Noise, earlier: EarlierAudits | None = None) -> Audit:
+def audit_of(seed: int, noise: NoiseStatistics, earlier: EarlierAudits | None = None) -> Audit:
     figures = compute_figures(1.0, 1e-5, None, noise, None, earlier=earlier)
     return Audit(
         digest="0", content=None, spec=None, seed=seed, repeats=None, epsilon=1.0, delta=1e-5, sigma=1.0, plan=(),

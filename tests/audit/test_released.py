@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpbench.audit import released
-from dpbench.audit.released import attack_released, confidence_logits, plant_outliers
+from dpbench.audit.released import attack_released_models, confidence_logits, plant_outliers
 from dpbench.audit.released_scores import (
     clopper_pearson,
     count_rates,
@@ -19,7 +19,7 @@ from dpbench.audit.released_scores import (
     rmia_scores,
 )
 from dpbench.errors import SpecError
-from dpbench.harness.fitting import FitInput, Fitted, fit_once
+from dpbench.harness.fitting import FinishedFit, FitInput, fit_once
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.rows import Units
 from dpbench.records.released import ReleasedAttack
@@ -43,13 +43,13 @@ def attacked() -> tuple[ReleasedAttack, list[FitInput]]:
     """Return an attack, and the inputs of its shadows' fits."""
     given: list[FitInput] = []
 
-    def keep(fit: FitInput) -> Fitted:
+    def keep(fit: FitInput) -> FinishedFit:
         given.append(fit)
         return fit_once(fit)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(released, "fit_once", keep)
-        return attack_released(prepared(), 32), given
+        return attack_released_models(prepared(), 32), given
 
 
 def observed(distance: float, shadows: int = 128, records: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +128,7 @@ def test_confidences_are_logits_of_the_own_label() -> None:
 
 
 def test_without_noise_the_attack_finds_members_and_epsilon_hides_them() -> None:
-    bare, hidden = (attack_released(prepared(epsilon=epsilon), 64) for epsilon in (float("inf"), 0.3))
+    bare, hidden = (attack_released_models(prepared(epsilon=epsilon), 64) for epsilon in (float("inf"), 0.3))
     lira = {(test.attack, test.targets): test for test in bare.tests}["lira", "planted"]
     assert lira.auc > 0.8 and lira.rates[1].positives / lira.members > 0.15
     assert all(rate.bound == 1.0 for test in bare.tests for rate in test.rates)
@@ -141,13 +141,13 @@ def test_without_noise_the_attack_finds_members_and_epsilon_hides_them() -> None
 def test_noise_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fit_quietly = lambda given: fit_once(dataclasses.replace(given, sigma=given.sigma / 50))
     monkeypatch.setattr(released, "fit_once", fit_quietly)
-    assert not attack_released(prepared(epsilon=0.3), 64).passed
+    assert not attack_released_models(prepared(epsilon=0.3), 64).passed
 
 
 def test_shadows_have_the_run_s_plan_and_sigma_and_half_of_its_rows() -> None:
     run, (found, given) = prepared(), attacked()
     assert len(given) == found.shadows == 32
-    plain = run.fit_input(run.spec.seeds[0])
+    plain = run.make_fit_input(run.spec.seeds[0])
     size = run.roles.task.size
     for fit in given:
         assert (fit.plan, fit.sigma, fit.task, fit.learner) == (plain.plan, plain.sigma, plain.task, plain.learner)
@@ -158,7 +158,7 @@ def test_shadows_have_the_run_s_plan_and_sigma_and_half_of_its_rows() -> None:
 
 
 def test_a_repeated_attack_finds_the_same_counts() -> None:
-    first, second = attacked()[0], attack_released(prepared(), 32)
+    first, second = attacked()[0], attack_released_models(prepared(), 32)
     assert first.tests == second.tests
     assert ReleasedAttack.model_validate_json(first.model_dump_json()).tests == first.tests
 
@@ -178,7 +178,7 @@ def test_units_are_in_or_out_together() -> None:
     assert (kept[~member] == 0).all()
     assert (kept[member] == np.bincount(data.owner)[member]).all()
     assert data.average(np.arange(len(data.owner), dtype=float))[0] == 1.0  # of rows 0, 1 and 2
-    assert attack_released(run, 32).tests[0].records == units.count
+    assert attack_released_models(run, 32).tests[0].records == units.count
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_units_are_in_or_out_together() -> None:
 def test_what_cannot_be_attacked_is_said(learner: str, more: dict[str, Any], said: str) -> None:
     values = {"learner": learner, "dataset": "digits", "train_fraction": 0.2, "public_labels": True, "seeds": 1}
     with pytest.raises(SpecError, match=said):
-        attack_released(session().prepare(make_spec({**values, **more}, "a test")), 32)
+        attack_released_models(session().prepare(make_spec({**values, **more}, "a test")), 32)
 
 
 def test_too_few_shadows_are_refused() -> None:
     with pytest.raises(SpecError, match="at least 32 shadows, got 8"):
-        attack_released(prepared(), 8)
+        attack_released_models(prepared(), 8)

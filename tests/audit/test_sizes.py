@@ -10,7 +10,7 @@ from scipy.stats import binom, chi2
 
 from dpbench.audit.figures import compute_figures
 from dpbench.audit.sizes import FEWEST_INCLUSIONS, size_tails
-from dpbench.records.audit import Noise, SampleSizes
+from dpbench.records.audit import NoiseStatistics, SampleStatistics
 
 
 @pytest.mark.parametrize(("steps", "members", "rate"), [(1, 8, 0.1), (3, 8, 0.1), (4, 3, 0.5), (3, 6, 0.9)])
@@ -61,11 +61,11 @@ def test_sizes_that_cannot_be_chance_are_told_from_it(squares: float) -> None:
 def test_a_record_that_says_who_was_sampled_is_held_to_the_law_and_an_older_one_to_chi_square() -> None:
     squares = 42.0  # of ten samples: five inclusions in one, say
     unstated = dict.fromkeys(("counts", "rate", "members", "units"))
-    older = SampleSizes(release="gradient", steps=10, sizes=squares, rows=squares, **unstated)
+    older = SampleStatistics(release="gradient", steps=10, sizes=squares, rows=squares, **unstated)
     told = older.model_copy(update={"rate": 0.001, "members": 1_000, "units": 1_000})
     failed = [
         compute_figures(
-            1.0, 1e-5, None, Noise(numbers=0, squares=0, padding=0, padding_squares=0, samples=(sizes,)), None
+            1.0, 1e-5, None, NoiseStatistics(numbers=0, squares=0, padding=0, padding_squares=0, samples=(sizes,)), None
         )
         for sizes in (older, told)
     ]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dpbench.audit import auditing_curator
-from dpbench.audit.audit_fit import audit_prepared
-from dpbench.audit.extremes import Extreme
-from dpbench.audit.noise_log import LAST_BIT, TAIL_POWER, NoiseLog, StandardNoise, shape_checks
-from dpbench.audit.samples import Samples
-from dpbench.audit.spread import Spread
+from dpbench.audit.audit_fit import audit_prepared_run
+from dpbench.audit.extremes import SmallestPValue
+from dpbench.audit.noise_log import LAST_BIT, TAIL_POWER, NoiseLog, StandardisedNoise, shape_checks
+from dpbench.audit.samples import SampleCollector
+from dpbench.audit.spread import NoiseSizeTest
 from dpbench.records.audit import Check
 from dpbench.records.spec import make_spec
 from tests.helpers.sessions import session
@@ -30,7 +30,7 @@ def test_an_honest_core_passes_whatever_the_seed(seed: int, monkeypatch: pytest.
         "class-means",
     )
     values = {"learner": learners[seed % 5], "dataset": "digits", "public_labels": True, "seeds": 1}
-    found = audit_prepared(session().prepare(make_spec(values, "a test")), seed, 4_000)
+    found = audit_prepared_run(session().prepare(make_spec(values, "a test")), seed, 4_000)
     assert found.passed, found.figures.failed
     assert all(found.part(part) for part in ("sensitivity", "noise", "attack"))
 
@@ -41,7 +41,7 @@ def logged(noise: np.ndarray) -> list[Check]:
     log, nobody = NoiseLog(len(noise), np.ones(1_000, bool)), np.empty(0, np.int64)
     for part in noise:
         padding = generator.normal(size=1_000)
-        answer, canaries = (StandardNoise(values, np.abs(values) * LAST_BIT) for values in (part, padding))
+        answer, canaries = (StandardisedNoise(values, np.abs(values) * LAST_BIT) for values in (part, padding))
         log.add("gradient", [answer], [canaries], nobody)
     return list(log.summarise().checks)
 
@@ -75,7 +75,7 @@ def test_honest_samples_are_doubted_as_seldom_as_the_level_says(rate: float, ste
     doubted = 0
     for seed in range(25):
         generator = np.random.default_rng(seed)
-        samples = Samples(rate, size, np.ones(500, bool), steps, generator.integers(10, size=size))
+        samples = SampleCollector(rate, size, np.ones(500, bool), steps, generator.integers(10, size=size))
         for _ in range(steps):
             samples.add(*(np.flatnonzero(generator.random(many) < rate) for many in (size, 500)))
         checks = list(samples.checks("gradient"))
@@ -84,12 +84,12 @@ def test_honest_samples_are_doubted_as_seldom_as_the_level_says(rate: float, ste
 
 
 def test_an_extreme_is_corrected_for_how_many_there_are() -> None:
-    single, many = Extreme(), Extreme()
+    single, many = SmallestPValue(), SmallestPValue()
     single.add_squares(np.array([40.0]), 10)
     many.add_squares(np.concatenate([np.full(999, 10.0), [40.0]]), 10)
     (alone,), (among,) = single.test("alone"), many.test("among")
     assert among.p == pytest.approx(1_000 * alone.p)
-    assert not list(Extreme().test("nothing"))
+    assert not list(SmallestPValue().test("nothing"))
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_noise_that_floats_round_to_nothing_is_no_surprise_among_a_million_and_l
     noise, coarse = (answers.astype(float) - 1) / sigma, np.abs(answers) * LAST_BIT / sigma
 
     def least_p(part: np.ndarray, coarse: np.ndarray | float) -> float:
-        spread = Spread("", zeros=False)
+        spread = NoiseSizeTest("", zeros=False)
         spread.add("sum", 0, part[None], coarse)
         return min(check.p for check in spread.checks() if "coordinate by coordinate" in check.name)
 

@@ -75,7 +75,7 @@ def test_extraction_against_the_bare_network(
     split = Split(images, np.zeros(len(images), np.int64))
     source = cache.FeatureSource("data", "", extractor.name, extractor.version, {}, "")
     monkeypatch.setattr(
-        cache, "describe_features", lambda *_: source
+        cache, "make_feature_source", lambda *_: source
     )  # an opened network is an option that no key can hold
     starts = range(0, len(images), BATCH)
     rows = [range(start, min(start + BATCH, len(images))) for start in starts]
@@ -120,7 +120,7 @@ def test_extraction_against_onnxruntime_alone(
 
     def ours() -> object:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        return [*extraction.extract(images, extractor, folder, opened)]
+        return [*extraction.extract_features(images, extractor, folder, opened)]
 
     benchmark.pedantic(ours, rounds=1)
     what = f"images a second, extraction / onnxruntime alone: {kind}, {side} x {side}, {size} pixels"
@@ -149,7 +149,7 @@ def test_options_against_the_default(
 
         def extract() -> object:
             folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            return [*extraction.extract(prepared, network, folder, choose_engine(network, CPU, n))]
+            return [*extraction.extract_features(prepared, network, folder, choose_engine(network, CPU, n))]
 
         return extract
 

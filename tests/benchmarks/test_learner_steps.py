@@ -15,8 +15,8 @@ from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
 
 from dpbench import Budget, Learner, LinearProbe, PublicData, Task, require_setting, residuals
-from dpbench.harness.tuning.stack import Stack
-from dpbench.harness.tuning.together import fit_together
+from dpbench.harness.tuning.stack import StackedCurators
+from dpbench.harness.tuning.together import fit_probes_together
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.residual.bases import Basis
@@ -24,7 +24,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from tests.benchmarks.conftest import Ratios
 
 STEPS = 32
@@ -58,7 +58,9 @@ class World:
 
         def fit() -> object:
             curator = self.curator(learner)
-            return self.require_setting(learner).fit(make_handle(curator), self.seen, curator.randomness.initialisation)
+            return self.require_setting(learner).fit(
+                make_learner_curator(curator), self.seen, curator.randomness.initialisation
+            )
 
         return fit
 
@@ -71,7 +73,7 @@ class World:
         def train() -> object:
             plan, randomness = learner.plan(self.task, BUDGET), Randomness.tuning(0, "a benchmark", 0, 0)
             curator = bind(mapped.rows, mapped.task, plan, 3.0, randomness)
-            return learner.probe.descend(make_handle(curator), randomness.initialisation)
+            return learner.probe.descend(make_learner_curator(curator), randomness.initialisation)
 
         return train
 
@@ -146,7 +148,9 @@ def test_nine_settings_together_against_one(benchmark: Any, ratios: Ratios, clas
 
     def ours() -> object:
         curators = tuple(world.curator(setting, noise) for noise, setting in enumerate(settings))
-        return fit_together(settings, Stack(curators), world.seen, curators[0].randomness.initialisation)
+        return fit_probes_together(
+            settings, StackedCurators(curators), world.seen, curators[0].randomness.initialisation
+        )
 
     benchmark.pedantic(ours, rounds=3, warmup_rounds=1)
     what = f"9 settings together / one: d {world.d}, {classes} classes"

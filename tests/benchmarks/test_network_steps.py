@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-from dpbench_plugins.learners.networks.training import Phase, Training
-from dpbench_plugins.networks.models import Network, build, draw_parameters
-from dpbench_plugins.networks.views import Views, normalise
+from dpbench_plugins.learners.networks.gradients import ParameterLayout, PerExampleGradients
+from dpbench_plugins.learners.networks.training import NetworkTrainer, Phase
+from dpbench_plugins.networks.models import Network, build_network, draw_parameters
+from dpbench_plugins.networks.views import Augmentation, normalise_pixels
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -20,7 +20,7 @@ from dpbench import Release, Task
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ class World:
         self.device = device
         self.shape, self.batch, self.physical = ((3, 32, 32), batch, physical) if ratios.enabled else ((3, 8, 8), 4, 2)
         self.name = network if ratios.enabled or network == "resnet-9" else "wrn-10-1"
-        self.network = build(self.name, self.shape, 10)
+        self.network = build_network(self.name, self.shape, 10)
         self.start = draw_parameters(self.network, torch.Generator().manual_seed(0))
         draw = torch.Generator().manual_seed(1)
         self.x, self.y = torch.rand(self.batch, *self.shape, generator=draw), torch.arange(self.batch) % 10
@@ -45,10 +45,10 @@ class World:
         plan = [Release("gradient", 10_000)]
         task = Task(self.shape, 10, self.batch, self.device)
         rows = PrivateRows(self.x, self.y, torch.arange(self.batch))
-        curator = make_handle(bind(rows, task, plan, 1.0, Randomness.research(0, "a benchmark")))
-        layout = Layout(self.network)
-        theta = layout.vector(self.start).to(self.device)
-        training = Training(Gradients(layout, Views(views)), 0.0, 1.0, 0.9999, self.physical)
+        curator = make_learner_curator(bind(rows, task, plan, 1.0, Randomness.research(0, "a benchmark")))
+        layout = ParameterLayout(self.network)
+        theta = layout.flatten_parameters(self.start).to(self.device)
+        training = NetworkTrainer(PerExampleGradients(layout, Augmentation(views)), 0.0, 1.0, 0.9999, self.physical)
         return lambda: training.run(curator, theta, [Phase("all", 0.1, [Release("gradient", 1)])])
 
     def opacus(self) -> Callable[[], object]:
@@ -58,7 +58,7 @@ class World:
         from torch.utils.data import DataLoader, TensorDataset
 
         module: Any = _with_weights(self.network, self.start).to(self.device)
-        images, labels = normalise(self.x).to(self.device), self.y.to(self.device)
+        images, labels = normalise_pixels(self.x).to(self.device), self.y.to(self.device)
         data = DataLoader(TensorDataset(images, labels), batch_size=self.batch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from dpbench_plugins.extractors.random_images.generators import GENERATORS, make_generator
 from dpbench_plugins.extractors.randp.losses import align_uniform
-from dpbench_plugins.extractors.randp.pretraining import Training
+from dpbench_plugins.extractors.randp.pretraining import Pretrainer
 from dpbench_plugins.extractors.randp.recipe import Recipe
 
 from tests.benchmarks.conftest import Ratios
@@ -47,7 +47,7 @@ def test_every_generator_is_measured() -> None:
 
 def test_a_step_against_forward_and_backward(benchmark: Any, ratios: Ratios) -> None:
     network, size, canvas, batch = ("wrn-16-4", 32, 64, 16) if ratios.enabled else ("tiny", 8, 8, 4)
-    training = Training(network, size, Recipe(batch=batch, canvas=canvas, probe="none"), CPU)
+    training = Pretrainer(network, size, Recipe(batch=batch, canvas=canvas, probe="none"), CPU)
     first, second = training.views(0)
 
     def alone() -> None:

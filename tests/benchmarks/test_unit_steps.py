@@ -14,7 +14,7 @@ from dpbench.privacy.binding import bind
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.support.malloc import keep_freed_memory
 from tests.benchmarks.conftest import Ratios
 
@@ -35,7 +35,7 @@ def _training(n: int, d: int, rate: float, steps: int, owners: np.ndarray | None
 
     def train() -> object:
         curator = bind(mapped.rows, task, [probe.release()], 3.0, Randomness.research(0, "a benchmark"))
-        return probe.descend(make_handle(curator), curator.randomness.initialisation)
+        return probe.descend(make_learner_curator(curator), curator.randomness.initialisation)
 
     return train
 

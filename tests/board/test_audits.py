@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpbench.board.build import build_index, verify_leaderboard
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.records.checksums import compute_seal
 from dpbench.registry import Registry
 from dpbench.site import build_site
@@ -41,7 +41,7 @@ def audit_of(root: Path, learner: str) -> Path:
 def complaints(root: Path, plugins: Registry) -> list[str]:
     return [
         f"{complaint.file} {complaint}"
-        for complaint in verify_leaderboard(root, Expectations.read(root, plugins)).complaints
+        for complaint in verify_leaderboard(root, ReviewContext.read(root, plugins)).complaints
     ]
 
 

@@ -17,7 +17,7 @@ from dpbench.board import build
 from dpbench.board.build import INDEX, build_index
 from dpbench.board.entry import make_repeat_command
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.rerun_record import rerun_seeds, write_rerun
 from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import find_board
@@ -144,7 +144,7 @@ def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plu
 
 
 def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
-    (stored,) = [result.stored for result in build.verify_leaderboard(root, Expectations.read(root, plugins)).results
+    (stored,) = [result.stored for result in build.verify_leaderboard(root, ReviewContext.read(root, plugins)).results
                 if result.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
     write_rerun(rerun_seeds(Result.read(stored.path), None, session(plugins)), stored, root)
     found = entry(build_index(root, plugins), "class-means")
@@ -171,7 +171,7 @@ def test_an_entry_says_why_its_cost_is_not_known(
 
 @pytest.mark.slow
 def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: Registry, tmp_path: Path) -> None:
-    results = build.verify_leaderboard(root, Expectations.read(root, plugins)).results
+    results = build.verify_leaderboard(root, ReviewContext.read(root, plugins)).results
     for learner, seeds in (("class-means", None), ("public-only", [1])):
         (stored,) = [result.stored for result in results if result.stored.path == boards.file_of(root, learner)]
         write_rerun(rerun_seeds(Result.read(stored.path), seeds, session(plugins), by="A Maintainer"), stored, root)
@@ -225,7 +225,7 @@ def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry)
 
 
 def test_the_command_of_an_entry_with_earlier_defaults_names_its_settings(root: Path, plugins: Registry) -> None:
-    found, known = standing(build_index(root, plugins)), Expectations.read(root, plugins)
+    found, known = standing(build_index(root, plugins)), ReviewContext.read(root, plugins)
     filed = next(filed for filed in found.entries if filed.learner == "class-means")
     said = make_repeat_command(Result.read(root / filed.file), found.board, known, earlier_defaults=True)
     assert said == f"{filed.command}:k={filed.settings['k']}"
@@ -233,9 +233,9 @@ def test_the_command_of_an_entry_with_earlier_defaults_names_its_settings(root: 
 
 
 def build_component(part: Any) -> Component:
-    from dpbench.registry.components import write_component
+    from dpbench.registry.components import make_component_record
 
-    return write_component(part)
+    return make_component_record(part)
 
 
 def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugins: Registry) -> None:

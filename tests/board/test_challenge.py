@@ -27,7 +27,7 @@ from dpbench.board.verify.challenge_record import (
 )
 from dpbench.cli import main
 from dpbench.errors import NotReproducible
-from dpbench.records.challenge import derive_seeds
+from dpbench.records.challenge import derive_challenge_seeds
 from dpbench.records.checksums import compute_seal
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -124,7 +124,7 @@ def other_commit(root: Path) -> None:
     git(root.parent, "commit", "--allow-empty", "-qm", "other")
     commit = git(root.parent, "rev-parse", "HEAD")
     change(root, "commit", commit)
-    for place, seed in enumerate(derive_seeds(filed_result(root).result.evidence_digest, commit)):
+    for place, seed in enumerate(derive_challenge_seeds(filed_result(root).result.evidence_digest, commit)):
         change(root, f"seeds.{place}.seed", seed)
 
 
@@ -174,7 +174,7 @@ def test_seeds_that_were_chosen_for_their_scores_are_named(root: Path) -> None:
     plain = [{name: value for name, value in seed.items() if name != "calibration"} for seed in content["seeds"]]
     seeds = [{**seed, "correct": right, "confusion": perfect(seed["confusion"])} for seed in plain]
     lucky = boards.result_of({**content, "seeds": seeds})  # a score that no fresh seed has
-    fresh = derive_seeds(lucky.evidence_digest, record["commit"])
+    fresh = derive_challenge_seeds(lucky.evidence_digest, record["commit"])
     record |= {
         "content": lucky.evidence_digest,
         "seeds": [{**fit, "seed": seed} for fit, seed in zip(record["seeds"], fresh, strict=True)],

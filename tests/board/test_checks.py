@@ -24,8 +24,8 @@ from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.verify import review
 from dpbench.board.verify.checks import check_result_file
 from dpbench.board.verify.declarations import check_selection
-from dpbench.board.verify.derive import EpsilonQuestion, derive_epsilon, make_epsilon_question
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.derive import EpsilonInputs, derive_epsilon, make_epsilon_inputs
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.rerun_record import find_rerun, rerun_path, rerun_seeds, summarize_rerun
 from dpbench.board.verify.review import MIN_PARALLEL_FILES, review_files
 from dpbench.board.verify.verdict import (
@@ -38,10 +38,10 @@ from dpbench.board.verify.verdict import (
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
-from dpbench.privacy.core.accounting.private_search import Repeats
+from dpbench.privacy.core.accounting.private_search import RunCountDistribution
 from dpbench.records.board import find_board
 from dpbench.records.checksums import compute_seal
-from dpbench.records.metrics import encode_confusion
+from dpbench.records.metrics import encode_confusion_matrix
 from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 from tests.helpers import boards
@@ -56,8 +56,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def known(world: Path) -> Expectations:
-    return Expectations.read(world, registry.load())
+def known(world: Path) -> ReviewContext:
+    return ReviewContext.read(world, registry.load())
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def content(root: Path, learner: str) -> dict[str, Any]:
     return found
 
 
-def complaints(root: Path, known: Expectations) -> list[Complaint]:
+def complaints(root: Path, known: ReviewContext) -> list[Complaint]:
     return list(verify_leaderboard(root, known).complaints)
 
 
-def changed(root: Path, known: Expectations, learner: str, edits: Mapping[str, Change], sealed: bool) -> list[str]:
+def changed(root: Path, known: ReviewContext, learner: str, edits: Mapping[str, Change], sealed: bool) -> list[str]:
     """Change a result and return the fields that are complained about."""
     file, made = boards.file_of(root, learner), content(root, learner)
     for field, value in edits.items():
@@ -85,7 +85,7 @@ def changed(root: Path, known: Expectations, learner: str, edits: Mapping[str, C
     return [complaint.field for complaint in found]
 
 
-def test_results_as_the_harness_wrote_them_pass(root: Path, known: Expectations) -> None:
+def test_results_as_the_harness_wrote_them_pass(root: Path, known: ReviewContext) -> None:
     assert complaints(root, known) == []
     assert len(list(root.rglob("results/*/*.json"))) == len(boards.LEARNERS)
 
@@ -135,7 +135,7 @@ STATED: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("field", [None, *STATED])
-def test_stated_scores_fit_the_right_answers(root: Path, known: Expectations, field: str | None) -> None:
+def test_stated_scores_fit_the_right_answers(root: Path, known: ReviewContext, field: str | None) -> None:
     file, made = boards.file_of(root, "public-only"), content(root, "public-only")
     made["seeds"] = [stated(seed) for seed in made["seeds"]]
     if field is not None:
@@ -147,14 +147,14 @@ def test_stated_scores_fit_the_right_answers(root: Path, known: Expectations, fi
     assert found == [] if field is None else any(name.startswith("seeds.1.stated.") for name in found)
 
 
-def test_no_board_takes_scores_that_are_stated_and_not_counted(root: Path, known: Expectations) -> None:
+def test_no_board_takes_scores_that_are_stated_and_not_counted(root: Path, known: ReviewContext) -> None:
     edits: dict[str, Change] = {"seeds": lambda seeds: [stated(seed) for seed in seeds]}
     found = changed(root, known, "class-means", edits, sealed=True)
     assert found == ["seeds.0.confusion", "seeds.1.confusion"]
 
 
 @pytest.mark.parametrize("field", SLIPS)
-def test_a_slip_is_found_by_the_digest_of_the_evidence(root: Path, known: Expectations, field: str) -> None:
+def test_a_slip_is_found_by_the_digest_of_the_evidence(root: Path, known: ReviewContext, field: str) -> None:
     assert changed(root, known, "class-means", {field: SLIPS[field]}, sealed=False) == ["evidence_digest"]
 
 
@@ -274,12 +274,12 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("learner", "edits", "field"), FORGERIES, ids=lambda value: value if isinstance(value, str) else "+".join(value)
 )
 def test_a_forgery_that_was_sealed_anew_is_found_by_what_contradicts_it(
-    root: Path, known: Expectations, learner: str, edits: Mapping[str, Change], field: str
+    root: Path, known: ReviewContext, learner: str, edits: Mapping[str, Change], field: str
 ) -> None:
     assert field in changed(root, known, learner, edits, sealed=True)
 
 
-def test_test_images_by_class_are_those_of_the_other_results(root: Path, known: Expectations) -> None:
+def test_test_images_by_class_are_those_of_the_other_results(root: Path, known: ReviewContext) -> None:
     """Balanced accuracy is what it is among so many images of each class: with others in hits, it is nearly 1."""
     file, made = boards.file_of(root, "class-means"), content(root, "class-means")
     count = len(made["task"]["classes"])
@@ -288,7 +288,7 @@ def test_test_images_by_class_are_those_of_the_other_results(root: Path, known: 
         assert kept is not None
         matrix = np.diag([sum(kept.correct_counts) - count + 1, *[1] * (count - 1)])
         matrix[0, 1] = kept.size - sum(kept.correct_counts)
-        seed["confusion"] = list(encode_confusion(matrix.tolist()))
+        seed["confusion"] = list(encode_confusion_matrix(matrix.tolist()))
     made["task"]["largest"] = int(matrix.sum(1).max()) / int(matrix.sum())
     made = boards.resealed(made)
     assert Result.model_validate(made).metrics["balanced_accuracy"].mean > 0.9
@@ -331,7 +331,7 @@ SINGLE = {
     ],
 )
 def test_a_search_is_on_record_as_it_was_asked_for(
-    root: Path, known: Expectations, edits: Mapping[str, Change], field: str | None
+    root: Path, known: ReviewContext, edits: Mapping[str, Change], field: str | None
 ) -> None:
     searched = {"settled": {}, "spec.search": ASKED, "search": SEARCH, "selection": "public-validation", **edits}
     made = content(root, "class-means")
@@ -362,7 +362,7 @@ SOURCE = {"digest": "0" * 64, "dataset": "digits", "extractor": "pixels", "epsil
     ],
 )
 def test_settings_from_elsewhere_come_from_elsewhere_and_are_those_that_ran(
-    root: Path, known: Expectations, source: Mapping[str, Any], chosen: Mapping[str, Any], field: str | None
+    root: Path, known: ReviewContext, source: Mapping[str, Any], chosen: Mapping[str, Any], field: str | None
 ) -> None:
     taken = {"rule": "transfer", "trials": [], "chosen": dict(chosen), "source": {**SOURCE, **source}}
     edits = {"selection": "transfer", "search": {**SEARCH, **taken}}
@@ -373,17 +373,17 @@ def test_settings_from_elsewhere_come_from_elsewhere_and_are_those_that_ran(
 @pytest.mark.parametrize(
     "field", ["privacy.epsilon", "privacy.independent.upper", "privacy.plan.0.sigma", "task.largest"]
 )
-def test_a_computed_number_may_differ_by_less_than_a_millionth(root: Path, known: Expectations, field: str) -> None:
+def test_a_computed_number_may_differ_by_less_than_a_millionth(root: Path, known: ReviewContext, field: str) -> None:
     assert changed(root, known, "class-means", {field: lambda value: value * (1 - 1e-8)}, sealed=True) == []
     assert field in changed(root, known, "class-means", {field: lambda value: value * (1 - 3e-6)}, sealed=True)
 
 
-def test_epsilon_above_its_target_is_refused_however_little_it_is(root: Path, known: Expectations) -> None:
+def test_epsilon_above_its_target_is_refused_however_little_it_is(root: Path, known: ReviewContext) -> None:
     just_above = math.nextafter(1.0, 2.0)
     assert "privacy.epsilon" in changed(root, known, "class-means", {"privacy.epsilon": just_above}, sealed=True)
 
 
-def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: Expectations) -> None:
+def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: ReviewContext) -> None:
     tied = [{"setting": {"k": k}, "accuracy": accuracy} for k, accuracy in ((5, 0.3), (9, 0.1 + 0.2))]
     result = Result.read(boards.file_of(root, "class-means"))
     for k in (5, 9):
@@ -395,7 +395,7 @@ def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: 
         assert [field for field, _ in check_selection(boards.result_of(made))] == []
 
 
-def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known: Expectations) -> None:
+def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known: ReviewContext) -> None:
     stranger = {"plugin": "mine", "distribution": "dpbench-mine", "version": "9"}
     edits = {"components.learner": stranger, "provenance.commit": None, "provenance.dirty": None}
     assert changed(root, known, "class-means", edits, sealed=True) == []
@@ -404,8 +404,8 @@ def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known:
 
 def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
     plan = (Release("gradient", 10),)
-    single = derive_epsilon(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", None, 1.0))
-    searched = derive_epsilon(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", Repeats(10.0), 1.0))
+    single = derive_epsilon(EpsilonInputs(plan, 30.0, 1e-5, "rdp", None, 1.0))
+    searched = derive_epsilon(EpsilonInputs(plan, 30.0, 1e-5, "rdp", RunCountDistribution(10.0), 1.0))
     assert isinstance(single, tuple) and isinstance(searched, tuple)
     epsilon, second = searched
     assert second.accountant == "opacus-rdp"
@@ -416,26 +416,26 @@ def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
 def test_equal_plans_share_a_derivation_whatever_their_releases_are_called(root: Path) -> None:
     result = Result.read(boards.file_of(root, "pillar"))
 
-    def question(stated: float = 0.0, **changes: object) -> EpsilonQuestion:
+    def question(stated: float = 0.0, **changes: object) -> EpsilonInputs:
         plan = tuple(release.model_copy(update=changes) for release in result.privacy.plan)
         privacy = {"plan": plan, "epsilon": result.privacy.epsilon - stated}
-        return make_epsilon_question(result.model_copy(update={"privacy": result.privacy.model_copy(update=privacy)}))
+        return make_epsilon_inputs(result.model_copy(update={"privacy": result.privacy.model_copy(update=privacy)}))
 
     assert question() == question(name="gradients") == question(stated=1e-9)
     assert question() != question(steps=7)
 
 
-def test_images_and_activations_are_planned_for_in_a_process_of_their_own(root: Path, known: Expectations) -> None:
+def test_images_and_activations_are_planned_for_in_a_process_of_their_own(root: Path, known: ReviewContext) -> None:
     checked = check_result_file(locate_result(boards.file_of(root, "pillar"), root), known)
-    assert checked.result is not None and not review._needs_torch(checked)
+    assert checked.result is not None and not review._may_plan_need_torch(checked)
     images = checked.result.task.model_copy(update={"example_shape": (3, 32, 32)})
-    assert review._needs_torch(replace(checked, result=checked.result.model_copy(update={"task": images})))
-    assert not review._needs_torch(replace(checked, result=None))
+    assert review._may_plan_need_torch(replace(checked, result=checked.result.model_copy(update={"task": images})))
+    assert not review._may_plan_need_torch(replace(checked, result=None))
 
 
 def test_a_plan_that_would_cost_gigabytes_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crosscheck, "cross_check", lambda *_: pytest.fail("it was accounted for"))
-    answer = derive_epsilon(EpsilonQuestion((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
+    answer = derive_epsilon(EpsilonInputs((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
     assert "by Renyi divergences" in str(answer)
 
 
@@ -444,16 +444,18 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
         raise AccountantsDisagree("They do.")
 
     monkeypatch.setattr(crosscheck, "cross_check", refuse)
-    answer = derive_epsilon(EpsilonQuestion((Release("gradient", 10),), 30.0, 1e-5, "pld", None, 1.0))
+    answer = derive_epsilon(EpsilonInputs((Release("gradient", 10),), 30.0, 1e-5, "pld", None, 1.0))
     assert answer == "it cannot be derived: They do."
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True])
 def test_many_files_on_processes_give_the_complaints_of_one(
-    root: Path, known: Expectations, monkeypatch: pytest.MonkeyPatch, apart: bool
+    root: Path, known: ReviewContext, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    monkeypatch.setattr("dpbench.board.verify.review._needs_torch", lambda file: apart and file.result is not None)
+    monkeypatch.setattr(
+        "dpbench.board.verify.review._may_plan_need_torch", lambda file: apart and file.result is not None
+    )
     fields = changed(root, known, "class-means", {"privacy.plan.0.steps": 2}, sealed=True)
     assert "privacy.plan" in fields  # what the learner is asked for
     stored = [result.stored for result in verify_leaderboard(root, known).results]
@@ -482,7 +484,7 @@ def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
     asked = boards.edited(content(root, "pillar"), "spec.learner.options", options)
     searched = boards.result_of({**asked, "search": {**SEARCH, "chosen": {"k": 5}}})
     searched = searched.model_copy(update={"spec": boards.result_of(boards.edited(asked, "spec.search", ASKED)).spec})
-    monkeypatch.setattr(trials.Bench, "choose", lambda *_: pytest.fail("it searched again"))
+    monkeypatch.setattr(trials.TrialRunner, "choose", lambda *_: pytest.fail("it searched again"))
     assert rerun_seeds(searched, [1], session(registry.load())).outcome == "same predictions"
 
 
@@ -538,7 +540,7 @@ def result_with_right(right: int) -> Result:
     *_, result = boards.synthetic(find_board("digits-eps1"), 2, seed=0)
     bits = {
         "correct": packed(np.arange(TEST) < right),
-        "confusion": encode_confusion([[right, TEST - right], [0, 0]]),
+        "confusion": encode_confusion_matrix([[right, TEST - right], [0, 0]]),
     }
     task = result.task.model_copy(update={"test": TEST, "largest": 0.1})
     return result.model_copy(
@@ -588,7 +590,7 @@ def packed(bits: np.ndarray) -> str:
     return base64.b64encode(np.packbits(bits).tobytes()).decode()
 
 
-def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Expectations) -> None:
+def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: ReviewContext) -> None:
     from dpbench.board.verify.rerun_record import write_rerun
 
     (stored,) = [
@@ -613,7 +615,7 @@ def stored_of(root: Path, learner: str) -> ResultFile:
     return locate_result(boards.file_of(root, learner), root)
 
 
-def test_a_record_from_before_is_of_one_seed_and_nothing_calls_it_reproduced(root: Path, known: Expectations) -> None:
+def test_a_record_from_before_is_of_one_seed_and_nothing_calls_it_reproduced(root: Path, known: ReviewContext) -> None:
     result, stored = Result.read(boards.file_of(root, "class-means")), stored_of(root, "class-means")
     seed = result.seeds[1]
     before: dict[str, Any] = {
@@ -652,13 +654,13 @@ def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypa
     from dpbench.harness import fit
 
     order: list[int] = []
-    plain = fit.score_seed
+    plain = fit.fit_and_score_seed
 
     def noted(prepared: PreparedRun, seed: int) -> SeedResult:
         order.append(seed)
         return plain(prepared, seed)
 
-    monkeypatch.setattr(fit, "score_seed", noted)
+    monkeypatch.setattr(fit, "fit_and_score_seed", noted)
     rerun_seeds(Result.read(boards.file_of(root, "class-means")), None, session(registry.load()))
     assert order == [1, 0]  # the run had 0 first
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from dpbench.board.evaluation_logs import render_hub_results, render_logs
+from dpbench.board.evaluation_logs import render_evaluation_logs, render_hub_results
 from dpbench.board.index import Index
 from dpbench.records.board import find_board
 from dpbench.records.result import Interval
@@ -25,7 +25,7 @@ def index() -> Index:
 
 
 def logs(index: Index) -> Mapping[str, dict[str, Any]]:
-    return {path: json.loads(content) for path, content in render_logs(index)}
+    return {path: json.loads(content) for path, content in render_evaluation_logs(index)}
 
 
 def test_every_entry_has_a_log_with_the_scores_and_the_guarantee_of_its_board(index: Index) -> None:
@@ -44,7 +44,7 @@ def test_every_entry_has_a_log_with_the_scores_and_the_guarantee_of_its_board(in
 
 def test_every_log_passes_the_validator_of_every_eval_ever(index: Index, tmp_path: Path) -> None:
     core = pytest.importorskip("every_eval_ever.validator.validation_core", reason="needs Python 3.12")
-    for path, content in render_logs(index):
+    for path, content in render_evaluation_logs(index):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(content)
         report = core.validate_aggregate(tmp_path / path, repo_path=path, run_semantic_checks=True)
@@ -65,7 +65,7 @@ def test_a_day_that_no_calendar_has_is_no_day(index: Index) -> None:
     entry = standing.entries[0]
     made = entry.made.model_copy(update={"date": "2025-02-30"})
     changed = standing.model_copy(update={"entries": (entry.model_copy(update={"made": made}),)})
-    ((_, content),) = render_logs(index.model_copy(update={"standings": (changed,)}))
+    ((_, content),) = render_evaluation_logs(index.model_copy(update={"standings": (changed,)}))
     assert json.loads(content)["retrieved_timestamp"] == "0"
 
 

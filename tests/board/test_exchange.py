@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpbench import registry
 from dpbench.board.build import build_index
 from dpbench.board.curve import list_curve_sizes, write_curves
-from dpbench.board.exchange import Curve, compute_worth, find_crossings
+from dpbench.board.exchange import LearningCurve, compute_label_equivalent, find_crossings
 from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
 from dpbench.records.board import Board
@@ -28,10 +28,10 @@ from tests.helpers.sessions import session
 LABELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
-def curve(*draws: tuple[float, ...], labels: tuple[int, ...] = LABELS) -> Curve:
+def curve(*draws: tuple[float, ...], labels: tuple[int, ...] = LABELS) -> LearningCurve:
     about = {"board": "tiny", "digest": "0", "metric": "accuracy", "learner": {"name": "public-only"}}
     rest: dict[str, dict[str, str]] = {"split_digests": {}, "components": {}, "provenance": {}}
-    return Curve.model_validate({**about, **rest, "labels": labels, "scores": draws})
+    return LearningCurve.model_validate({**about, **rest, "labels": labels, "scores": draws})
 
 
 def straight(labels: float) -> float:
@@ -61,17 +61,17 @@ def test_a_dip_in_the_curve_is_passed_over() -> None:
 
 
 def test_a_score_above_the_whole_curve_is_worth_more_than_all_labels() -> None:
-    found = compute_worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.999, 0.998])
+    found = compute_label_equivalent(curve(*[tuple(map(straight, LABELS))] * 3), [0.999, 0.998])
     assert found == Worth(labels=None, low=None, high=None, all=5000)
     assert str(found) == "more than all 5,000"
 
 
 def test_a_score_below_the_whole_curve_is_worth_the_first_point() -> None:
-    assert compute_worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.1, 0.1]).labels == 10
+    assert compute_label_equivalent(curve(*[tuple(map(straight, LABELS))] * 3), [0.1, 0.1]).labels == 10
 
 
 def test_without_noise_the_interval_is_the_number_itself() -> None:
-    found = compute_worth(curve(*[tuple(map(straight, LABELS))] * 3), [straight(300)] * 5)
+    found = compute_label_equivalent(curve(*[tuple(map(straight, LABELS))] * 3), [straight(300)] * 5)
     assert found == Worth(labels=300, low=300, high=300, all=5000)
     assert str(found) == "300"
 
@@ -79,8 +79,8 @@ def test_without_noise_the_interval_is_the_number_itself() -> None:
 def test_the_interval_widens_with_draws_and_with_seeds_and_contains_the_number() -> None:
     shifted = curve(*(tuple(straight(count) + shift for count in LABELS) for shift in (-0.02, 0, 0.02)))
     by_draws, by_seeds = (
-        compute_worth(shifted, [straight(300)] * 5),
-        compute_worth(shifted, [straight(200), straight(450)] * 3),
+        compute_label_equivalent(shifted, [straight(300)] * 5),
+        compute_label_equivalent(shifted, [straight(200), straight(450)] * 3),
     )
     for found in (by_draws, by_seeds):
         assert found.low is not None and found.labels is not None and found.high is not None
@@ -89,7 +89,9 @@ def test_the_interval_widens_with_draws_and_with_seeds_and_contains_the_number()
 
 
 def test_an_interval_may_reach_beyond_all_labels() -> None:
-    found = compute_worth(curve(*[tuple(map(straight, LABELS))] * 2), [straight(4000), straight(4900), straight(6000)])
+    found = compute_label_equivalent(
+        curve(*[tuple(map(straight, LABELS))] * 2), [straight(4000), straight(4900), straight(6000)]
+    )
     assert found.high is None and str(found).endswith("to more than 5,000)")
 
 
@@ -114,7 +116,7 @@ def root(world: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_last_point_of_a_curve_is_the_result_of_public_labels_alone(root: Path) -> None:
-    found = Curve.model_validate_json((root / "curves" / "tiny.json").read_bytes())
+    found = LearningCurve.model_validate_json((root / "curves" / "tiny.json").read_bytes())
     board = Board.read(root / "boards" / "tiny.toml")
     whole = session().run(make_entry_spec(board, {"learner": "public-only"}, registry.load(), "the test"))
     assert {row[-1] for row in found.scores} == {whole.metrics["accuracy"].mean}

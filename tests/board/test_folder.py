@@ -13,8 +13,8 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import folder
-from dpbench.board.folder import ResultFile, locate_result, read_boards, read_content
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.folder import ResultFile, locate_result, read_boards, read_json_object
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.review import review_leaderboard
 from dpbench.errors import Complaint, MalformedFile, SpecError
 from dpbench.records.board import find_board
@@ -27,8 +27,8 @@ BOARD = "digits-eps1"
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Expectations:
-    return Expectations.read(made(tmp_path_factory.mktemp("known")), registry.load())
+def known(tmp_path_factory: pytest.TempPathFactory) -> ReviewContext:
+    return ReviewContext.read(made(tmp_path_factory.mktemp("known")), registry.load())
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,11 @@ def filed(root: Path, good: dict[str, Any], **changed: Any) -> Path:
     return file
 
 
-def complaints(root: Path, known: Expectations) -> list[Complaint]:
+def complaints(root: Path, known: ReviewContext) -> list[Complaint]:
     return list(review_leaderboard(root, known).complaints)
 
 
-def test_a_good_file_has_no_complaint(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
+def test_a_good_file_has_no_complaint(tmp_path: Path, known: ReviewContext, good: dict[str, Any]) -> None:
     filed(made(tmp_path), good)
     assert complaints(tmp_path, known) == []
 
@@ -87,7 +87,7 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_that_is_no_result_is_one_complaint(tmp_path: Path, known: Expectations, name: str) -> None:
+def test_a_file_that_is_no_result_is_one_complaint(tmp_path: Path, known: ReviewContext, name: str) -> None:
     raw, field, said = HOSTILE[name]
     (made(tmp_path) / "results" / BOARD / "x.json").write_bytes(raw)
     (found,) = complaints(tmp_path, known)
@@ -112,13 +112,13 @@ def test_a_file_that_is_no_result_is_one_complaint(tmp_path: Path, known: Expect
     ],
 )
 def test_a_field_that_does_not_fit_is_named(
-    tmp_path: Path, known: Expectations, good: dict[str, Any], change: dict[str, Any], field: str
+    tmp_path: Path, known: ReviewContext, good: dict[str, Any], change: dict[str, Any], field: str
 ) -> None:
     filed(made(tmp_path), good, **change)
     assert field in [complaint.field for complaint in complaints(tmp_path, known)]
 
 
-def test_a_component_without_a_name_is_a_complaint(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
+def test_a_component_without_a_name_is_a_complaint(tmp_path: Path, known: ReviewContext, good: dict[str, Any]) -> None:
     filed(made(tmp_path), good, spec={**good["spec"], "extractor": ""})
     assert any("Expected the name of an extractor" in complaint.said for complaint in complaints(tmp_path, known))
 
@@ -126,14 +126,14 @@ def test_a_component_without_a_name_is_a_complaint(tmp_path: Path, known: Expect
 @pytest.mark.parametrize("name", ["../../../evil", "/etc/passwd", "<script>", "a" * 200, "A", ""])
 @pytest.mark.parametrize("role", ["learner", "dataset"])
 def test_a_name_that_is_no_components_is_refused(
-    tmp_path: Path, known: Expectations, good: dict[str, Any], role: str, name: str
+    tmp_path: Path, known: ReviewContext, good: dict[str, Any], role: str, name: str
 ) -> None:
     spec = {**good["spec"], role: {"name": name, "options": {}}}
     filed(made(tmp_path), good, spec=spec)
     assert f"spec.{role}.name" in [complaint.field for complaint in complaints(tmp_path, known)]
 
 
-def test_a_result_under_another_name_is_refused(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
+def test_a_result_under_another_name_is_refused(tmp_path: Path, known: ReviewContext, good: dict[str, Any]) -> None:
     file = filed(made(tmp_path), good)
     file.rename(file.with_name("better.json"))
     (found,) = complaints(tmp_path, known)
@@ -142,11 +142,11 @@ def test_a_result_under_another_name_is_refused(tmp_path: Path, known: Expectati
 
 
 def test_a_result_on_another_board_is_refused_key_by_key(
-    tmp_path: Path, known: Expectations, good: dict[str, Any]
+    tmp_path: Path, known: ReviewContext, good: dict[str, Any]
 ) -> None:
     file = filed(made(tmp_path), good)
     board = known.boards[BOARD].model_copy(update={"epsilon": 2.0, "split_seed": 7})
-    other = Expectations({BOARD: board}, known.installed)
+    other = ReviewContext({BOARD: board}, known.installed)
     found = complaints(tmp_path, other)
     assert [(complaint.file, complaint.field) for complaint in found] == [
         (f"results/{BOARD}/{file.name}", "spec.epsilon"),
@@ -172,7 +172,7 @@ def a_link_to_nothing(place: Path, target: Path) -> None:
 
 @pytest.mark.parametrize("make", [a_link, a_pipe, a_folder, a_link_to_nothing])
 def test_only_regular_files_are_read(
-    tmp_path: Path, known: Expectations, good: dict[str, Any], make: Callable[[Path, Path], None]
+    tmp_path: Path, known: ReviewContext, good: dict[str, Any], make: Callable[[Path, Path], None]
 ) -> None:
     file = filed(made(tmp_path / "root"), good)
     outside = tmp_path / file.name
@@ -182,7 +182,7 @@ def test_only_regular_files_are_read(
     assert found.field == "file" and "expected a regular file" in found.said
 
 
-def test_a_folder_that_is_no_board_and_what_is_no_result_are_named(tmp_path: Path, known: Expectations) -> None:
+def test_a_folder_that_is_no_board_and_what_is_no_result_are_named(tmp_path: Path, known: ReviewContext) -> None:
     root = made(tmp_path)
     (root / "results" / "no-board").mkdir()
     (root / "results" / "loose.json").touch()
@@ -201,7 +201,7 @@ def test_a_folder_that_is_no_board_and_what_is_no_result_are_named(tmp_path: Pat
 
 
 def test_a_result_of_a_figure_is_checked_without_a_board(
-    tmp_path: Path, known: Expectations, good: dict[str, Any]
+    tmp_path: Path, known: ReviewContext, good: dict[str, Any]
 ) -> None:
     root = made(tmp_path)
     (root / "figures" / "sweep").mkdir(parents=True)
@@ -212,7 +212,7 @@ def test_a_result_of_a_figure_is_checked_without_a_board(
 
 
 def test_a_figure_whose_seeds_draw_their_own_data_passes_and_its_first_seed_has_the_stated_classes(
-    tmp_path: Path, known: Expectations
+    tmp_path: Path, known: ReviewContext
 ) -> None:
     spec = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "seeds": 2}
     with boards.clean_commit():
@@ -231,7 +231,7 @@ def test_a_figure_whose_seeds_draw_their_own_data_passes_and_its_first_seed_has_
 
 
 def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(
-    tmp_path: Path, known: Expectations
+    tmp_path: Path, known: ReviewContext
 ) -> None:
     root = made(tmp_path)
     (root / "figures" / "sweep").mkdir(parents=True)
@@ -255,11 +255,11 @@ def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path: Path, monkeypatch:
     with file.open("wb") as handle:
         handle.truncate(1 << 40)
     with pytest.raises(MalformedFile, match=r"at most 2,000,000 bytes, got 1,099,511,627,776"):
-        read_content(file)
+        read_json_object(file)
     monkeypatch.setattr(folder, "MAX_BYTES", 1)
     file.write_text("{}", encoding="utf-8")
     with pytest.raises(MalformedFile, match=r"at most 1 bytes, got 2"):
-        read_content(file)
+        read_json_object(file)
 
 
 def test_a_leaderboard_without_boards_is_refused(tmp_path: Path) -> None:

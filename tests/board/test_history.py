@@ -41,12 +41,12 @@ class Repository:
     def filed(self, evidence: str) -> str | None:
         history = History.open(self.root)
         assert history is not None
-        return history.filing_commit("tiny", FILE, evidence)
+        return history.find_filing_commit("tiny", FILE, evidence)
 
     def replaced(self, evidence: str) -> tuple[str, ...]:
         history = History.open(self.root)
         assert history is not None
-        return history.replaced_evidence("tiny", FILE, evidence)
+        return history.list_replaced_evidence("tiny", FILE, evidence)
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_what_is_not_published_has_no_published_commit(repository: Repository, t
     repository.write("a" * 64)
     commit, history = repository.commit("file"), History.open(repository.root)
     assert history is not None
-    assert history.filing_commit("tiny", FILE, "a" * 64) == commit
-    assert history.filing_commit("tiny", FILE, "a" * 64, published=True) is None
+    assert history.find_filing_commit("tiny", FILE, "a" * 64) == commit
+    assert history.find_filing_commit("tiny", FILE, "a" * 64, published=True) is None
     assert history.has_commit(commit) and not history.has_commit("0" * 40)
 
 

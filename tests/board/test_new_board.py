@@ -10,7 +10,7 @@ import pytest
 
 from dpbench import registry
 from dpbench.board.new_board import write_board
-from dpbench.board.verify.checks import find_departures
+from dpbench.board.verify.checks import find_protocol_differences
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.board import Board, find_board, matches_dataset
 from dpbench.records.protocol import Component, Protocol
@@ -45,9 +45,9 @@ def test_a_board_of_a_result_has_its_protocol_and_takes_it(result: Result, tmp_p
     assert {key: getattr(board, key) for key in Protocol.model_fields} == {
         key: getattr(result.spec, key) for key in Protocol.model_fields
     }
-    assert find_departures(board, result.spec, result) == []
+    assert find_protocol_differences(board, result.spec, result) == []
     other = result.model_copy(update={"task": result.task.model_copy(update={"digests": {"private": "0" * 64}})})
-    assert [key for key, *_ in find_departures(board, other.spec, other)] == ["dataset"]
+    assert [key for key, *_ in find_protocol_differences(board, other.spec, other)] == ["dataset"]
 
 
 def test_the_file_of_a_board_names_every_key_that_its_owner_may_fill_in(result: Result, tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_the_path_of_the_data_may_differ_and_nothing_else(result: Result, tmp_pa
     file = write_board(tmp_path, here.spec, here.task.digests, "xrays", "Our X-rays")
     board = Board.read(file).model_copy(update={"extractor": here.spec.extractor})
     elsewhere, grey = moved(result, path="/elsewhere/images"), moved(result, mode="L")
-    assert find_departures(board, elsewhere.spec, elsewhere) == []
-    assert [key for key, *_ in find_departures(board, grey.spec, grey)] == ["dataset"]
+    assert find_protocol_differences(board, elsewhere.spec, elsewhere) == []
+    assert [key for key, *_ in find_protocol_differences(board, grey.spec, grey)] == ["dataset"]
     bare = board.model_copy(update={"data": None})
-    assert [key for key, *_ in find_departures(bare, elsewhere.spec, elsewhere)] == ["dataset"]
+    assert [key for key, *_ in find_protocol_differences(bare, elsewhere.spec, elsewhere)] == ["dataset"]
 
 
 def test_an_entry_may_name_where_its_images_lie_if_the_board_has_digests(

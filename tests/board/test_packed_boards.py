@@ -11,7 +11,7 @@ import pytest
 
 from dpbench.board import build
 from dpbench.board.folder import locate_result
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.rerun_record import rerun_path, rerun_seeds, write_rerun
 from dpbench.records import packed
 from dpbench.records.result import Result
@@ -51,7 +51,7 @@ def root(world: Path, tmp_path: Path) -> Path:
 
 
 def complaints(root: Path, plugins: Registry) -> list[tuple[str, str]]:
-    found = build.verify_leaderboard(root, Expectations.read(root, plugins)).complaints
+    found = build.verify_leaderboard(root, ReviewContext.read(root, plugins)).complaints
     return [(complaint.file, str(complaint)) for complaint in found]
 
 

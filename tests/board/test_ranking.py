@@ -12,7 +12,7 @@ from scipy import stats
 from dpbench.analysis.paired import (
     LEVEL,
     PairedComparison,
-    Scores,
+    RankingScores,
     collect_ranking_scores,
     compare_entries,
     compare_over_examples,
@@ -21,8 +21,8 @@ from dpbench.analysis.paired import (
 )
 from dpbench.board.ranking import (
     compute_corrected_ranks,
+    compute_sort_value,
     compute_uncorrected_ranks,
-    entry_sort_value,
     rank_within_groups,
 )
 from dpbench.records.board import find_board
@@ -147,9 +147,9 @@ def test_the_level_is_five_percent() -> None:
     assert not PairedComparison(edge * 0.999, 1.0, 9).is_significant
 
 
-def scored(*means: float, spread: float = 0.01) -> list[Scores]:
+def scored(*means: float, spread: float = 0.01) -> list[RankingScores]:
     wiggle = np.array([[1, -1, 0, 0, 0], [0, 1, -1, 0, 0], [0, 0, 1, -1, 0]]) * spread
-    return [Scores(tuple(m + wiggle[i % 3]), None) for i, m in enumerate(means)]
+    return [RankingScores(tuple(m + wiggle[i % 3]), None) for i, m in enumerate(means)]
 
 
 def test_ranks_are_places_shared_with_the_best_entry_that_does_not_differ() -> None:
@@ -169,7 +169,8 @@ def test_five_challenge_seeds_are_compared_with_a_reference_of_two_seeds(answers
     chance = np.random.default_rng(0)
     many, few = (chance.random((seeds, 60)) < 0.7 for seeds in (5, 2))
     entry, reference, first = (
-        Scores(tuple(bits.mean(1)), partial(np.copy, bits) if answers else None) for bits in (many, few, many[:2])
+        RankingScores(tuple(bits.mean(1)), partial(np.copy, bits) if answers else None)
+        for bits in (many, few, many[:2])
     )
     assert compare_entries(entry, reference) == compare_entries(first, reference)
     assert compare_entries(reference, entry).difference == -compare_entries(first, reference).difference != 0
@@ -204,7 +205,7 @@ def test_equal_entries_share_rank_one_on_nearly_all_boards_only_where_ranks_are_
     split = {compute_corrected_ranks: 0, compute_uncorrected_ranks: 0}
     for case in range(200):
         rows = [drawn(20 * case + place, 0.7, (5, 150)) for place in range(15)]
-        fixed = [Scores((), lambda bits=bits: bits) for bits in rows]  # type: ignore[misc]
+        fixed = [RankingScores((), lambda bits=bits: bits) for bits in rows]  # type: ignore[misc]
         for ranked in split:
             split[ranked] += ranked(fixed) != [1] * 15
     assert split[compute_corrected_ranks] < 18  # 9%
@@ -221,12 +222,12 @@ def test_a_chain_of_small_steps_is_not_one_rank() -> None:
 def test_the_best_of_a_rank_is_unpacked_once() -> None:
     asked: list[int] = []
 
-    def entry(number: int) -> Scores:
+    def entry(number: int) -> RankingScores:
         def bits() -> np.ndarray:
             asked.append(number)
             return np.resize(np.array([True, False]), (3, 200))
 
-        return Scores((0.5,) * 3, bits)
+        return RankingScores((0.5,) * 3, bits)
 
     assert compute_corrected_ranks([entry(number) for number in range(4)]) == [1, 1, 1, 1]
     assert sorted(asked) == [0, 1, 2, 3]
@@ -248,7 +249,7 @@ def test_seeds_that_score_the_same_but_for_rounding_are_one_rank() -> None:
     first = (0.3, 0.6, 0.9)
     second = tuple(math.nextafter(value, 0) for value in first)
     assert compare_over_seeds(first, second).p == 1.0
-    assert compute_corrected_ranks([Scores(first, None), Scores(second, None)]) == [1, 1]
+    assert compute_corrected_ranks([RankingScores(first, None), RankingScores(second, None)]) == [1, 1]
 
 
 def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_whole_millionths() -> None:
@@ -259,16 +260,16 @@ def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_who
     nudged = result.model_copy()
     vars(nudged)["metrics"] = metrics
     for metric in metrics:
-        assert entry_sort_value(nudged, metric) == entry_sort_value(result, metric)
+        assert compute_sort_value(nudged, metric) == compute_sort_value(result, metric)
         larger = result.metrics[metric].mean > other.metrics[metric].mean
-        assert (entry_sort_value(result, metric) > entry_sort_value(other, metric)) == larger
-    assert entry_sort_value(result, "auroc") == -1
+        assert (compute_sort_value(result, metric) > compute_sort_value(other, metric)) == larger
+    assert compute_sort_value(result, "auroc") == -1
 
 
 @pytest.mark.slow
 def test_a_rank_costs_one_comparison_an_entry_at_most() -> None:
     chance = np.random.default_rng(0)
-    entries = [Scores(tuple(m + chance.normal(0, 0.01, 5)), None) for m in np.linspace(1, 0, 2000)]
+    entries = [RankingScores(tuple(m + chance.normal(0, 0.01, 5)), None) for m in np.linspace(1, 0, 2000)]
     counted = []
 
     def count(first: tuple[float, ...], second: tuple[float, ...]) -> PairedComparison:

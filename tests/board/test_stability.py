@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpbench.analysis.paired import Scores
+from dpbench.analysis.paired import RankingScores
 from dpbench.board.stability import HALF_COUNT, SEED, measure_stability
 
 
-def scored(*correct: np.ndarray) -> list[Scores]:
+def scored(*correct: np.ndarray) -> list[RankingScores]:
     """Return entries that were right on the examples given, (seeds, n) each."""
-    return [Scores(tuple(bits.mean(1)), lambda bits=bits: bits) for bits in correct]  # type: ignore[misc]
+    return [RankingScores(tuple(bits.mean(1)), lambda bits=bits: bits) for bits in correct]  # type: ignore[misc]
 
 
 def test_an_entry_that_is_right_wherever_another_is_wins_on_every_half() -> None:
@@ -61,5 +61,5 @@ def test_there_is_none_for_one_entry_one_example_or_a_metric_that_is_no_mean_ove
     bits = np.ones((2, 50), bool)
     assert measure_stability(scored(bits), 1) is None
     assert measure_stability(scored(bits[:, :1], bits[:, :1]), 1) is None
-    assert measure_stability([Scores((0.5, 0.6), None), Scores((0.4, 0.5), None)], 1) is None
+    assert measure_stability([RankingScores((0.5, 0.6), None), RankingScores((0.4, 0.5), None)], 1) is None
     assert measure_stability([], 0) is None

@@ -10,14 +10,20 @@ import numpy as np
 import pytest
 
 from dpbench import registry
-from dpbench.analysis.paired import Scores
+from dpbench.analysis.paired import RankingScores
 from dpbench.board import build
-from dpbench.board.entry import FURTHER_ENTRY_REASON, Candidate, limit_entries, make_candidate, uses_challenge_seeds
+from dpbench.board.entry import (
+    FURTHER_ENTRY_REASON,
+    Candidate,
+    make_candidate,
+    unrank_further_entries,
+    uses_challenge_seeds,
+)
 from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.index import Entry, Index
 from dpbench.board.ranking import adjust_by_learner, compute_corrected_ranks
 from dpbench.board.verify.checks import CheckedFile
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.rerun_record import find_rerun_complaints
 from dpbench.records.board import find_board
 from dpbench.records.challenge import Challenge
@@ -131,7 +137,7 @@ def test_a_learner_from_elsewhere_is_ranked_once_its_source_has_run(root: Path) 
 
 def test_challenge_seeds_of_other_code_beside_a_quick_look_at_the_stated_code_give_no_rank(root: Path) -> None:
     result = impostor(root)
-    known = Expectations.read(root, registry.load())
+    known = ReviewContext.read(root, registry.load())
     stored = locate_result(root / "results" / BOARD / result.file_name, root)
     look = boards.reproduced(result)
     look = look.model_copy(update={"seeds": look.seeds[:1]})
@@ -164,7 +170,7 @@ def test_no_distribution_has_the_name_of_dpbench_in_another_spelling(root: Path,
     content["components"]["learner"]["distribution"] = name
     content["provenance"]["sources"] = {name: SOURCE}
     boards.write([boards.result_of(content)], root / "results" / BOARD)
-    found = build.verify_leaderboard(root, Expectations.read(root, registry.load())).complaints
+    found = build.verify_leaderboard(root, ReviewContext.read(root, registry.load())).complaints
     assert "components.learner.distribution" in [complaint.field for complaint in found]
 
 
@@ -181,7 +187,7 @@ def test_a_result_cannot_be_filed_again_under_another_spelling_of_its_spec(root:
     again = boards.result_of(content)
     assert again.file_name != first.file_name
     boards.write([again], root / "results" / BOARD)
-    (found,) = build.verify_leaderboard(root, Expectations.read(root, registry.load())).complaints
+    (found,) = build.verify_leaderboard(root, ReviewContext.read(root, registry.load())).complaints
     assert found.field == "spec" and "has the same learner, settings and rule" in found.said
 
 
@@ -197,7 +203,7 @@ def test_of_many_settings_of_a_learner_the_submitters_seeds_choose_and_not_the_c
     checked = CheckedFile(ResultFile(root, "", BOARD), ())
     waiting = Candidate(checked, variants[0], "entry", "", None, None, None)
     filed = [Candidate(checked, variant, "entry", "", None, None, challenge) for variant in reversed(variants)]
-    kept = limit_entries([*filed, waiting], "accuracy")
+    kept = unrank_further_entries([*filed, waiting], "accuracy")
     assert [(found.role, found.result) for found in kept] == [
         ("unranked", variants[2]), ("unranked", variants[1]), ("entry", variants[0]), ("entry", variants[0]),
     ]  # fmt: skip
@@ -207,9 +213,9 @@ def test_of_many_settings_of_a_learner_the_submitters_seeds_choose_and_not_the_c
 WIGGLE = np.array([[1, -1, 0, 0, 0], [0, 1, -1, 0, 0], [0, 0, 1, -1, 0]]) * 0.01
 
 
-def scored(*means: float) -> list[Scores]:
+def scored(*means: float) -> list[RankingScores]:
     """Return the scores of entries, best first, with five seeds each."""
-    return [Scores(tuple(mean + WIGGLE[place % 3]), None) for place, mean in enumerate(means)]
+    return [RankingScores(tuple(mean + WIGGLE[place % 3]), None) for place, mean in enumerate(means)]
 
 
 def test_sixteen_clones_lift_nobody() -> None:

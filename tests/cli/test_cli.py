@@ -22,7 +22,7 @@ from dpbench.data import extraction
 from dpbench.errors import PlanError, SpecError
 from dpbench.harness import scoring as metrics
 from dpbench.privacy.core.accounting import accountant
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.result import Result
 from dpbench.records.search import Search
 from dpbench.records.spec import Spec
@@ -224,7 +224,7 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
 ) -> None:
     monkeypatch.setenv("DPBENCH_DATA", str(cifar_mirror))
     monkeypatch.setattr(extraction, "SHARD", 256)
-    monkeypatch.setattr(extraction.OpenExtractor, "_compare", lambda *_: None)  # which reads images again
+    monkeypatch.setattr(extraction.LoadedExtractor, "_compare", lambda *_: None)  # which reads images again
     arguments = run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--extractor", "pixels")
     # Of 1,000 images, all of which are compared first: public images with private ones. Two shards are finished.
     decoded, decode, kills = [], hub_files.ImageColumn.__getitem__, [1700]
@@ -288,7 +288,7 @@ def test_a_setting_is_given_or_searched(capsys: Output, tmp_path: Path, command:
 def test_a_file_may_list_the_space_as_flags_do(tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "pillar"\ntune = true\nspace = ["k=3,4", "steps=5,10"]\n', encoding="utf-8")
-    search = UserSettings("run", CommandSettings((Spec, Search, Place)), {}, file).spec().search
+    search = UserSettings("run", CommandSettings((Spec, Search, RunOptions)), {}, file).spec().search
     assert search is not None and search.space == {"k": ("3", "4"), "steps": ("5", "10")}
 
 

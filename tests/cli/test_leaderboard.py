@@ -22,7 +22,7 @@ from dpbench.board.export import render_leaderboard_csv
 from dpbench.board.history import History
 from dpbench.board.index import Index
 from dpbench.board.rows import describe_trust
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import find_board, list_board_files
 from dpbench.records.result import Result
@@ -399,7 +399,7 @@ def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captur
 
 def test_of_boards_from_which_as_much_departs_the_nearest_has_the_nearest_epsilon(empty: Path) -> None:
     result = Result.read(elsewhere(empty, "class-means"))
-    known = Expectations.read(empty, registry.load())
+    known = ReviewContext.read(empty, registry.load())
     board = known.boards["tiny"]
     far, near = (board.model_copy(update={"epsilon": times * result.spec.epsilon}) for times in (0.01, 3.0))
     said = [

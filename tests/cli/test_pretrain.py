@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dpbench_plugins.extractors.randp import pretraining
 from dpbench_plugins.extractors.randp.extractor import RandPWRN
-from dpbench_plugins.extractors.randp.pretraining import Training
+from dpbench_plugins.extractors.randp.pretraining import Pretrainer
 from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from torch import Tensor
 
@@ -52,17 +52,17 @@ def test_flags_win_over_options_and_options_reach_the_recipe(tmp_path: Path) -> 
 def test_an_interruption_says_how_to_go_on_and_that_gives_the_same_weights(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, broken, step = tmp_path / "whole.safetensors", tmp_path / "broken.safetensors", Training.step
+    whole, broken, step = tmp_path / "whole.safetensors", tmp_path / "broken.safetensors", Pretrainer.step
     monkeypatch.setattr(pretraining, "SAVE_AFTER", 0.0)
     assert pretrained(whole) == 0
 
-    def interrupted(training: Training) -> Tensor:
+    def interrupted(training: Pretrainer) -> Tensor:
         if training.done == 3:
             raise KeyboardInterrupt
         return step(training)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "step", interrupted)
+        patch.setattr(Pretrainer, "step", interrupted)
         assert pretrained(broken) == 130
     assert "repeat the command with --resume to continue" in capsys.readouterr().err
     assert pretrained(broken, "--resume") == 0

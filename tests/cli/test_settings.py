@@ -22,7 +22,7 @@ from dpbench.cli.given import CommandSettings, UserSettings
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.main import load_root_command
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import Search
 from dpbench.records.setting import Flag, list_record_settings
@@ -33,7 +33,7 @@ from dpbench.registry.components import resolve
 
 def read_flags(words: Sequence[str], *records: type[Any], several: tuple[str, ...] = AXES) -> UserSettings:
     """Return what a command that takes these records is given by flags."""
-    command, found = _make_command(records or (Spec, Search, Place), several)
+    command, found = _make_command(records or (Spec, Search, RunOptions), several)
     done = CliRunner().invoke(command, [*words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return found.pop()
@@ -135,7 +135,7 @@ class Warm(Spec):
 
 
 def test_a_field_more_is_a_flag_a_key_a_check_and_a_word_of_printed_commands(tmp_path: Path) -> None:
-    records, file = (Warm, Search, Place), tmp_path / "spec.toml"
+    records, file = (Warm, Search, RunOptions), tmp_path / "spec.toml"
     found = read_flags(["--learner", "jl", "--warmth", "0.5"], *records).spec()
     assert isinstance(found, Warm) and found.warmth == 0.5
     assert format_flags(found) == ["--learner", "jl", "--warmth", "0.5"]
@@ -186,7 +186,7 @@ def test_a_field_more_is_in_the_help_with_its_default() -> None:
 def test_messages_name_who_gave_a_value(flags: dict[str, Any], content: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(f'learner = "jl"\nextractor = "auto"\n{content}', encoding="utf-8")
-    given = UserSettings("run", CommandSettings((Spec, Search, Place), several=AXES), flags, file)
+    given = UserSettings("run", CommandSettings((Spec, Search, RunOptions), several=AXES), flags, file)
     with pytest.raises(SpecError) as caught:
         _ = given.spec(), given.place
     assert str(caught.value).startswith(said.format(file=file))
@@ -195,7 +195,7 @@ def test_messages_name_who_gave_a_value(flags: dict[str, Any], content: str, sai
 def test_flags_go_before_a_file_and_both_before_the_defaults_of_a_command(tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "jl"\nextractor = "auto"\nepsilon = 2\ntries = 7', encoding="utf-8")
-    taken = CommandSettings((Spec, Search, Place), defaults={"selection": "public-validation", "tries": 9})
+    taken = CommandSettings((Spec, Search, RunOptions), defaults={"selection": "public-validation", "tries": 9})
     read, over = (UserSettings("run", taken, flags, file).spec() for flags in ({}, {"epsilon": 4.0, "tries": 8}))
     assert (read.epsilon, over.epsilon) == (2, 4)
     assert read.search is not None and over.search is not None and (read.search.tries, over.search.tries) == (7, 8)
@@ -213,7 +213,7 @@ def test_a_command_of_one_setting_has_that_flag_alone() -> None:
 def test_the_signature_of_run_in_python_has_the_settings_of_the_records_with_their_defaults() -> None:
     parameters = inspect.signature(dpbench.run).parameters
     beside = {"board", "settings", "threads"}  # of a shell: Python has entries checked later and sets its own threads
-    known = {setting.name: setting.field for record in (Spec, Place) for setting in list_record_settings(record)}
+    known = {setting.name: setting.field for record in (Spec, RunOptions) for setting in list_record_settings(record)}
     assert {*parameters} - {"search", "keep_models"} == known.keys() - beside
     for name, parameter in parameters.items():
         if name in known and parameter.default not in {None, inspect.Parameter.empty}:
@@ -228,9 +228,9 @@ def test_the_docstring_of_run_in_python_tells_every_parameter() -> None:
         assert f"\n    {name}: " in told, name
 
 
-@pytest.mark.parametrize("record", [Protocol, Spec, Search, Place])
+@pytest.mark.parametrize("record", [Protocol, Spec, Search, RunOptions])
 def test_every_setting_has_a_sentence_and_no_two_of_a_run_have_one_key(record: type[Any]) -> None:
-    keys = [setting.key for kind in (Spec, Search, Place) for setting in list_record_settings(kind)]
+    keys = [setting.key for kind in (Spec, Search, RunOptions) for setting in list_record_settings(kind)]
     assert len(keys) == len({*keys})
     silent = {name for name, field in record.model_fields.items() if not field.description}
     assert silent <= {"adjacency", "search"}  # which has one value, and which is a table of settings

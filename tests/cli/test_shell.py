@@ -170,10 +170,10 @@ with output.stop_on_interrupt():
 
 
 def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_path: Path) -> None:
-    from dpbench.records.journal import Journal
+    from dpbench.records.journal import JournalFolder
 
     assert call("run", *QUICK, "--out", tmp_path) == 0
-    seed, journal = result_in(tmp_path).seeds[0], Journal(tmp_path)
+    seed, journal = result_in(tmp_path).seeds[0], JournalFolder(tmp_path)
     journal.open_run("a.json", "this").keep(seed)
     journal.open_run("a.json", "other").keep(seed.model_copy(update={"seed": 1}))
     file = tmp_path / "unfinished" / "a.jsonl"
@@ -421,13 +421,13 @@ def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
 ) -> None:
     from dpbench.board.verify.declarations import check_provenance
     from dpbench.board.verify.source_code import check_source_code
-    from dpbench.records.provenance import find_source
+    from dpbench.records.provenance import find_git_source
 
     monkeypatch.syspath_prepend(tmp_path)
     url, commit = "https://example.org/stranger.git", "ab" * 20
     _distribution(tmp_path, {"url": url.replace("//", "//me:secret@"), "vcs_info": {"vcs": "git", "commit_id": commit}})
-    noted = find_source("stranger")
-    assert noted == {"repository": url, "commit": commit, "dirty": False} and find_source("nobody") is None
+    noted = find_git_source("stranger")
+    assert noted == {"repository": url, "commit": commit, "dirty": False} and find_git_source("nobody") is None
     result = Result.read(_committed())
 
     def complaints(source: object) -> list[str]:

@@ -15,10 +15,10 @@ from PIL.Image import Image, Resampling, Transpose, fromarray
 
 from dpbench import DeclaredImages, Features, SpecError, Split, Splits
 from dpbench.data import altered
-from dpbench.data.altered import find_altered, make_views
-from dpbench.data.duplicates import MIN_OTHERS, compute_hashes, count_altered
-from dpbench.harness.sharing import check_sharing
-from dpbench.records.overlap import AlteredCopies
+from dpbench.data.altered import find_altered_copies, make_views
+from dpbench.data.duplicates import MIN_OTHERS, compute_hashes, count_altered_copies
+from dpbench.harness.sharing import refuse_forbidden_overlap
+from dpbench.records.overlap import AlteredCopyCounts
 from tests.data.test_duplicates import Repeating, grainy, hashed
 from tests.harness.test_roles import deal
 
@@ -34,7 +34,7 @@ def pad(image: Image, share: float = 1 / 8, colour: int = 0) -> Image:
 
 def found(public: Sequence[Image], private: Sequence[Image] = PRIVATE) -> float:
     """Return the share of altered copies."""
-    counted = count_altered(hashed(public), hashed(private))
+    counted = count_altered_copies(hashed(public), hashed(private))
     assert counted is not None
     return counted.found / counted.among
 
@@ -89,13 +89,13 @@ def test_images_of_one_colour_match_nothing() -> None:
 
 def test_the_images_of_the_smaller_split_are_searched() -> None:
     few = [*COPIED[:10], *(grainy(seed) for seed in range(1000, 1010))]
-    assert count_altered(hashed(PRIVATE), hashed(few)) == AlteredCopies(found=10, among=20)
-    assert count_altered(hashed(few), hashed(PRIVATE)) == AlteredCopies(found=10, among=20)
+    assert count_altered_copies(hashed(PRIVATE), hashed(few)) == AlteredCopyCounts(found=10, among=20)
+    assert count_altered_copies(hashed(few), hashed(PRIVATE)) == AlteredCopyCounts(found=10, among=20)
 
 
 def test_of_large_splits_a_sample_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpbench.data.duplicates.MAX_SEARCHED", 7)
-    assert count_altered(hashed(COPIED), hashed(PRIVATE)) == AlteredCopies(found=7, among=7)
+    assert count_altered_copies(hashed(COPIED), hashed(PRIVATE)) == AlteredCopyCounts(found=7, among=7)
 
 
 def test_exact_copies_in_a_split_do_not_hide_a_match() -> None:
@@ -105,26 +105,26 @@ def test_exact_copies_in_a_split_do_not_hide_a_match() -> None:
 def test_nobody_looks_in_features_among_few_images_or_without_public_images() -> None:
     rows = Split(Features(np.ones((90, 3), np.float32)), np.zeros(90, np.int64))
     features = compute_hashes(rows, "data", "train")
-    assert count_altered(features, features) is None
-    assert count_altered(hashed(COPIED), hashed(PRIVATE[: MIN_OTHERS - 1])) is None
-    assert count_altered(hashed([]), hashed(PRIVATE)) is None
+    assert count_altered_copies(features, features) is None
+    assert count_altered_copies(hashed(COPIED), hashed(PRIVATE[: MIN_OTHERS - 1])) is None
+    assert count_altered_copies(hashed([]), hashed(PRIVATE)) is None
 
 
 @pytest.mark.parametrize("block", [7, 30, 119, 120])
 def test_blocks_change_nothing(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     public, private = hashed([ALTERATIONS["blur"](image) for image in PRIVATE]), hashed(PRIVATE)
-    whole = find_altered(public.appearance, private.appearance)
+    whole = find_altered_copies(public.image_views, private.image_views)
     monkeypatch.setattr(altered, "BLOCK", block)
-    assert find_altered(public.appearance, private.appearance).equal(whole)
+    assert find_altered_copies(public.image_views, private.image_views).equal(whole)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"counts": {"found": 0, "among": 30}, "sha256": ""}'])
 def test_damaged_counts_are_counted_again(fresh_cache: Path, content: str) -> None:
     public, private = hashed(COPIED), hashed(PRIVATE)
-    assert count_altered(public, private) == AlteredCopies(found=30, among=30)
+    assert count_altered_copies(public, private) == AlteredCopyCounts(found=30, among=30)
     (file,) = fresh_cache.rglob("*.json")
     file.write_text(content)
-    assert count_altered(public, private) == AlteredCopies(found=30, among=30)
+    assert count_altered_copies(public, private) == AlteredCopyCounts(found=30, among=30)
     assert json.loads(file.read_text())["counts"] == {"found": 30, "among": 30}
 
 
@@ -160,20 +160,20 @@ class Blurred(Repeating):
 
 def test_a_public_dataset_of_altered_private_images_is_refused_unless_it_is_asked_for() -> None:
     images = deal(Repeating(leaked=0), Blurred(leaked=0))
-    assert images.compare_public()[0].exact == 0
+    assert images.count_public_copies()[0].exact == 0
     for sharing in ("none", "board"):
         with pytest.raises(SpecError, match=r"Public in private: expected at most 50% of 100 images .* but for blur"):
-            check_sharing(images, sharing)
-    check_sharing(images, "any")
+            refuse_forbidden_overlap(images, sharing)
+    refuse_forbidden_overlap(images, "any")
 
 
 def test_public_images_of_their_own_and_none_at_all_are_taken() -> None:
-    check_sharing(deal(Repeating(leaked=0), Blurred(first=1000)), "none")
+    refuse_forbidden_overlap(deal(Repeating(leaked=0), Blurred(first=1000)), "none")
     none: Any = deal(Repeating(leaked=0), public_fraction=0)
-    check_sharing(none, "none")
+    refuse_forbidden_overlap(none, "none")
     assert none.compare().altered is None
 
 
 def test_more_matches_than_images_are_no_count() -> None:
     with pytest.raises(ValueError, match="expected at most 3 of 3 images to match, got 4"):
-        AlteredCopies(found=4, among=3)
+        AlteredCopyCounts(found=4, among=3)

@@ -92,7 +92,7 @@ def made_of(manifest: dict[str, Any]) -> cache.FeatureSource:
 
 
 def entry(folder: Path, ending: str = "") -> Path:
-    key = cache.describe_features(known(), Doubled()).key
+    key = cache.make_feature_source(known(), Doubled()).key
     return folder / "features" / f"{key}{ending}"
 
 
@@ -105,7 +105,7 @@ def flip(file: Path, offset: int = -1) -> None:
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "SHARD", 40)
-    monkeypatch.setattr(extraction.OpenExtractor, "_compare", lambda *_: None)  # which reads images again
+    monkeypatch.setattr(extraction.LoadedExtractor, "_compare", lambda *_: None)  # which reads images again
 
 
 def test_features_are_those_of_the_extractor(fresh_cache: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_refused_extraction_leaves_no_entry(fresh_cache: Path) -> None:
 
 def test_the_key_names_data_split_and_rows() -> None:
     others = [known("other"), known(split="test"), known(rows=99)]
-    assert len({cache.describe_features(images, Doubled()).key for images in [known(), *others]}) == 4
+    assert len({cache.make_feature_source(images, Doubled()).key for images in [known(), *others]}) == 4
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"version": "2"}, {"digest": "retrained"}])
@@ -266,11 +266,11 @@ def test_the_key_names_the_extractor_its_version_and_its_weights(change: dict[st
         version = change.get("version", Doubled.version)
         digest = change.get("digest", Doubled.digest)
 
-    assert cache.describe_features(known(), Other()).key != cache.describe_features(known(), Doubled()).key
+    assert cache.make_feature_source(known(), Other()).key != cache.make_feature_source(known(), Doubled()).key
 
 
 def test_the_key_names_the_options() -> None:
-    keys = {cache.describe_features(known(), Doubled(factor)).key for factor in (2, 3)}
+    keys = {cache.make_feature_source(known(), Doubled(factor)).key for factor in (2, 3)}
     assert len(keys) == 2
 
 
@@ -318,7 +318,7 @@ def test_features_of_parts_are_an_entry_of_their_own(fresh_cache: Path) -> None:
     photos = Photos()
     assert torch.equal(features(photos, both()), first)
     assert photos.decoded == []
-    key = cache.describe_features(known(), both()).key
+    key = cache.make_feature_source(known(), both()).key
     manifest = json.loads((fresh_cache / "features" / key / "manifest.json").read_text())
     assert made_of(manifest).key == key
 
@@ -331,10 +331,10 @@ def test_a_damaged_part_is_named_and_rebuilt(fresh_cache: Path, capsys: pytest.C
 
 
 def test_the_key_names_the_sources_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {cache.describe_features(known(), both(*factors)).key for factors in ((2, 3), (3, 2), (2, 2))}
-    keys.add(cache.describe_features(known("other"), both()).key)
+    keys = {cache.make_feature_source(known(), both(*factors)).key for factors in ((2, 3), (3, 2), (2, 2))}
+    keys.add(cache.make_feature_source(known("other"), both()).key)
     monkeypatch.setattr(Square, "digest", "retrained", raising=False)
-    keys.add(cache.describe_features(known(), both()).key)
+    keys.add(cache.make_feature_source(known(), both()).key)
     assert len(keys) == 5
 
 
@@ -344,12 +344,14 @@ class Grown(Doubled):
 
 
 def test_an_extractor_that_gains_an_option_keeps_what_is_cached() -> None:
-    keys = [cache.describe_features(known(), doubled).key for doubled in (Doubled(3), Grown(3), Grown(3, mirror=True))]
+    keys = [
+        cache.make_feature_source(known(), doubled).key for doubled in (Doubled(3), Grown(3), Grown(3, mirror=True))
+    ]
     assert keys[0] == keys[1] != keys[2]
 
 
 def test_the_keys_of_ordinary_extractors_stay() -> None:
-    assert cache.describe_features(known(), Doubled()).key == "d8657defbce0b124bbf18aaff4048e1f"
+    assert cache.make_feature_source(known(), Doubled()).key == "d8657defbce0b124bbf18aaff4048e1f"
 
 
 def test_a_cache_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

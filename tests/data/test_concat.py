@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dpbench import Split, registry
-from dpbench.board.verify.checks import find_departures
+from dpbench.board.verify.checks import find_protocol_differences
 from dpbench.board.verify.declarations import check_provenance
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.data import cache, extraction
-from dpbench.data.concat import Concat, concatenate, describe_training_data
+from dpbench.data.concat import Concat, concatenate_features, describe_training_data
 from dpbench.data.keys import identify_images
 from dpbench.errors import ComponentFailed, NotReproducible, SpecError
 from dpbench.records.board import Board
@@ -31,7 +31,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import boards
-from dpbench.registry.components import build, resolve, write_component
+from dpbench.registry.components import build, make_component_record, resolve
 from dpbench.support.untrusted import read_toml
 from dpbench.sweep.grid import read_grid
 from dpbench.testing.checking import check_laws
@@ -170,8 +170,8 @@ def test_features_are_those_of_the_parts_side_by_side_each_of_norm_1(fresh_cache
 
 def test_scales_of_the_parts_do_not_count() -> None:
     rows = torch.rand(8, 3)
-    assert torch.allclose(concatenate([rows, 1000 * rows]), concatenate([rows, rows]))
-    assert torch.equal(concatenate([torch.zeros(2, 3), torch.zeros(2, 1, 2)]), torch.zeros(2, 5))
+    assert torch.allclose(concatenate_features([rows, 1000 * rows]), concatenate_features([rows, rows]))
+    assert torch.equal(concatenate_features([torch.zeros(2, 3), torch.zeros(2, 1, 2)]), torch.zeros(2, 5))
 
 
 def test_a_part_shares_its_cache_with_the_extractor_alone(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +183,8 @@ def test_a_part_shares_its_cache_with_the_extractor_alone(fresh_cache: Path, mon
 
 
 def test_a_part_named_twice_is_extracted_once(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extract = Mock(side_effect=extraction.extract)
-    monkeypatch.setattr(extraction, "extract", extract)
+    extract = Mock(side_effect=extraction.extract_features)
+    monkeypatch.setattr(extraction, "extract_features", extract)
     twice = features(built("pixels+pixels"), pictures(5))
     assert extract.call_count == 1
     assert torch.equal(twice[:, :192], twice[:, 192:])
@@ -215,7 +215,7 @@ def test_who_brought_a_part_is_checked(result: Result) -> None:
         other = result.model_copy(update={"components": {role: value for role, value in components.items() if value}})
         return [field for field, _ in check_provenance(other, installed) if field.startswith("components")]
 
-    installed = Expectations.read(Path("leaderboard"), registry.load()).installed
+    installed = ReviewContext.read(Path("leaderboard"), registry.load()).installed
     second = result.components["extractor.2"]
     assert said() == []
     assert said(**{"extractor.2": None}) == ["components"]
@@ -244,12 +244,12 @@ def test_a_board_fixes_several_extractors(tmp_path: Path, result: Result) -> Non
     plugins, asked = registry.load(), {"learner": "dp-sgd:steps=3"}
     board = boards.spell_out_board(Board.read(file), plugins)
     assert board == Board.model_validate_json(board.model_dump_json())
-    assert board.extractor == write_component(
+    assert board.extractor == make_component_record(
         build(plugins, "extractor", Component.parse_extractor("pixels+pixels:size=4"))
     )
     entry = boards.make_entry_spec(board, asked, plugins, "the test")
-    assert find_departures(board, result.spec.model_copy(update={"public_labels": entry.public_labels})) == []
-    assert [key for key, *_ in find_departures(board, whole("pixels:size=4+pixels"))][:1] == ["extractor"]
+    assert find_protocol_differences(board, result.spec.model_copy(update={"public_labels": entry.public_labels})) == []
+    assert [key for key, *_ in find_protocol_differences(board, whole("pixels:size=4+pixels"))][:1] == ["extractor"]
 
 
 def test_a_sweep_walks_extractors_that_are_joined() -> None:

@@ -17,11 +17,11 @@ from PIL import Image, ImageEnhance, ImageFilter
 from dpbench import INDEPENDENT_DRAWS, DataError, Dataset, DeclaredImages, Features, SpecError, Split, Splits
 from dpbench.board import folder
 from dpbench.data import duplicates
-from dpbench.data.duplicates import Hashes, compute_hashes, count_copies, count_overlap, count_repeats
+from dpbench.data.duplicates import Hashes, compute_hashes, count_copies, count_overlap, count_repeated_images
 from dpbench.data.survey import survey_dataset
 from dpbench.errors import OutputError
-from dpbench.harness.sharing import check_sharing
-from dpbench.records.overlap import Overlap
+from dpbench.harness.sharing import refuse_forbidden_overlap
+from dpbench.records.overlap import OverlapCounts
 from dpbench.support.files import canonical_digest
 from tests.harness.test_roles import Flat, Numbered, deal
 
@@ -63,7 +63,7 @@ def counted(of: Sequence[Picture], among: Sequence[Picture]) -> tuple[int, int]:
 
 
 def within(images: Sequence[Picture]) -> tuple[int, int]:
-    found = count_repeats(hashed(images))
+    found = count_repeated_images(hashed(images))
     return found.exact, found.near
 
 
@@ -157,16 +157,16 @@ def test_a_crop_by_a_few_pixels_is_near_either_way(
 
 def test_looks_find_copies_of_another_size_and_no_others() -> None:
     looks = hashed(PHOTOS).looks
-    assert hashed([image.resize((50, 50)) for image in PHOTOS]).looks_share(looks) == 1
-    assert hashed([jpeg(image) for image in PHOTOS[:20]]).looks_share(looks) == pytest.approx(0.5, abs=0.2)
-    assert hashed([photo(seed) for seed in range(1000, 1200)]).looks_share(looks) == 0
-    assert hashed([Image.new("L", (9, 9))]).looks_share(hashed([Image.new("L", (9, 9))]).looks) == 0
+    assert hashed([image.resize((50, 50)) for image in PHOTOS]).compute_lookalike_share(looks) == 1
+    assert hashed([jpeg(image) for image in PHOTOS[:20]]).compute_lookalike_share(looks) == pytest.approx(0.5, abs=0.2)
+    assert hashed([photo(seed) for seed in range(1000, 1200)]).compute_lookalike_share(looks) == 0
+    assert hashed([Image.new("L", (9, 9))]).compute_lookalike_share(hashed([Image.new("L", (9, 9))]).looks) == 0
     assert len(looks) < folder.MAX_TEXT  # a board takes it
 
 
 def test_looks_of_nothing_are_like_nothing() -> None:
     none = hashed(PHOTOS).take(np.arange(0))
-    assert hashed(PHOTOS).looks_share(none.looks) == none.looks_share(hashed(PHOTOS).looks) == 0
+    assert hashed(PHOTOS).compute_lookalike_share(none.looks) == none.compute_lookalike_share(hashed(PHOTOS).looks) == 0
 
 
 @pytest.mark.parametrize(("images", "found"), [([0, 1, 2], (0, 1)), ([0, 1, 0, 2, 0, 1], (5, 3)), ([], (0, 0))])
@@ -267,10 +267,14 @@ def test_empty_splits_have_no_repeats() -> None:
 
 def test_a_sketch_finds_its_images_and_no_others() -> None:
     of = hashed(PHOTOS)
-    assert of.sketch_share(of.sketch) == 1
-    assert hashed(PHOTOS[:10]).sketch_share(of.sketch) == 0.25
-    assert hashed([photo(seed) for seed in range(1000, 1020)]).sketch_share(of.sketch) == 0
-    assert of.take(np.arange(0)).sketch_share(of.sketch) == of.sketch_share(of.take(np.arange(0)).sketch) == 0
+    assert of.compute_sketch_share(of.sketch) == 1
+    assert hashed(PHOTOS[:10]).compute_sketch_share(of.sketch) == 0.25
+    assert hashed([photo(seed) for seed in range(1000, 1020)]).compute_sketch_share(of.sketch) == 0
+    assert (
+        of.take(np.arange(0)).compute_sketch_share(of.sketch)
+        == of.compute_sketch_share(of.take(np.arange(0)).sketch)
+        == 0
+    )
 
 
 def test_a_sketch_is_a_sample_of_fixed_size_that_tells_shares() -> None:
@@ -278,12 +282,12 @@ def test_a_sketch_is_a_sample_of_fixed_size_that_tells_shares() -> None:
     none = np.zeros((0, 3, 256), np.uint8)
     whole, third = (Hashes(exact, none[:, 0], none, none[:, 0, 0]) for exact in (values, values[:10_000]))
     assert len(whole.sketch) == 4 * -(-8 * duplicates.SKETCH_SIZE // 3) < folder.MAX_TEXT  # a board takes it
-    assert third.sketch_share(whole.sketch) == pytest.approx(1 / 3, abs=0.12)
+    assert third.compute_sketch_share(whole.sketch) == pytest.approx(1 / 3, abs=0.12)
 
 
 def test_a_sketch_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"base64|size"):
-        hashed(PHOTOS[:1]).sketch_share("not base64")
+        hashed(PHOTOS[:1]).compute_sketch_share("not base64")
 
 
 def test_rows_are_taken_as_asked() -> None:
@@ -313,7 +317,7 @@ def test_a_second_look_reads_no_image() -> None:
     assert images.read == 40
     assert first.digest == again.digest
     assert first.exact.tolist() == again.exact.tolist()
-    assert count_repeats(again) == count_repeats(first)
+    assert count_repeated_images(again) == count_repeated_images(first)
     for data, name, size in (("other", "train", 40), ("data", "test", 40), ("data", "train", 39)):
         images.read = 0
         compute_hashes(Split(Counted(PHOTOS[:size]), np.zeros(size, np.int64)), data, name)
@@ -343,8 +347,8 @@ def test_a_damaged_count_is_counted_again(fresh_cache: Path, content: str) -> No
     first = count_overlap(of, among)
     (file,) = fresh_cache.rglob("*.json")
     file.write_bytes(content.encode("latin-1"))
-    assert count_overlap(of, among) == first == Overlap(exact=1, near=1, among=3)
-    assert Overlap(**json.loads(file.read_text())["counts"]) == first
+    assert count_overlap(of, among) == first == OverlapCounts(exact=1, near=1, among=3)
+    assert OverlapCounts(**json.loads(file.read_text())["counts"]) == first
 
 
 def test_zeros_in_the_cache_do_not_hide_copies(fresh_cache: Path) -> None:
@@ -497,13 +501,13 @@ def test_a_public_dataset_of_private_images_is_refused_unless_it_is_asked_for(fi
         deal(Repeating(), Repackaged(first=first))
     found = deal(Repeating(), Repackaged(first=first), allow_overlap=True)
     assert found.compare().overlap["public in private"].exact == 100 - first
-    check_sharing(found, "any")
+    refuse_forbidden_overlap(found, "any")
 
 
 def test_public_images_of_their_own_are_taken() -> None:
-    check_sharing(deal(Repeating(leaked=0), Repackaged(first=1000)), "none")
-    check_sharing(deal(Repeating(leaked=0), Repackaged(first=99)), "none")  # one in a hundred
-    check_sharing(deal(Repeating(leaked=0), public_fraction=0), "board")
+    refuse_forbidden_overlap(deal(Repeating(leaked=0), Repackaged(first=1000)), "none")
+    refuse_forbidden_overlap(deal(Repeating(leaked=0), Repackaged(first=99)), "none")  # one in a hundred
+    refuse_forbidden_overlap(deal(Repeating(leaked=0), public_fraction=0), "board")
 
 
 def test_no_test_image_is_read_but_for_a_board() -> None:
@@ -514,9 +518,9 @@ def test_no_test_image_is_read_but_for_a_board() -> None:
             return Splits(splits.train, Split(broken, splits.test.labels), "sealed")
 
     found = deal(Sealed())
-    check_sharing(found, "none")
+    refuse_forbidden_overlap(found, "none")
     with pytest.raises(DataError, match="Image 7 of the test split"):
-        check_sharing(found, "board")
+        refuse_forbidden_overlap(found, "board")
 
 
 def test_a_private_split_that_repeats_images_is_refused_on_a_board() -> None:
@@ -527,9 +531,9 @@ def test_a_private_split_that_repeats_images_is_refused_on_a_board() -> None:
             return Splits(Split(DeclaredImages(twice, "twice"), splits.train.labels), splits.test, "oversampled")
 
     found = deal(Oversampled(leaked=0), public_fraction=0)
-    check_sharing(found, "none")
+    refuse_forbidden_overlap(found, "none")
     with pytest.raises(SpecError, match=r"Private split: .* to be copies of another, got 100, of one image 2\."):
-        check_sharing(found, "board")
+        refuse_forbidden_overlap(found, "board")
 
 
 def test_a_survey_counts_classes_and_repeats() -> None:
@@ -537,8 +541,8 @@ def test_a_survey_counts_classes_and_repeats() -> None:
     assert (found.train, found.test) == ((50, 50), (5, 5))
     assert found.image == "RGB 24 x 24"
     assert found.where == "comes with a Python package"
-    assert found.overlap["test, repeated in train"] == Overlap(exact=6, near=6, among=10)
-    assert found.overlap["train, repeated within"] == Overlap(exact=0, near=0, among=100)
+    assert found.overlap["test, repeated in train"] == OverlapCounts(exact=6, near=6, among=10)
+    assert found.overlap["train, repeated within"] == OverlapCounts(exact=0, near=0, among=100)
 
 
 def test_a_survey_of_a_dataset_without_test_images_leaves_them_out() -> None:

@@ -288,7 +288,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
 
 def test_shards_of_one_engine_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
     def extract(by: engine.Engine) -> tuple[np.ndarray, list[int]]:
-        features = np.concatenate(list(extraction.extract(photographs(3), Averages(), tmp_path, by)))
+        features = np.concatenate(list(extraction.extract_features(photographs(3), Averages(), tmp_path, by)))
         return features, [file.stat().st_mtime_ns for file in sorted(tmp_path.rglob("*")) if file.is_file()]
 
     by_torch = choose_engine(Averages(), CPU, 3)

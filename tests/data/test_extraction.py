@@ -47,7 +47,7 @@ def grey(level: int, size: tuple[int, int] = (2, 2)) -> Image.Image:
 
 
 def extract(images: Sequence[Image.Image], extractor: Extractor, folder: Path) -> list[np.ndarray]:
-    return list(extraction.extract(images, extractor, folder, choose_engine(extractor, CPU, len(images))))
+    return list(extraction.extract_features(images, extractor, folder, choose_engine(extractor, CPU, len(images))))
 
 
 @pytest.fixture(autouse=True)

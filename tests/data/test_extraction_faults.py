@@ -79,7 +79,7 @@ def features(extractor: Extractor | Concat | None = None) -> Tensor:
 
 
 def entry(extractor: Extractor | Concat | None = None) -> Path:
-    key = cache.describe_features(known()[1], extractor or Logged()).key
+    key = cache.make_feature_source(known()[1], extractor or Logged()).key
     return Path(os.environ["DPBENCH_CACHE"]) / "features" / key
 
 
@@ -92,7 +92,7 @@ def prepared() -> Counter[str]:
 def surrounded(fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setattr(extraction, "SHARD", 20)
-    monkeypatch.setattr(extraction.OpenExtractor, "_compare", lambda *_: None)  # which reads images again
+    monkeypatch.setattr(extraction.LoadedExtractor, "_compare", lambda *_: None)  # which reads images again
     monkeypatch.setattr(reading, "call_quietly", call_aloud)
 
 

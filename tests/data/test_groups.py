@@ -26,22 +26,22 @@ from dpbench.analysis.reader import read_results
 from dpbench.analysis.word import list_unchecked_claims
 from dpbench.board.build import verify_leaderboard
 from dpbench.board.index import Index
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.verdict import NON_ACCURACY_METRICS, judge_seeds
 from dpbench.cli.run import _print_result
 from dpbench.data.groups import check_groups, keep_test_groups
 from dpbench.data.survey import survey_dataset
 from dpbench.errors import DataError, LawBroken
 from dpbench.records.board import find_board
-from dpbench.records.group_counts import read_counts, sum_by_class
+from dpbench.records.group_counts import parse_counts, sum_counts_by_class
 from dpbench.records.groups import (
     compute_accuracy_by_group,
-    compute_group_accuracies,
+    compute_accuracy_from_counts,
     compute_price_by_group,
-    find_ceiling,
+    find_non_private_counterpart,
     format_groups,
 )
-from dpbench.records.journal import Journal
+from dpbench.records.journal import JournalFolder
 from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
@@ -81,7 +81,7 @@ class Grouped(Digits):
         return replace(splits, test=replace(splits.test, groups=groups))
 
 
-def ran(*, known: bool = True, journal: Journal | None = None, **values: Any) -> Result:
+def ran(*, known: bool = True, journal: JournalFolder | None = None, **values: Any) -> Result:
     asked = {"dataset": {"name": "grouped", "options": {"known": known}}, "learner": "class-means", "seeds": 2}
     spec = make_spec({**asked, **values}, "the test")
     return session(extend_registry(Grouped)).run(spec, journal=journal)
@@ -184,28 +184,30 @@ def test_counts_are_of_the_very_images_that_were_classified_correctly(result: Re
         for value in np.unique(values):
             assert result.task.groups is not None
             line = result.task.groups[column][value]
-            assert read_counts(line) == tuple(np.bincount(labels[values == value], minlength=10))
+            assert parse_counts(line) == tuple(np.bincount(labels[values == value], minlength=10))
             for seed in result.seeds:
                 right = decode_correct_answers(seed, len(labels)) & (values == value)
                 assert seed.group_correct is not None
-                assert read_counts(seed.group_correct[column][value]) == tuple(np.bincount(labels[right], minlength=10))
+                assert parse_counts(seed.group_correct[column][value]) == tuple(
+                    np.bincount(labels[right], minlength=10)
+                )
 
 
 def test_values_and_unknown_images_add_up_to_the_confusion_matrix(result: Result) -> None:
     for seed in result.seeds:
         assert seed.evidence is not None and seed.group_correct is not None and result.task.groups is not None
         for column in ("sex", "age band", "digit"):
-            assert sum_by_class(result.task.groups[column]) == seed.evidence.class_sizes
-            assert sum_by_class(seed.group_correct[column]) == seed.evidence.correct_counts
+            assert sum_counts_by_class(result.task.groups[column]) == seed.evidence.class_sizes
+            assert sum_counts_by_class(seed.group_correct[column]) == seed.evidence.correct_counts
 
 
 def test_groups_follow_a_test_split_that_imbalance_cuts() -> None:
     found = ran(imbalance=10.0).task
     assert found.groups is not None and found.test < 359
-    kept = sum_by_class(found.groups["sex"])
+    kept = sum_counts_by_class(found.groups["sex"])
     for label, count in enumerate(kept):
-        assert read_counts(found.groups["digit"][f"digit {label}"])[label] == count
-    assert sum(sum_by_class(found.groups["digit"])) == found.test
+        assert parse_counts(found.groups["digit"][f"digit {label}"])[label] == count
+    assert sum(sum_counts_by_class(found.groups["digit"])) == found.test
 
 
 @pytest.mark.slow
@@ -216,7 +218,7 @@ def test_seeds_of_an_interrupted_run_count_only_with_the_groups_that_the_test_sp
             values = np.char.replace(groups_of(splits.test.labels)["sex"], "female", "woman")
             return replace(splits, test=replace(splits.test, groups={"sex": values}))
 
-    journal = Journal(tmp_path)
+    journal = JournalFolder(tmp_path)
     first = ran(journal=journal)
     assert "seeds_of_an_earlier_call" in ran(journal=journal).provenance
     spec = make_spec({"dataset": "grouped", "learner": "class-means", "seeds": 2}, "the test")
@@ -234,7 +236,7 @@ def correct(unknown: int, female: int, male: int, other: int) -> dict[str, dict[
 
 
 def test_accuracy_by_group_is_the_mean_over_seeds() -> None:
-    (column,) = compute_group_accuracies(COUNTS, [correct(0, 20, 10, 0), correct(0, 10, 10, 0)])
+    (column,) = compute_accuracy_from_counts(COUNTS, [correct(0, 20, 10, 0), correct(0, 10, 10, 0)])
     assert {group.value: group.accuracy.mean for group in column.groups} == {
         "female": 15 / 40, "male": 0.5, "other": 0.0, "": 0.0,
     }  # fmt: skip
@@ -242,7 +244,7 @@ def test_accuracy_by_group_is_the_mean_over_seeds() -> None:
 
 
 def test_neither_a_small_group_nor_unknown_images_are_called_worst() -> None:
-    (column,) = compute_group_accuracies(COUNTS, [correct(0, 20, 9, 0)])
+    (column,) = compute_accuracy_from_counts(COUNTS, [correct(0, 20, 9, 0)])
     assert column.worst_group is not None and column.worst_group.value == "male"
     assert column.gap == pytest.approx(0.5 - 0.45)
     said = format_groups(column)
@@ -251,13 +253,13 @@ def test_neither_a_small_group_nor_unknown_images_are_called_worst() -> None:
 
 
 def test_groups_that_are_equal_have_no_worst() -> None:
-    (column,) = compute_group_accuracies(COUNTS, [correct(0, 20, 10, 0)])
+    (column,) = compute_accuracy_from_counts(COUNTS, [correct(0, 20, 10, 0)])
     assert column.worst_group is None and column.gap == 0
 
 
 def test_of_many_groups_a_summary_names_the_worst_and_the_best() -> None:
     images = {"site": {f"hospital {place}": "20 0" for place in range(30)}}
-    (column,) = compute_group_accuracies(
+    (column,) = compute_accuracy_from_counts(
         images, [{"site": {f"hospital {place}": f"{place % 20} 0" for place in range(30)}}]
     )
     assert format_groups(column, most=6) == (
@@ -285,9 +287,9 @@ def test_only_a_result_of_the_same_learner_data_and_groups_shows_what_privacy_co
     cut = ceiling.spec.model_copy(update={"train_fraction": 0.5})
     bare = ceiling.task.model_copy(update={"groups": None})
     others = [ceiling.model_copy(update=update) for update in ({"spec": other}, {"spec": cut}, {"task": bare})]
-    assert find_ceiling(result, [result, *others]) is None
-    assert find_ceiling(result, [result, *others, ceiling]) is ceiling
-    assert find_ceiling(ceiling, [ceiling]) is None
+    assert find_non_private_counterpart(result, [result, *others]) is None
+    assert find_non_private_counterpart(result, [result, *others, ceiling]) is ceiling
+    assert find_non_private_counterpart(ceiling, [ceiling]) is None
 
 
 BROKEN: dict[str, tuple[str, Any, str]] = {
@@ -318,7 +320,7 @@ def test_a_result_whose_counts_contradict_each_other_is_not_read(result: Result,
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expectations]:
+def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ReviewContext]:
     """Return a leaderboard of three entries, with groups made up for their test images."""
     root = boards.world(tmp_path_factory)
     boards.file_of(root, "pillar").unlink()
@@ -329,7 +331,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expectations]
         for seed, evidence in zip(made["seeds"], kept, strict=True):
             seed["group_correct"] = halves(evidence.correct_counts)
         file_result(root, made, learner)
-    return root, Expectations.read(root, load())
+    return root, ReviewContext.read(root, load())
 
 
 def halves(counts: tuple[int, ...]) -> dict[str, dict[str, str]]:
@@ -340,7 +342,7 @@ def file_result(root: Path, content: dict[str, Any], learner: str = "class-means
     boards.file_of(root, learner).write_text(json.dumps(boards.resealed(content)), encoding="utf-8")
 
 
-def test_a_result_with_honest_counts_passes_every_check(board: tuple[Path, Expectations]) -> None:
+def test_a_result_with_honest_counts_passes_every_check(board: tuple[Path, ReviewContext]) -> None:
     assert list(verify_leaderboard(*board).complaints) == []
 
 
@@ -356,26 +358,26 @@ def more(line: str) -> str:
 
 @pytest.mark.parametrize(("forged", "change"), [("task.groups.sex", more), ("seeds.1.group_correct.sex", less)])
 def test_verify_refuses_forged_counts_whose_seal_fits(
-    board: tuple[Path, Expectations], forged: str, change: Callable[[str], str]
+    board: tuple[Path, ReviewContext], forged: str, change: Callable[[str], str]
 ) -> None:
     assert forged in complaints(board, lambda made: boards.edited(made, f"{forged}.m", change))
 
 
 def test_verify_refuses_test_images_moved_to_another_group_than_other_results_of_the_board_have(
-    board: tuple[Path, Expectations],
+    board: tuple[Path, ReviewContext],
 ) -> None:
     def move(made: dict[str, Any]) -> dict[str, Any]:
-        there = sum_by_class(made["task"]["groups"]["sex"])
-        right = [sum_by_class(seed["group_correct"]["sex"]) for seed in made["seeds"]]
+        there = sum_counts_by_class(made["task"]["groups"]["sex"])
+        right = [sum_counts_by_class(seed["group_correct"]["sex"]) for seed in made["seeds"]]
         label = next(place for place, count in enumerate(there) if all(row[place] <= count - 2 for row in right))
-        f, m = (list(read_counts(made["task"]["groups"]["sex"][name])) for name in "fm")
+        f, m = (list(parse_counts(made["task"]["groups"]["sex"][name])) for name in "fm")
         f[label], m[label] = f[label] - 1, m[label] + 1
         return boards.edited(made, "task.groups.sex", {"f": " ".join(map(str, f)), "m": " ".join(map(str, m))})
 
     assert complaints(board, move) == ["task.groups"]
 
 
-def complaints(board: tuple[Path, Expectations], forge: Callable[[dict[str, Any]], dict[str, Any]]) -> list[str]:
+def complaints(board: tuple[Path, ReviewContext], forge: Callable[[dict[str, Any]], dict[str, Any]]) -> list[str]:
     """Return the fields that `verify` names in a forged result whose seal fits; the honest one is put back."""
     root, known = board
     file = boards.file_of(root, "class-means")
@@ -474,7 +476,9 @@ def test_a_models_card_has_accuracy_by_group_of_its_own_seed(tmp_path: Path) -> 
     data = dpbench.dataset(x[:200], y[:200], x[200:], y[200:], processing="drawn", groups={"sex": sex})
     found = dpbench.run("class-means", data, seeds=2, public_labels=True, out=tmp_path, keep_models=True)
     model = dpbench.load_model(found.model(1).save(tmp_path / "model.onnx"))
-    (column,) = compute_group_accuracies(found.record.task.groups or {}, [found.record.seeds[1].group_correct or {}])
+    (column,) = compute_accuracy_from_counts(
+        found.record.task.groups or {}, [found.record.seeds[1].group_correct or {}]
+    )
     assert dict(model.lines())["test accuracy by sex"] == format_groups(column)
 
 

@@ -36,7 +36,7 @@ from dpbench.data import extraction
 from dpbench.data.engine import choose_engine
 from dpbench.data.reading import ImageMapper, return_unchanged
 from dpbench.errors import NotPure
-from dpbench.harness.sharing import check_sharing
+from dpbench.harness.sharing import refuse_forbidden_overlap
 from dpbench.privacy.purity.reach import MOST_OBJECTS
 from dpbench.splits import OWN_RECORD
 from dpbench.testing import DatasetLaws, ExtractorLaws
@@ -154,7 +154,7 @@ ACCIDENTS = [
 def extracted(extractor: Extractor, folder: Path, images: Any = None) -> np.ndarray:
     images = Records(PLACES, numbered) if images is None else images
     engine = choose_engine(extractor, CPU, len(images))
-    return np.concatenate(list(extraction.extract(images, extractor, folder, engine)))
+    return np.concatenate(list(extraction.extract_features(images, extractor, folder, engine)))
 
 
 @pytest.mark.parametrize("extractor", ACCIDENTS, ids=lambda value: type(value).__name__)
@@ -315,13 +315,13 @@ def test_a_split_says_how_its_images_came_about() -> None:
 def test_no_board_takes_images_of_which_nobody_says_how_they_were_made(fresh_cache: Path) -> None:
     found = deal(Numbered())
     assert set(found.processing.values()) == {""}
-    check_sharing(found, "any")
+    refuse_forbidden_overlap(found, "any")
     with pytest.raises(
         SpecError,
         match=r"^No board accepts this run: the dataset does not say how its private and public and test images were "
         r"made\. List them as Records, hand them over as DeclaredImages with a sentence .* without --board\.$",
     ):
-        check_sharing(found, "board")
+        refuse_forbidden_overlap(found, "board")
 
 
 # The laws

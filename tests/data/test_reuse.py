@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Records, Split, Splits
 from dpbench.data import cache, duplicates, extraction, outlook
-from dpbench.data.holdings import list_entries
+from dpbench.data.holdings import list_cache_entries
 from dpbench.data.keys import identify_images
 from dpbench.errors import LawBroken, OutputError
 from dpbench.harness.roles import assign_roles
@@ -61,13 +61,13 @@ def photos(tmp_path: Path, fresh_cache: Path) -> Path:
 def extracted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images each extraction since then was of."""
     counts: list[int] = []
-    real = extraction.extract
+    real = extraction.extract_features
 
     def counting(images: Any, extractor: Extractor, folder: Path, device: Any, rows: Sequence[int], keys: Any) -> Any:
         counts.append(len(rows))
         return real(images, extractor, folder, device, rows, keys)
 
-    monkeypatch.setattr(extraction, "extract", counting)
+    monkeypatch.setattr(extraction, "extract_features", counting)
     return counts
 
 
@@ -76,7 +76,7 @@ def features(dataset: Dataset, extractor: Extractor | None = None, share: float 
     spec = make_spec({"learner": "any", "delta": 1e-3, "unit": "image", "public_fraction": share}, "the test")
     images = assign_images(DataSource(parts(dataset, None, extractor or Pixels()), spec.split_rule, CPU), spec.budget)
     train = assign_roles(images).private.x
-    images.load_test()
+    images.load_test_split()
     return train
 
 
@@ -357,7 +357,9 @@ def test_entries_of_earlier_versions_are_listed_as_unused(fresh_cache: Path) -> 
     entry.mkdir(parents=True)
     made = {"data": "d", "split": "train", "rows": 9, "extractor": "pixels", "options": {}}
     (entry / "manifest.json").write_text(json.dumps(made))
-    assert [entry.what for entry in list_entries()] == ["9 train examples by pixels (not used: of an earlier version)"]
+    assert [entry.what for entry in list_cache_entries()] == [
+        "9 train examples by pixels (not used: of an earlier version)"
+    ]
     assert call("cache", "clear", entry.name[:12]) == 0
     assert not entry.exists()
 

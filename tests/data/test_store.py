@@ -169,7 +169,7 @@ UNPACKED = {**FOLD, "fold/two/a.txt": "two"}
 def test_archives_are_fetched_checked_and_put_in_place(home: Path, published: Path) -> None:
     kept = store.fetch_dataset(Fold(), home)
     assert there(home) == UNPACKED
-    assert kept == store.read_store_record(Fold(), home)
+    assert kept == store.read_stored_dataset_record(Fold(), home)
     assert sorted(kept.paths) == sorted(UNPACKED)
     assert kept.digest == Fold().load().digest
     assert "http://x.org/train.zip?download=1, " in kept.origin
@@ -226,7 +226,7 @@ def test_a_fetched_dataset_that_its_loader_refuses_is_not_put_in_place(
     assert said.startswith("What came from http://x.org/train.zip, ")
     assert said.endswith("is not dataset 'fold'. Expected otherwise in fold/one/a.txt.")
     assert there(home) == {}
-    assert store.read_store_record(Fold(), home) is None
+    assert store.read_stored_dataset_record(Fold(), home) is None
 
 
 # Importing
@@ -299,7 +299,7 @@ def test_what_the_loader_refuses_leaves_earlier_data_alone(home: Path, given: Pa
     said = refused(DataError, lambda: store.import_dataset(Fold(), write(tmp_path / "bad", BAD), home))
     assert said.endswith("Expected otherwise in fold/one/a.txt.")
     assert there(home) == FOLD
-    assert store.read_store_record(Fold(), home) == kept
+    assert store.read_stored_dataset_record(Fold(), home) == kept
 
 
 def test_a_loader_that_fails_is_named(home: Path, given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +398,7 @@ def test_files_of_the_user_are_never_overwritten(home: Path, given: Path, link: 
     said = refused(OutputError, lambda: store.import_dataset(Fold(), given, home, link=link))
     assert str(home / "fold/one") in said
     assert there(mine) == {"fold/one/a.txt": "my own notes"}
-    assert store.read_store_record(Fold(), home) is None
+    assert store.read_stored_dataset_record(Fold(), home) is None
 
 
 def test_a_fetch_overwrites_no_files_of_the_user_and_keeps_what_came(home: Path, published: Path) -> None:
@@ -475,7 +475,7 @@ def test_another_datasets_file_is_not_overwritten(home: Path, tmp_path: Path) ->
     changed = write(tmp_path / "changed", {**TWO, "fold/labels.csv": "1,0"})
     refused(OutputError, lambda: store.import_dataset(Fold("two"), changed, home))
     assert there(home) == FOLD
-    assert store.read_store_record(Fold("two"), home) is None
+    assert store.read_stored_dataset_record(Fold("two"), home) is None
 
 
 def test_records_are_told_apart_by_every_option(home: Path) -> None:
@@ -528,7 +528,7 @@ def test_a_damaged_record_is_said_and_nothing_is_deleted(home: Path, given: Path
     record = home / ".dpbench/fold.json"
     record.write_text(content)
     for act in (
-        lambda: store.remove_dataset(dataset, home), lambda: store.read_store_record(dataset, home),
+        lambda: store.remove_dataset(dataset, home), lambda: store.read_stored_dataset_record(dataset, home),
         lambda: store.import_dataset(Table(), write(given, {"table.csv": "t"}) / "table.csv", home),
         lambda: store.import_dataset(dataset, given, home),
     ):  # fmt: skip
@@ -546,7 +546,8 @@ def test_a_record_that_names_folders_deletes_nothing_in_them(home: Path, given: 
 
 def test_many_files_are_counted_and_few_are_named() -> None:
     few, many = (
-        store.StoreRecord(paths=tuple(f"a/{n}" for n in range(count)), origin="", digest="") for count in (2, 5000)
+        store.StoredDatasetRecord(paths=tuple(f"a/{n}" for n in range(count)), origin="", digest="")
+        for count in (2, 5000)
     )
     assert (str(few), str(many)) == ("a/0, a/1", "5,000 files in a")
 

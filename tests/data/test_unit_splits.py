@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 
 from dpbench import DataError, Split, Splits
-from dpbench.data.units import deal_units
+from dpbench.data.units import split_rows_by_unit
 from dpbench.errors import SpecError
-from dpbench.harness.roles import Roles, assign_roles
-from dpbench.harness.sharing import check_sharing
+from dpbench.harness.roles import ExamplesByRole, assign_roles
+from dpbench.harness.sharing import refuse_forbidden_overlap
 from dpbench.harness.split_images import PUBLIC_IN_PRIVATE
 from dpbench.harness.tuning.folds import Fold, make_folds
-from dpbench.records.overlap import Overlap, find_excess_overlap
+from dpbench.records.overlap import OverlapCounts, find_excess_overlap
 from dpbench.records.search import Search
 from tests.harness.test_roles import TRAIN, Numbered, deal, private_places, public_places, roles
 from tests.helpers import gallery
@@ -77,7 +77,7 @@ def test_where_a_unit_goes_does_not_follow_from_how_many_examples_another_one_ha
     few, many = np.array([0, 1, 2, 3, 4, 5]), np.array([0, 1, 2, 2, 2, 2, 3, 4, 5])
     dealt = []
     for units in (few, many):
-        part, _ = deal_units(
+        part, _ = split_rows_by_unit(
             np.arange(len(units)), units, lambda size: (size // 3, size // 3), np.random.default_rng(4)
         )
         dealt.append(set(units[part].tolist()))
@@ -94,7 +94,7 @@ def test_without_units_every_role_has_the_examples_that_it_always_had(imbalance:
     assert (images.unit, images.private_units, found.public_units) == ("", None, None)
 
 
-def folds(found: Roles, learner: Any = gallery.Honest, **values: Any) -> list[Fold]:
+def folds(found: ExamplesByRole, learner: Any = gallery.Honest, **values: Any) -> list[Fold]:
     return make_folds(found, learner(), Search.model_validate(values))
 
 
@@ -130,7 +130,7 @@ def test_images_of_a_unit_that_is_trained_on_are_counted_in_the_test_split_and_n
     shared = {int(owner) for owner in OWNER[private_places(assign_roles(mixed))]} & set(range(50))
     assert mixed.compare().overlap["test in private"].units == len(shared) > 0
     with pytest.raises(SpecError, match=r"No board accepts this run"):
-        check_sharing(mixed, "board")
+        refuse_forbidden_overlap(mixed, "board")
 
 
 def test_without_units_none_are_counted() -> None:
@@ -157,7 +157,7 @@ def test_a_unit_with_public_and_private_images_is_refused_however_few_they_are()
     with pytest.raises(
         SpecError, match=r"Public in private: expected at most 0% .* of a unit that is in both splits, got 3"
     ):
-        check_sharing(images, "none")
+        refuse_forbidden_overlap(images, "none")
     assert found.public_units is not None and len(found.public_units) == len(found.public.x)
 
 
@@ -189,7 +189,7 @@ def test_units_of_another_dataset_have_numbers_of_their_own() -> None:
 def test_of_test_images_one_in_a_hundred_may_be_of_a_private_unit_and_of_public_ones_none(
     pair: str, units: int, refused: bool
 ) -> None:
-    counted = Overlap(exact=0, near=0, among=100, units=units)
+    counted = OverlapCounts(exact=0, near=0, among=100, units=units)
     assert bool(list(find_excess_overlap({pair: counted}, 1000))) == refused
 
 

@@ -290,7 +290,7 @@ def test_every_table_of_results_is_on_a_page() -> None:
 def test_the_heat_map_is_that_of_the_committed_results_and_the_figure_of_attacks_that_of_theirs() -> None:
     drawn = {
         readme.HEAT_MAP: board_tables.render_families_heat_map(readme.index()),
-        readme.ATTACKS: released_tables.render_attack_figure(released_tables.read_rows()),
+        readme.ATTACKS: released_tables.render_attack_figure(released_tables.read_attack_rows()),
     }
     for file, text in drawn.items():
         assert file.read_text(encoding="utf-8") == text, "python -m tests.helpers.readme draws it"
@@ -333,7 +333,7 @@ def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) ->
     folder = readme.FIGURES / figure
     grid = read_grid(ready_made_sweeps.find_sweep_file(Path(figure)), registry.load())
     results = {file.name: Result.read(file) for file in list_records(folder)}
-    if any(result.privacy.repeatable for result in results.values()):  # by the code before, defaults were others
+    if any(result.privacy.is_repeatable for result in results.values()):  # by the code before, defaults were others
         assert all(results.keys() & cell.file_names for cell in grid.cells)
     assert len(results) == len(grid.cells)
     assert 10_000 < (folder / f"{figure}.png").stat().st_size < 200_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpbench import registry
-from dpbench.docs.tables.learner_overview import HEADS, render_overview
+from dpbench.docs.tables.learner_overview import HEADS, render_learner_overview
 from tests.helpers.readme import index
 
 REGISTRY = registry.load()
@@ -13,7 +13,7 @@ REGISTRY = registry.load()
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, list[str]]:
-    lines = render_overview(index(), REGISTRY).splitlines()[2:]
+    lines = render_learner_overview(index(), REGISTRY).splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return {row[0].strip("`"): row for row in cells}
 

@@ -6,12 +6,12 @@ import pytest
 
 from dpbench import registry
 from dpbench.docs.reference import render_components
-from dpbench.registry import KINDS, Kind
+from dpbench.registry import KINDS, ComponentKind
 from dpbench.support.settings import list_settings
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_reference_has_a_table_of_every_components_settings(kind: Kind) -> None:
+def test_the_reference_has_a_table_of_every_components_settings(kind: ComponentKind) -> None:
     known = registry.load().components[kind]
     page = render_components(kind, known)
     for item in known.values():

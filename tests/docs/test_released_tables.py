@@ -10,9 +10,9 @@ import pytest
 
 from dpbench.docs.tables.released_tables import (
     AttackRow,
-    read_rows,
+    read_attack_rows,
     render_attack_figure,
-    write_rows,
+    write_attack_rows,
 )
 
 ROW = AttackRow("digits", 1_294, "thrift", 1.0, 0.88, "average", "lira", 0.53, 0.01, 150, 10_000, 100, 10_000, 0.02)
@@ -27,8 +27,8 @@ ROWS = [ROW, *OTHERS.values()]
 
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
-    write_rows(ROWS, tmp_path / "rows.csv")
-    assert read_rows(tmp_path / "rows.csv") == ROWS
+    write_attack_rows(ROWS, tmp_path / "rows.csv")
+    assert read_attack_rows(tmp_path / "rows.csv") == ROWS
 
 
 def test_the_figure_has_a_panel_for_each_dataset_and_kind_of_record() -> None:
@@ -42,7 +42,7 @@ def test_the_figure_has_a_panel_for_each_dataset_and_kind_of_record() -> None:
 def test_no_committed_attack_finds_more_than_its_bound_allows() -> None:
     from dpbench.audit.released_scores import rate_from_counts
 
-    rows = read_rows()
+    rows = read_attack_rows()
     assert len({(row.dataset, row.learner, row.epsilon) for row in rows}) == len(rows) / 8
     for row in rows:
         counts = row.positives, row.members, row.false, row.others

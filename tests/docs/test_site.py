@@ -293,7 +293,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     text = "# C\n\n[gone](nowhere.md)\n\n[gone](#nothing)\n\n![gone](images/lost.png)\n"
     (folder / "broken.md").write_text(text, encoding="utf-8")
     with pytest.raises(docs.DocsNotBuilt) as refused:
-        building._run_sphinx(folder, out, building.Header("../", SECTIONS))
+        building._run_sphinx(folder, out, building.SiteHeader("../", SECTIONS))
     return Tiny(out, str(refused.value))
 
 

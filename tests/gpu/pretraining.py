@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 from dpbench_plugins.extractors.randp import RandPWRN
-from dpbench_plugins.extractors.randp.checkpoints import export, state_file
-from dpbench_plugins.extractors.randp.pretraining import Training
-from dpbench_plugins.extractors.randp.probe import Probe
+from dpbench_plugins.extractors.randp.checkpoints import export_checkpoint, unfinished_state_path
+from dpbench_plugins.extractors.randp.pretraining import Pretrainer
+from dpbench_plugins.extractors.randp.probe import AccuracyProbe
 from dpbench_plugins.extractors.randp.recipe import Recipe
 from dpbench_plugins.extractors.vision import Precision
 from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
@@ -32,10 +32,10 @@ def rows(asked: Asked) -> Iterator[Row]:
     recipe = few_steps() if asked.quick else Recipe()
     precisions: tuple[Precision, ...] = ("bfloat16", "float32")  # the recipe's own last: its weights are kept
     for precision in precisions:
-        training = Training(kind.network, kind.size, dataclasses.replace(recipe, precision=precision), asked.device)
+        training = Pretrainer(kind.network, kind.size, dataclasses.replace(recipe, precision=precision), asked.device)
         yield _rate(asked, training, precision)
     started = asked.out / f"{kind.name}-started.safetensors"
-    export(training.encoder.state_dict(), training.state(), started)
+    export_checkpoint(training.encoder.state_dict(), training.state(), started)
     yield from _half(asked, kind, training, started)
     if asked.full:
         yield from _whole(asked, kind, recipe, started)
@@ -46,7 +46,7 @@ def checkpoint(asked: Asked) -> Path:
     return asked.out / f"{(Tiny if asked.quick else RandPWRN).name}.safetensors"
 
 
-def _rate(asked: Asked, training: Training, precision: str) -> Row:
+def _rate(asked: Asked, training: Pretrainer, precision: str) -> Row:
     training.step()
     settle(asked.device)
     first, begin = training.done, time.perf_counter()
@@ -58,7 +58,7 @@ def _rate(asked: Asked, training: Training, precision: str) -> Row:
     return Row(f"pre-training of {training.network} in {precision}, batch {recipe.batch}", found, math.isfinite(loss))
 
 
-def _half(asked: Asked, kind: type[RandPWRN], training: Training, file: Path) -> Iterator[Row]:
+def _half(asked: Asked, kind: type[RandPWRN], training: Pretrainer, file: Path) -> Iterator[Row]:
     """Hold the exported weights to their size, and their features to those in float32."""
     state, size = Checkpoint.load(file).state, file.stat().st_size
     half = all(tensor.dtype == torch.float16 and bool(tensor.isfinite().all()) for tensor in state.values())
@@ -75,7 +75,7 @@ def _whole(asked: Asked, kind: type[RandPWRN], recipe: Recipe, started: Path) ->
     """Train to the last step, from where an interrupted call stopped, and score the weights beside the shipped ones."""
     out = checkpoint(asked)
     if not out.exists():
-        kind.pretrain(recipe, out, asked.device, _teller(recipe.steps), resume=state_file(out).exists())
+        kind.pretrain(recipe, out, asked.device, _teller(recipe.steps), resume=unfinished_state_path(out).exists())
     files = {"new": out, "shipped": started if asked.quick else SHIPPED[kind.name]}
     try:
         found = {name: _probed(asked, kind(path=str(file))) for name, file in files.items()}
@@ -93,7 +93,7 @@ def _dataset(asked: Asked) -> str:
 
 def _probed(asked: Asked, extractor: RandPWRN) -> float:
     features = extractor.open(asked.device)
-    return Probe(_dataset(asked), extractor.prepare)(features)
+    return AccuracyProbe(_dataset(asked), extractor.prepare)(features)
 
 
 def _teller(steps: int) -> Callable[[str, float], None]:

@@ -72,7 +72,11 @@ def _extraction(asked: Asked, precision: Precision) -> Row:
 
     def whole() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            list(extraction.extract(images, opened, Path(folder), choose_engine(opened, asked.device, len(images))))
+            list(
+                extraction.extract_features(
+                    images, opened, Path(folder), choose_engine(opened, asked.device, len(images))
+                )
+            )
 
     rate = len(images) / seconds(whole, asked)
     alone = len(ready) / seconds(lambda: opened.network(ready).cpu(), asked)

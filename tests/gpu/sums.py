@@ -9,7 +9,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 import torch
-from dpbench_plugins.learners.adadps import preconditioner
+from dpbench_plugins.learners.adadps import compute_preconditioner
 from dpbench_plugins.learners.dp_sgd import DPSGD
 from dpbench_plugins.learners.gep import compute_anchors, leading_subspace
 from dpbench_plugins.learners.jl import JL
@@ -26,7 +26,7 @@ from dpbench.privacy.core.forms.residual.form import Residual
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from tests.gpu.asked import CPU, Asked, Row
 
 BUDGET = Budget(1.0, 1e-5)
@@ -59,7 +59,7 @@ class World:
 def rows(asked: Asked) -> Iterator[Row]:
     """Compare the sums of three learners' questions, and of each form at the same values."""
     world = World(400, 24) if asked.quick else World(45_000, 1280)
-    yield Row("products are taken", "by compiled loops" if products.is_compiled(asked.device) else "by _int_mm")
+    yield Row("products are taken", "by compiled loops" if products.uses_compiled_loops(asked.device) else "by _int_mm")
     probes: tuple[type[ProbeLearner], ...] = (DPSGD, Pillar, JL)
     for kind in probes:
         options: dict[str, Any] = {} if kind is DPSGD else {"k": min(40, world.d)}
@@ -94,7 +94,7 @@ def totals(learner: ProbeLearner, world: World, device: torch.device, seed: int)
     curator = bind(held, there, learner.plan(there, BUDGET), 3.0, randomness, Witness(seen.append))
     generator, public = randomness.initialisation, world.public
     features = carried(learner.features(task, public, generator), device)
-    learner.fit_on(features, make_handle(curator), carried(public, device), generator)
+    learner.fit_on(features, make_learner_curator(curator), carried(public, device), generator)
     return [summed.total.cpu() for observation in seen for summed in observation.sums]
 
 
@@ -103,7 +103,7 @@ def forms(world: World, device: torch.device) -> dict[str, list[Tensor]]:
     draw, count = torch.Generator().manual_seed(2), min(1024, world.n)
     head = torch.randn(world.classes, world.d + 1, generator=draw) / 10
     public = world.public
-    scale = carried(preconditioner(head, public.x, world.y(1, len(public.x)), 0.1), device)
+    scale = carried(compute_preconditioner(head, public.x, world.y(1, len(public.x)), 0.1), device)
     anchors = compute_anchors(head, public.x[: 2 * world.classes], draw)
     basis = carried(leading_subspace(anchors, world.classes, 1, draw), device)
     x, y, head = world.x(0, count).to(device), world.y(0, count).to(device), head.to(device)

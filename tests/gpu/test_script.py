@@ -59,18 +59,18 @@ def _off_by_one_on(device: torch.device, right: Callable[..., list[Tensor]]) -> 
 
 @pytest.mark.slow
 def test_a_pretraining_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpbench_plugins.extractors.randp.pretraining import Training
+    from dpbench_plugins.extractors.randp.pretraining import Pretrainer
 
-    step = Training.step
+    step = Pretrainer.step
 
-    def interrupted(training: Training) -> Tensor:
+    def interrupted(training: Pretrainer) -> Tensor:
         if training.done == 3 and (tmp_path / "randp-tiny.unfinished.safetensors").exists():
             raise KeyboardInterrupt
         return step(training)
 
     monkeypatch.setattr("dpbench_plugins.extractors.randp.pretraining.SAVE_AFTER", 0.0)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Training, "step", interrupted)
+        patch.setattr(Pretrainer, "step", interrupted)
         main([*REHEARSAL, str(tmp_path), "pretraining"])
     assert not (tmp_path / "randp-tiny.safetensors").exists()
     assert main([*REHEARSAL, str(tmp_path), "pretraining"]) == 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from dpbench_plugins.learners.dp_sgd import DPSGD
-from dpbench_plugins.theory.datasets.halfspaces import LowRank
+from dpbench_plugins.theory.datasets.halfspaces import LowRankHalfspace
 from torch import Tensor
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Splits, Task
@@ -21,10 +21,10 @@ from dpbench.errors import DataError, NotPerExample, NotPlanned, PrivacyError, S
 from dpbench.harness.prepare import prepare_seed
 from dpbench.privacy.purity.reach import Reach
 from dpbench.records.identity import compute_fit_identity
-from dpbench.records.journal import Journal
+from dpbench.records.journal import JournalFolder
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
-from dpbench.records.stated_plan import state_plan
+from dpbench.records.stated_plan import make_plan_records
 from dpbench.registry import Registration, Registry, load
 from tests.data.test_duplicates import photo
 from tests.helpers.sessions import session
@@ -75,7 +75,7 @@ def test_a_fit_that_swallows_a_refusal_is_refused() -> None:
 
 def test_whatever_changes_a_sum_or_its_noise_changes_the_identity() -> None:
     spec = make_spec({"learner": "tried:steps=3", "dataset": "digits", "seeds": 1}, "a test")
-    (release,) = state_plan([Release("gradient", steps=3)], 2.0)
+    (release,) = make_plan_records([Release("gradient", steps=3)], 2.0)
     origin = ComponentOrigin(plugin="tiny", distribution="tiny", version="0.1")
     given: dict[str, Any] = {
         "spec": spec, "plan": [release], "digests": {"private": "a", "public": "b"}, "components": {"learner": origin},
@@ -133,14 +133,14 @@ def test_nothing_is_kept_of_a_private_search_under_way(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        session(plugins(Tried)).run(private_search([1, 2]), keep=interrupts, journal=Journal(tmp_path))
+        session(plugins(Tried)).run(private_search([1, 2]), keep=interrupts, journal=JournalFolder(tmp_path))
     assert kept == [0, 0]
     assert not [*tmp_path.rglob("*")]
 
 
 def test_a_journal_that_was_cut_off_or_damaged_costs_no_other_seed(tmp_path: Path) -> None:
     result = session().run(make_spec({"learner": "class-means", "seeds": 2}, "a test"))
-    journal = Journal(tmp_path).open_run("a.json", "an identity")
+    journal = JournalFolder(tmp_path).open_run("a.json", "an identity")
     journal.file.parent.mkdir()
     journal.file.write_bytes(b'{"identity": "an iden\xff')
     for seed in result.seeds:
@@ -150,11 +150,11 @@ def test_a_journal_that_was_cut_off_or_damaged_costs_no_other_seed(tmp_path: Pat
 
 def test_data_drawn_for_another_seed_have_the_size_that_sigma_is_of() -> None:
     @dataclass(frozen=True)
-    class Growing(LowRank):
+    class Growing(LowRankHalfspace):
         name: ClassVar[str] = "growing"
 
         def load(self) -> Splits:
-            return LowRank(n=self.n + 10 * (self.seed or 0), m=self.m, test=self.test, seed=self.seed).load()
+            return LowRankHalfspace(n=self.n + 10 * (self.seed or 0), m=self.m, test=self.test, seed=self.seed).load()
 
     spec = make_spec({"learner": "tried:steps=3", "dataset": "growing:n=100,m=20,test=20", "seeds": 2}, "a test")
     prepared = session(plugins(Tried, Growing)).prepare(spec)

@@ -15,7 +15,7 @@ from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Releas
 from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from tests.helpers.worlds import fit_input
 
 
@@ -63,7 +63,7 @@ def test_a_learner_holds_what_wrap_makes_of_its_curator() -> None:
     asked: list[str] = []
 
     def counted(curator: Any) -> Curator:
-        exact = make_handle(curator)
+        exact = make_learner_curator(curator)
 
         def answer(question: Any) -> Any:
             asked.extend(question.releases)

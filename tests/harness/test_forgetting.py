@@ -20,7 +20,7 @@ import dpbench
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.audit_fit import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
-from dpbench.harness.fitting import fit_several
+from dpbench.harness.fitting import fit_several_settings
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
@@ -279,7 +279,7 @@ def test_an_interruption_goes_on_as_one_and_what_was_left_behind_is_noted(
     with pytest.raises(raised):  # an exit of a plugin's choice is its failure
         ran(KeepsAndIsStopped, seeds=1)
     with pytest.raises(NotPure, match="START"):  # in whatever state the second fit finds it
-        fit_several([fit_input(KeepsAndIsStopped())], lambda _: [])
+        fit_several_settings([fit_input(KeepsAndIsStopped())], lambda _: [])
 
 
 def test_runs_of_a_private_search_find_nothing_of_each_other() -> None:

@@ -14,7 +14,7 @@ from textwrap import indent
 import pytest
 
 from dpbench.errors import NotPure
-from dpbench.harness.own_modules import import_own_modules
+from dpbench.harness.own_modules import import_learner_modules
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
@@ -322,7 +322,7 @@ def test_a_listed_file_that_another_one_shadows_is_not_imported(install: Install
 
 
 def test_the_own_modules_of_a_built_in_learner_are_the_plugins_and_not_the_command_line() -> None:
-    own = import_own_modules(load().components["learner"]["dp-randp"].cls)
+    own = import_learner_modules(load().components["learner"]["dp-randp"].cls)
     assert own.names == {"dpbench_plugins"}
     names = {module.__name__ for module in own.whole}
     assert {"dpbench_plugins.networks.network_checkpoint", "dpbench_plugins.theory.learners.sspp"} <= names

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.roles import Roles, assign_roles
+from dpbench.harness.roles import ExamplesByRole, assign_roles
 from dpbench.harness.source import DataSource
 from dpbench.harness.split_images import SplitImages, SplitName, assign_images
 from dpbench.records.spec import make_spec
@@ -71,7 +71,7 @@ def deal(
     return assign_images(source, spec.budget)
 
 
-def roles(dataset: Dataset | None = None, public: Dataset | None = None, **values: Any) -> Roles:
+def roles(dataset: Dataset | None = None, public: Dataset | None = None, **values: Any) -> ExamplesByRole:
     return assign_roles(deal(dataset, public, **values))
 
 
@@ -83,11 +83,11 @@ def parts(dataset: Dataset, public: Dataset | None, extractor: Extractor) -> Bui
     return BuiltComponents(dataset, public, extractor, gallery.Honest(), brought)
 
 
-def private_places(found: Roles) -> list[int]:
+def private_places(found: ExamplesByRole) -> list[int]:
     return [int(place) for place in found.private.x[found.private.index][:, 0]]
 
 
-def public_places(found: Roles) -> list[int]:
+def public_places(found: ExamplesByRole) -> list[int]:
     return [int(place) for place in found.public.x[:, 0]]
 
 
@@ -116,12 +116,12 @@ def test_labels_stay_with_their_images() -> None:
     assert found.private.y.tolist() == [place % 10 for place in private_places(found)]
     assert found.public.y is not None
     assert found.public.y.tolist() == [place % 10 for place in public_places(found)]
-    test = deal().load_test()
+    test = deal().load_test_split()
     assert test.scorer.y.tolist() == [int(place) % 10 for place in test.x[:, 0]]
 
 
 def test_the_test_split_is_whole() -> None:
-    assert deal(train_fraction=0.1).load_test().x[:, 0].tolist() == list(range(TEST))
+    assert deal(train_fraction=0.1).load_test_split().x[:, 0].tolist() == list(range(TEST))
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def test_imbalance_is_that_of_public_and_test_data_too() -> None:
     both = [*private_places(found), *public_places(found)]
     assert len(set(both)) == len(both)
     assert sizes(np.array(both) // 20) == [20, 16, 12, 10, 8, 6, 5, 4, 3, 2]
-    assert sizes(deal(Sorted(), imbalance=9).load_test().scorer.y) == [5, 4, 3, 2, 2, 1, 1, 1, 1, 1]
+    assert sizes(deal(Sorted(), imbalance=9).load_test_split().scorer.y) == [5, 4, 3, 2, 2, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("ratio", [41, 1e4])
@@ -161,21 +161,25 @@ def test_an_imbalance_that_leaves_nothing_of_a_class_is_refused(ratio: float) ->
 
 def test_an_imbalance_that_leaves_nothing_of_a_class_to_test_on_is_refused() -> None:
     with pytest.raises(SpecError, match="Expected imbalance=20 below 10, so that every class that has examples"):
-        deal(Sorted(), imbalance=20).load_test()
+        deal(Sorted(), imbalance=20).load_test_split()
 
 
 def test_the_images_on_record_are_those_that_imbalance_keeps() -> None:
     images = deal(Sorted(), imbalance=4)
     found = assign_roles(images)
-    played = {"private": len(found.private), "public": len(found.public.x), "test": len(images.load_test().scorer.y)}
-    assert {name: len(images.hashes(name)) for name in get_args(SplitName)} == played
+    played = {
+        "private": len(found.private),
+        "public": len(found.public.x),
+        "test": len(images.load_test_split().scorer.y),
+    }
+    assert {name: len(images.hash_split(name)) for name in get_args(SplitName)} == played
     assert images.compare().overlap["test in private"].among == played["test"]
 
 
 def test_labels_stay_with_their_images_in_an_unbalanced_part() -> None:
     found = roles(Sorted(), imbalance=4)
     assert found.private.y.tolist() == [place // 20 for place in private_places(found)]
-    test = deal(Sorted(), imbalance=4).load_test()
+    test = deal(Sorted(), imbalance=4).load_test_split()
     assert test.scorer.y.tolist() == [int(place) // 5 for place in test.x[:, 0]]
 
 
@@ -251,7 +255,7 @@ def test_a_label_out_of_range_names_split_and_place(split: str, label: int) -> N
             return splits
 
     with pytest.raises(DataError, match=rf"0\.\.9 in the {split} split of dataset 'numbered', got {label} at index 7"):
-        deal(Wrong()).load_test()
+        deal(Wrong()).load_test_split()
 
 
 @pytest.mark.parametrize("came", [None, ([], []), Splits([], [], "lists")])  # type: ignore[arg-type]
@@ -314,7 +318,12 @@ def test_private_images_that_equal_a_public_one_are_left_out() -> None:
     images = deal(public=Numbered(first=TRAIN - 10))
     found = assign_roles(images)
     assert private_places(found) == list(range(TRAIN - 10))
-    assert (images.left_out, images.dealt, found.task.size, len(found.private)) == (10, TRAIN, TRAIN - 10, TRAIN - 10)
+    assert (images.left_out, images.private_count_with_copies, found.task.size, len(found.private)) == (
+        10,
+        TRAIN,
+        TRAIN - 10,
+        TRAIN - 10,
+    )
     assert found.private.y.tolist() == [place % 10 for place in range(TRAIN - 10)]
     assert images.compare().overlap["public in private"].exact == 0
 
@@ -359,6 +368,11 @@ def test_an_image_of_a_unit_is_left_out_alone_and_units_are_numbered_without_a_g
 
     images = deal(Pairs(), public=Numbered(first=TRAIN - 3), unit="pair")
     found = assign_roles(images)
-    assert (images.left_out, images.dealt, found.task.size, len(found.private)) == (3, 100, 99, TRAIN - 3)
+    assert (images.left_out, images.private_count_with_copies, found.task.size, len(found.private)) == (
+        3,
+        100,
+        99,
+        TRAIN - 3,
+    )
     assert images.private_units is not None
     assert images.private_units[-3:].tolist() == [97, 97, 98]

@@ -19,12 +19,12 @@ import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
 from dpbench.data import duplicates
 from dpbench.errors import ComponentFailed, DataError, NotPlanned
-from dpbench.harness.fit import score_seed
+from dpbench.harness.fit import fit_and_score_seed
 from dpbench.harness.session import open_session
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.board import find_board
-from dpbench.records.overlap import Overlap
+from dpbench.records.overlap import OverlapCounts
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
@@ -360,7 +360,7 @@ def test_preparing_reads_no_private_row_and_fitting_does(monkeypatch: pytest.Mon
     prepared = session().prepare(make_spec({"learner": "dp-sgd:steps=3", "seeds": 1}, "the test"))
     assert 0.9 < prepared.privacy.epsilon <= 1
     with pytest.raises(DataError, match="A private row was read"):
-        score_seed(prepared, 0)
+        fit_and_score_seed(prepared, 0)
 
 
 def test_other_weights_of_an_extractor_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ def test_an_unusable_device_is_refused() -> None:
 def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(duplicates, "count_overlap", lambda of, _: Overlap(exact=9, near=9, among=len(of)))
+    monkeypatch.setattr(duplicates, "count_overlap", lambda of, _: OverlapCounts(exact=9, near=9, among=len(of)))
     said = "Test in private: expected at most 1% of the 359 images of the smaller split to be exact copies, got 9."
     assert said in session().run(make_spec({"learner": "class-means", "seeds": 1}, "the test"), sharing="any").remarks
     once = ("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path))

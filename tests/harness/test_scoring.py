@@ -18,7 +18,7 @@ from dpbench import Task
 from dpbench.board.verify.counts import check_counts
 from dpbench.errors import ComponentFailed
 from dpbench.harness.scoring import BATCH, MOST_COMPARED, predict_all, score_predictions
-from dpbench.records.metrics import KeptPredictions
+from dpbench.records.metrics import StoredPredictions
 from dpbench.records.result import SeedResult, TaskFacts
 
 
@@ -26,7 +26,7 @@ def _task(classes: int) -> Task:
     return Task((1,), classes, 10, torch.device("cpu"))
 
 
-def scored(labels: list[int], guesses: list[int], classes: int = 3) -> KeptPredictions:
+def scored(labels: list[int], guesses: list[int], classes: int = 3) -> StoredPredictions:
     return score_predictions(np.eye(classes)[guesses], np.array(labels))
 
 

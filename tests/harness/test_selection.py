@@ -26,8 +26,8 @@ from dpbench.harness.splits import load_features
 from dpbench.harness.tuning import private
 from dpbench.harness.tuning.transfer import read_settings
 from dpbench.privacy.core.accounting import accountant, private_search
-from dpbench.privacy.core.accounting.private_search import Repeats
-from dpbench.privacy.core.randomness import selection_generator
+from dpbench.privacy.core.accounting.private_search import RunCountDistribution
+from dpbench.privacy.core.randomness import make_selection_generator
 from dpbench.records.board import Board
 from dpbench.records.result import Result
 from dpbench.records.search import UNRANKED, SelectionRule, least_clean_rule
@@ -35,7 +35,7 @@ from dpbench.records.spec import Spec, make_spec
 from dpbench.records.tuning import Tuning
 from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import make_entry_spec
-from dpbench.registry.components import resolve, selection_rule
+from dpbench.registry.components import find_selection_rule, resolve
 from dpbench.support.files import canonical_digest
 from tests.cli.test_cli import refusal
 from tests.helpers import boards
@@ -168,7 +168,7 @@ def test_settings_beside_a_search_and_files_in_it_are_chosen_by_hand(
 ) -> None:
     resolved = resolve(spec("public-validation", learner=learner, space=space), load())
     assert resolved.search is not None
-    own = selection_rule(resolved.parts.learner, resolved.search.space)
+    own = find_selection_rule(resolved.parts.learner, resolved.search.space)
     assert least_clean_rule("public-validation", own) == rule
     assert least_clean_rule("private-unaccounted", own) == "private-unaccounted"
 
@@ -213,8 +213,8 @@ def test_private_search_states_the_epsilon_of_the_whole_search() -> None:
     privacy = ran("private-accounted", repeats=6, shape=0.5, epsilon=2).privacy
     assert privacy.repeats is not None
     plan = [Release(use.name, use.steps, use.as_planned.sample_rate, use.relative_noise) for use in privacy.plan]
-    count = Repeats(privacy.repeats.mean, privacy.repeats.shape)
-    assert (count, privacy.accountant) == (Repeats(6, 0.5), "rdp")
+    count = RunCountDistribution(privacy.repeats.mean, privacy.repeats.shape)
+    assert (count, privacy.accountant) == (RunCountDistribution(6, 0.5), "rdp")
     assert privacy.epsilon == private_search.epsilon(plan, privacy.sigma, privacy.delta, count)
     assert 0.99 * 2 < privacy.epsilon <= 2
     assert privacy.independent.lower <= privacy.epsilon <= privacy.independent.upper < 2 * 1.02
@@ -243,8 +243,10 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
     EVENTS.clear()
     found = session(plugins()).run(asked)
     for seed, won in zip(seeds, found.seeds, strict=True):
-        chance = selection_generator("research", seed, identity)
-        tried = [rates[chance.randrange(3)] for _ in range(private_search.draw_run_count(Repeats(8), chance))]
+        chance = make_selection_generator("research", seed, identity)
+        tried = [
+            rates[chance.randrange(3)] for _ in range(private_search.draw_run_count(RunCountDistribution(8), chance))
+        ]
         runs += len(tried)
         assert won.setting == {"learning_rate": 0.5 if 0.5 in tried else 1e-7}  # 1e-5 fails, 1e-7 learns nothing
     assert EVENTS.count("fit") == runs
@@ -478,7 +480,7 @@ def test_settings_found_on_the_same_images_at_another_size_are_no_transfer(tmp_p
 def test_settings_found_by_labels_of_the_test_split_are_an_oracles(tmp_path: Path) -> None:
     file = _renamed(tuned(tmp_path), "copy")
     opened = session(plugins()).prepare(spec())
-    content = json.loads(file.read_text()) | {"sketch": opened.images.hashes("test").sketch}
+    content = json.loads(file.read_text()) | {"sketch": opened.images.hash_split("test").sketch}
     file.write_text(json.dumps(content))
     assert ran(settings=file, learner="dp-sgd", seeds=1).selection == "oracle"
 

@@ -24,9 +24,9 @@ from torch import Tensor
 import dpbench
 from dpbench.api import Chunk, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
-from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
-from dpbench.harness.tuning.together import MappedRows, PublicMap, fit_together
-from dpbench.harness.tuning.trials import simulate_rows
+from dpbench.harness.tuning.stack import StackedCurators, StackedOuterProducts
+from dpbench.harness.tuning.together import MappedRows, PublicMap, fit_probes_together
+from dpbench.harness.tuning.trials import make_weighted_curator
 from dpbench.learning import defaults
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
@@ -34,7 +34,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from tests.helpers.worlds import private_rows
 
 WIDTH, CLASSES = 6, 3
@@ -76,14 +76,20 @@ def together(
     maps: MappedRows | None = None,
 ) -> list[Predict]:
     asked = curators(learners, rows, size or len(rows), 1 / weight)
-    return fit_together(learners, Stack(tuple(asked), weight), PUBLIC, asked[0].randomness.initialisation, maps)
+    return fit_probes_together(
+        learners, StackedCurators(tuple(asked), weight), PUBLIC, asked[0].randomness.initialisation, maps
+    )
 
 
 def alone(learners: Sequence[ProbeLearner], rows: PrivateRows, weight: float = 1.0) -> list[Predict]:
     fits = []
     asked = curators(learners, rows, len(rows), 1 / weight)
     for learner, curator, own in zip(learners, asked, OWN, strict=True):
-        handle = simulate_rows(curator, {"gradient": own[3]}, weight) if weight != 1 else make_handle(curator)
+        handle = (
+            make_weighted_curator(curator, {"gradient": own[3]}, weight)
+            if weight != 1
+            else make_learner_curator(curator)
+        )
         fits.append(learner.fit(handle, PUBLIC, curator.randomness.initialisation))
     return fits
 
@@ -226,7 +232,7 @@ def noise_of(sigmas: Sequence[float], clips: Sequence[float], seed: int = 0, ste
     def zeros(chunk: Chunk) -> StackedOuterProducts:
         return StackedOuterProducts(torch.zeros(len(sigmas), 1, len(chunk)), torch.zeros(len(chunk), 19_999))
 
-    answers = [Stack(members).noisy_sums(zeros, release="gradient", clips=clips) for _ in range(steps)]
+    answers = [StackedCurators(members).noisy_sums(zeros, release="gradient", clips=clips) for _ in range(steps)]
     return [answer[j].flatten().double().numpy() for answer in answers for j in range(len(sigmas))]
 
 
@@ -249,12 +255,12 @@ def ones(chunk: Chunk) -> StackedOuterProducts:
 
 def test_every_ledger_is_spent_and_none_is_spent_beyond_its_plan() -> None:
     learners = probes(DPSGD())
-    stack = Stack(tuple(curators(learners, private_rows(d=WIDTH), 40)))
+    stack = StackedCurators(tuple(curators(learners, private_rows(d=WIDTH), 40)))
     with pytest.raises(ZeroDivisionError):
         stack.noisy_sums(lambda chunk: 1 / 0, release="gradient", clips=[1.0] * 4)  # type: ignore[arg-type,return-value]
     assert [curator.ledger.spent for curator in stack.curators] == [{"gradient": 1}] * 4  # before anything is read
-    stack = Stack(tuple(curators(learners, private_rows(d=WIDTH), 40)))
-    fit_together(learners, stack, PUBLIC, torch.Generator())
+    stack = StackedCurators(tuple(curators(learners, private_rows(d=WIDTH), 40)))
+    fit_probes_together(learners, stack, PUBLIC, torch.Generator())
     assert [curator.ledger.spent for curator in stack.curators] == [{"gradient": 6}] * 4
     for asked in (stack, stack.map(lambda x: x[:, :2])):
         with pytest.raises(NotPlanned, match="All 6 planned steps of release 'gradient' are spent"):
@@ -276,7 +282,7 @@ def test_one_row_moves_each_settings_sum_by_at_most_its_clip(magnitude: float, l
         return StackedOuterProducts(shares - torch.nn.functional.one_hot(chunk.y, CLASSES).T, chunk.x)
 
     without, with_it = (
-        Stack(tuple(curators(probes(DPSGD()), world, 30, noise=0.0)))
+        StackedCurators(tuple(curators(probes(DPSGD()), world, 30, noise=0.0)))
         .noisy_sums(gradient, release="gradient", clips=clips)
         .double()
         for world in (rows, joined)
@@ -287,7 +293,7 @@ def test_one_row_moves_each_settings_sum_by_at_most_its_clip(magnitude: float, l
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, 2e9, math.nan, math.inf])
 def test_a_clip_that_a_curator_refuses_is_refused_by_a_stack_too(clip: float) -> None:
-    stack = Stack(tuple(curators(probes(DPSGD()), private_rows(d=WIDTH), 40)))
+    stack = StackedCurators(tuple(curators(probes(DPSGD()), private_rows(d=WIDTH), 40)))
     with pytest.raises(SpecError, match="Expected clip="):
         stack.noisy_sums(ones, release="gradient", clips=[1.0, clip, 1.0, 1.0])
 

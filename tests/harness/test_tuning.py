@@ -34,12 +34,12 @@ from dpbench import (
     Task,
 )
 from dpbench.errors import PrivacyError
-from dpbench.harness.roles import Roles
+from dpbench.harness.roles import ExamplesByRole
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
 from dpbench.harness.tuning.folds import make_folds
-from dpbench.harness.tuning.together import fit_together
-from dpbench.harness.tuning.trials import Bench, simulate_rows
+from dpbench.harness.tuning.together import fit_probes_together
+from dpbench.harness.tuning.trials import TrialRunner, make_weighted_curator
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.result import Result
 from dpbench.records.search import ResolvedSearch, Search, Selection
@@ -144,11 +144,11 @@ def never() -> NoReturn:
     raise AssertionError("The test split was touched.")
 
 
-def world() -> Roles:
+def world() -> ExamplesByRole:
     Watched.reads.clear()
     private = Watched(PRIVATE.x, PRIVATE.y, PRIVATE.index)
     task = Task((8,), CLASSES, len(private), torch.device("cpu"))
-    return Roles(task, private, PublicData(PUBLIC.x, PUBLIC.y))
+    return ExamplesByRole(task, private, PublicData(PUBLIC.x, PUBLIC.y))
 
 
 def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validation", **values: Any) -> Selection:
@@ -157,7 +157,7 @@ def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validati
     spec = make_spec({"learner": learner.name, **protocol}, "the test")
     wanted = ResolvedSearch.model_validate(asked)
     who = lambda doing: f"{doing} of {learner.name!r}"
-    return Bench(learner, who, world(), spec.budget, spec.accountant, wanted, "a test").choose()
+    return TrialRunner(learner, who, world(), spec.budget, spec.accountant, wanted, "a test").choose_setting()
 
 
 @given(SPACES, st.integers(1, 20), st.integers(0, 9))
@@ -211,7 +211,7 @@ def test_a_simulated_curator_answers_with_the_weighted_sum_and_the_noise_of_the_
     rows = private_rows(n=20, d=20_000)
     sigma, clips, plan = 3.0, (0.5, 40.0), [Release("both", steps=2)]
     curator = curator_over(rows, plan, sigma=sigma / weight)
-    stand_ins = simulate_rows(curator.curator, {"both": sigma}, weight)
+    stand_ins = make_weighted_curator(curator.curator, {"both": sigma}, weight)
     answers = stand_ins.noisy_sum(lambda chunk: Blocks((chunk.x, -chunk.x)), release="both", clip=clips)
     answers = [*answers, stand_ins.map(lambda x: x).noisy_sum(lambda chunk: chunk.x, release="both", clip=2.0)]
     for answer, clip, sign, spread in zip(answers, (*clips, 2.0), (1, -1, 1), (2**0.5, 2**0.5, 1), strict=True):
@@ -341,7 +341,7 @@ def test_settings_are_chosen_by_what_the_protocol_compares_by(metric: Any, blind
     roles = replace(roles, task=task, public=PublicData(PUBLIC.x[kept], PUBLIC.y[kept]))
     wanted = ResolvedSearch.model_validate({"space": {"blind": (True, False)}})
     who = lambda doing: f"{doing} of 'leans'"
-    found = Bench(Leans(), who, roles, Budget(3, 1e-3), "rdp", wanted, "a test").choose()
+    found = TrialRunner(Leans(), who, roles, Budget(3, 1e-3), "rdp", wanted, "a test").choose_setting()
     assert found.chosen == {"blind": blind}
     assert [trial.score is None for trial in found.trials] == [metric == "accuracy"] * 2
     assert found.trials[0].accuracy == len(frequent) / len(kept)
@@ -371,9 +371,9 @@ def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypa
 
     def counted(learners: Sequence[ProbeLearner], *arguments: Any) -> list[Predict]:
         groups.append(len(learners))
-        return fit_together(learners, *arguments)
+        return fit_probes_together(learners, *arguments)
 
-    monkeypatch.setattr(trials, "fit_together", counted)
+    monkeypatch.setattr(trials, "fit_probes_together", counted)
     space, found = {"learning_rate": (0.05, 0.5), "clip": (0.1, 1.0), "sample_rate": (0.5, 1.0)}, []
     for together, sizes in ((0, set()), (1, {1}), (3, {3, 1}), (16, {4})):  # four settings at each of two rates
         monkeypatch.setattr(trials, "MAX_TRAINED_TOGETHER", max(1, together))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from dpbench.api import Choice, Release
 from dpbench.privacy.core.accounting import group, private_search
-from dpbench.privacy.core.accounting.crosscheck import Account, cross_check
-from dpbench.privacy.core.accounting.private_search import Repeats
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval, cross_check
+from dpbench.privacy.core.accounting.private_search import RunCountDistribution
 from dpbench.privacy.core.plan import Planned
 from tests.helpers import independent_accounts as independent
 from tests.helpers.independent_accounts import Bounds
@@ -45,7 +45,7 @@ class AccountedPlan:
     sigma: float
     delta: float = 1e-5
     rows: int = 1
-    repeats: Repeats | None = None
+    repeats: RunCountDistribution | None = None
     quick: bool = False
 
     def row(self) -> AccountRow:
@@ -141,12 +141,12 @@ PLANS = (
     AccountedPlan("one choice and one sum", [_choices(1), Release("sum")], 4.0, quick=True),
     AccountedPlan("20 choices and 4 sums", [_choices(20), Release("sum", 4)], 20.0),
     AccountedPlan("group of 2, 5 choices", [_choices(5)], 12.0, rows=2),
-    AccountedPlan("best of 10 runs (geometric)", [Release("sum")], 6.0, repeats=Repeats(10.0)),
-    AccountedPlan("best of 5 runs (shape 2)", [Release("sum")], 6.0, repeats=Repeats(5.0, 2.0)),
+    AccountedPlan("best of 10 runs (geometric)", [Release("sum")], 6.0, repeats=RunCountDistribution(10.0)),
+    AccountedPlan("best of 5 runs (shape 2)", [Release("sum")], 6.0, repeats=RunCountDistribution(5.0, 2.0)),
 )
 
 
-def _format_account(account: Account) -> str:
+def _format_account(account: EpsilonInterval) -> str:
     return f"{account.lower:.4g} to {account.upper:.4g}" if account.lower else f"at most {account.upper:.4g}"
 
 

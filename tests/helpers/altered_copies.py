@@ -19,7 +19,7 @@ from PIL import ImageEnhance, ImageFilter, ImageOps
 from PIL.Image import Image, Resampling, Transpose
 
 from dpbench import Dataset, Split
-from dpbench.data.altered import find_altered
+from dpbench.data.altered import find_altered_copies
 from dpbench.data.duplicates import Hashes, hash_images
 
 DATASETS: Mapping[str, Dataset] = {
@@ -104,8 +104,8 @@ def hash_rows(train: Split, rows: Sequence[int] | np.ndarray, alter: Callable[[I
 
 def share(public: Hashes, private: Hashes, *, name: str) -> str:
     """Return which share of the public images matches a private one."""
-    distinct = public.distinct
-    found = find_altered(distinct.appearance, private.distinct.appearance)
+    distinct = public.distinct_hashes
+    found = find_altered_copies(distinct.image_views, private.distinct_hashes.image_views)
     print(f"{name}: {int(found.sum())} of {len(distinct)}", file=sys.stderr, flush=True)
     percent = 100 * float(found.float().mean())
     return f"{percent:.1f} %" if name in {OTHERS, RELATED} else f"{percent:.0f} %"

@@ -27,19 +27,19 @@ from dpbench.api import Budget, Release
 from dpbench.board.folder import locate_result
 from dpbench.board.verify.rerun_record import rerun_seeds, write_rerun
 from dpbench.board.verify.verdict import describe_tolerance, judge_seeds, list_compared_scores
-from dpbench.harness.guarantee import compute_two_accounts
+from dpbench.harness.guarantee import compute_cross_checked_epsilon
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records import provenance
 from dpbench.records.board import Board
 from dpbench.records.checksums import compute_seal, evidence_digest
-from dpbench.records.metrics import encode_confusion
+from dpbench.records.metrics import encode_confusion_matrix
 from dpbench.records.packed import list_records
 from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
 from dpbench.registry.boards import make_entry_spec, spell_out_board
-from dpbench.registry.components import write_component
+from dpbench.registry.components import make_component_record
 from tests.conftest import built_once
 from tests.helpers.commands import call
 from tests.helpers.sessions import session
@@ -124,7 +124,7 @@ def _plugins() -> registry.Registry:
 def _asked(place: int) -> dict[str, Any]:
     """Return what an entry chooses for itself."""
     if place == 0:
-        ceiling = write_component(_plugins().find("learner", "non-private").cls())
+        ceiling = make_component_record(_plugins().find("learner", "non-private").cls())
         return {"learner": ceiling, "epsilon": math.inf}
     options = {"k": 10 * (1 + place % 12), "steps": STEPS[place % len(STEPS)], "learning_rate": 0.1}
     asked: dict[str, Any] = {"learner": {"name": f"synthetic-{place:05}", "options": options}}
@@ -144,7 +144,7 @@ def _seed(
     hits = np.bincount(labels[right], minlength=classes)
     confusion = np.diag(hits) + np.roll(np.diag(there - hits), 1, axis=1)  # others are taken for the next class
     return {
-        "seed": number, "confusion": encode_confusion(confusion.tolist()),
+        "seed": number, "confusion": encode_confusion_matrix(confusion.tolist()),
         "auroc": int(right.sum()) / TEST if classes == 2 else None,
         "correct": base64.b64encode(np.packbits(right).tobytes()).decode(),
         "predictions": hashlib.sha256(right.tobytes()).hexdigest(),
@@ -155,7 +155,7 @@ def _seed(
 def _privacy(steps: int, epsilon: float, delta: float, name: accountant.AccountantName) -> dict[str, Any]:
     release = Release("rows" if math.isinf(epsilon) else "gradient", steps)
     sigma = accountant.calibrate([release], Budget(epsilon, delta, "add-or-remove-one"), name)
-    stated, other = compute_two_accounts([release], sigma, delta, name)
+    stated, other = compute_cross_checked_epsilon([release], sigma, delta, name)
     planned = {"name": release.name, "steps": steps, "sample_rate": 1.0, "relative_noise": 1.0, "sigma": sigma}
     return {
         "epsilon": stated, "delta": delta, "accountant": name,

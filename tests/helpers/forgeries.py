@@ -23,11 +23,11 @@ from dpbench.analysis.paired import decode_bits
 from dpbench.api import Budget, Release
 from dpbench.board import build
 from dpbench.board.add import SubmissionChecker
-from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import describe_differences, rerun_seeds
+from dpbench.board.verify.expectations import ReviewContext
+from dpbench.board.verify.rerun_record import describe_rerun_differences, rerun_seeds
 from dpbench.board.verify.verdict import list_compared_scores
 from dpbench.errors import NotReproducible
-from dpbench.harness.guarantee import compute_two_accounts
+from dpbench.harness.guarantee import compute_cross_checked_epsilon
 from dpbench.privacy.core import randomness
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records.board import Board
@@ -110,7 +110,7 @@ class Forgery:
 
 def find(scene: Scene) -> tuple[Finder, str]:
     """Return what finds a forgery first, in the order in which a submission meets them, and what it says."""
-    known = Expectations.read(scene.root, scene.plugins)
+    known = ReviewContext.read(scene.root, scene.plugins)
     if complaints := build.verify_leaderboard(scene.root, known).complaints:
         return "verify", "; ".join(map(str, complaints))
     if said := workflow(scene, known):
@@ -121,11 +121,11 @@ def find(scene: Scene) -> tuple[Finder, str]:
         except NotReproducible as error:
             return "nobody", str(error)
         if not record.agrees:
-            return "rerun", describe_differences(record)
+            return "rerun", describe_rerun_differences(record)
     return "nobody", shown(scene)
 
 
-def workflow(scene: Scene, known: Expectations) -> str:
+def workflow(scene: Scene, known: ReviewContext) -> str:
     """Return what the submission workflow says beside `verify`; nothing where it passes."""
     scene.commit()
     done = subprocess.run(
@@ -244,7 +244,7 @@ def other_plan(scene: Scene) -> None:
     """State two cheaper questions in place of one, with the sigma and epsilon that these have."""
     plan, budget = [Release("class-sums", 2)], Budget(1.0, 1e-5, "add-or-remove-one")
     sigma = accountant.calibrate(plan, budget, "pld")
-    epsilon, other = compute_two_accounts(plan, sigma, 1e-5, "pld")
+    epsilon, other = compute_cross_checked_epsilon(plan, sigma, 1e-5, "pld")
     stated = {**scene.honest["privacy"]["plan"][0], "steps": 2, "sigma": sigma}
     changed = {"plan": [stated], "sigma": sigma, "epsilon": epsilon, "independent": dataclasses.asdict(other)}
     scene.submit({**scene.honest, "privacy": {**scene.honest["privacy"], **changed}, "copies_epsilon": None})

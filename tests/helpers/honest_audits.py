@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from dpbench.audit.audit_fit import audit_prepared
+from dpbench.audit.audit_fit import audit_prepared_run
 from dpbench.audit.evidence import ALARM
 from dpbench.audit.figures import find_evidence
 from dpbench.audit.sensitivity import QuestionReplayer
@@ -48,7 +48,7 @@ def measure_evidence(audits: int, first: int = 0) -> tuple[list[float], Counter[
     with patch.multiple(QuestionReplayer, replay=_nothing, probe=_nothing):
         for seed in range(first, first + audits):
             learner = LEARNERS[seed % len(LEARNERS)]
-            audit = audit_prepared(prepared(learner), 1_000 + seed, CANARIES)
+            audit = audit_prepared_run(prepared(learner), 1_000 + seed, CANARIES)
             evidence.append(find_evidence(audit))
             found.update(f"{learner}: {line}" for line in audit.figures.failed)
             if audit.noise:

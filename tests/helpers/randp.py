@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from dpbench_plugins.extractors.randp.extractor import RandPWRN
-from dpbench_plugins.extractors.randp.pretraining import Training, pretrain
+from dpbench_plugins.extractors.randp.pretraining import Pretrainer, pretrain
 from dpbench_plugins.extractors.randp.recipe import Recipe
 from torch import Tensor
 
@@ -39,7 +39,7 @@ def trained(
     out: Path, *, resume: bool = False, report: Callable[[str, float], None] = lambda _, __: None, **changes: Any
 ) -> Path:
     """Pre-train `Tiny`'s network into `out` and return it."""
-    training = Training(Tiny.network, Tiny.size, recipe(**changes), CPU)
+    training = Pretrainer(Tiny.network, Tiny.size, recipe(**changes), CPU)
     pretrain(training, out, resume, report, lambda _: 0.5)
     return out
 

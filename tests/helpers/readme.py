@@ -151,26 +151,26 @@ def _results(figure: str) -> list[Result]:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "head": lambda: board_tables.render_head_table(index()),
+    "head": lambda: board_tables.render_winners_table(index()),
     "forgeries": forgeries.table,
     "hostile-plugins": hostile_plugins.table,
-    "learners": lambda: learner_overview.render_overview(index(), registry.load()),
+    "learners": lambda: learner_overview.render_learner_overview(index(), registry.load()),
     "distances": lambda: board_tables.render_distances_table(index()),
-    "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
-    "verified": lambda: board_tables.render_verified_table(index()),
-    "choice": lambda: board_tables.render_choice_table(index()),
+    "distance-by-data": lambda: distance_tables.render_chance_distance_table(index().standings),
+    "verified": lambda: board_tables.render_verification_table(index()),
+    "choice": lambda: board_tables.render_user_options_table(index()),
     "extractors": lambda: sweep_tables.render_extractors_table(_results("extractors")),
     "theory-prediction": prediction_table,
-    "theory-pillar-tail": lambda: sweep_tables.render_tail_table(_results("theory-pillar-tail")),
-    "tails": lambda: learner_tables.render_tails(_results("tails")),
-    "without-photographs": lambda: learner_tables.render_without_photographs(_results("without-photographs")),
-    "public-labels-gain": lambda: label_tables.render_gain_table(_results("public-labels")),
+    "theory-pillar-tail": lambda: sweep_tables.render_tail_energy_table(_results("theory-pillar-tail")),
+    "tails": lambda: learner_tables.render_trained_tails_table(_results("tails")),
+    "without-photographs": lambda: learner_tables.render_without_photographs_table(_results("without-photographs")),
+    "public-labels-gain": lambda: label_tables.render_public_prior_gain_table(_results("public-labels")),
     "calibration": lambda: label_tables.render_calibration_table(_results("public-labels")),
     "advice": advice_table,
     "clipping-rules": clipping_table,
-    "unit-epsilons": lambda: unit_tables.render_unit_epsilons(_results("price-of-the-unit")),
-    "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
-    "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),
+    "unit-epsilons": lambda: unit_tables.render_unit_epsilon_table(_results("price-of-the-unit")),
+    "unit-price": lambda: unit_tables.render_unit_price_table(_results("price-of-the-unit")),
+    "unit-promise": lambda: unit_tables.render_equal_protection_table(_results("price-of-the-unit")),
 }
 
 
@@ -188,6 +188,6 @@ ATTACKS = DOCS / "images" / "released.svg"
 
 if __name__ == "__main__":
     HEAT_MAP.write_text(board_tables.render_families_heat_map(index()), encoding="utf-8")
-    ATTACKS.write_text(released_tables.render_attack_figure(released_tables.read_rows()), encoding="utf-8")
+    ATTACKS.write_text(released_tables.render_attack_figure(released_tables.read_attack_rows()), encoding="utf-8")
     for page in PAGES:
         page.file.write_text(page.with_tables(), encoding="utf-8")

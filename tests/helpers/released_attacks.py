@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpbench.audit.released import attack_released
-from dpbench.docs.tables.released_tables import list_rows, write_rows
+from dpbench.audit.released import attack_released_models
+from dpbench.docs.tables.released_tables import list_attack_rows, write_attack_rows
 from dpbench.records.released import ReleasedAttack
 from dpbench.records.spec import Spec, make_spec
 from tests.helpers.sessions import session
@@ -40,9 +40,9 @@ def main(folder: Path) -> None:
     for spec in specs():
         file = folder / f"{spec.digest[:16]}.json"
         if not file.exists():
-            attack_released(opened.prepare(spec)).write_to(file)
+            attack_released_models(opened.prepare(spec)).write_to(file)
         attacks.append(ReleasedAttack.read(file))
-    write_rows(row for attack in attacks for row in list_rows(attack))
+    write_attack_rows(row for attack in attacks for row in list_attack_rows(attack))
 
 
 if __name__ == "__main__":

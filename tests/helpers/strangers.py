@@ -7,7 +7,7 @@ from typing import Any
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
-from dpbench.registry import KINDS, Kind, Registration, Registry, load
+from dpbench.registry import KINDS, ComponentKind, Registration, Registry, load
 from tests.helpers.sessions import session
 
 
@@ -15,7 +15,7 @@ def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -
     """Return what is installed, and these beside it, in place of those of the same name."""
     components = {kind: dict(items) for kind, items in load().components.items()}
     for cls in brought:
-        kind: Kind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
+        kind: ComponentKind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
         components[kind][cls.name] = Registration(cls, "tiny-plugin", "tiny-wheel", "0.1")
     return Registry(components)
 

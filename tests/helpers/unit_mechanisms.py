@@ -21,7 +21,7 @@ from dpbench_plugins.datasets.sklearn import Digits
 from torch import Tensor
 
 from dpbench import Chunk, RankOne, Splits
-from dpbench.analysis.formats import write_percent_score
+from dpbench.analysis.formats import format_percent_score
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
@@ -187,7 +187,7 @@ def private_of(prepared: PreparedRun) -> Private:
 
 def fitted(prepared: PreparedRun, private: Private, rule: Weights, seed: int) -> Mapping[str, Any]:
     """Return the scores of one fit under a rule."""
-    given = replace(prepared.fit_input(seed), randomness=Randomness.research(seed, "unit-mechanisms"))
+    given = replace(prepared.make_fit_input(seed), randomness=Randomness.research(seed, "unit-mechanisms"))
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         done = fit_once(given, wrap=lambda curator: Ruled(curator, private, rule, noise).handle())
@@ -204,7 +204,7 @@ def measured(dataset: str, extractor: str, unit: str, learner: str) -> dict[str,
     for name, rule in RULES.items():
         scores = [fitted(prepared, private, rule, seed) for seed in SEEDS]
         columns = [[score[metric] for score in scores] for metric in ("accuracy", "balanced_accuracy")]
-        found[name] = [write_percent_score(mean_interval(column)) for column in columns]
+        found[name] = [format_percent_score(mean_interval(column)) for column in columns]
         print(dataset, learner, name, *found[name], file=sys.stderr, flush=True)
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.extractors.randp.encoder import KEPT, start_encoder
+from dpbench_plugins.extractors.randp.encoder import KEPT, make_random_encoder
 from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from PIL import Image
 from safetensors.torch import save_file
@@ -76,7 +76,7 @@ def save_all(folder: Path) -> None:
 
 def save_encoder(network: str, file: Path) -> None:
     """Save random weights of a network as `dpbench pretrain` saves them."""
-    state = start_encoder(network, 32, 0, torch.device("cpu")).state_dict()
+    state = make_random_encoder(network, 32, 0, torch.device("cpu")).state_dict()
     Checkpoint(network, {name: value.half() for name, value in state.items() if name.startswith(KEPT)}, {}).save(file)
 
 

@@ -16,7 +16,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 
 
 class Bound:
@@ -32,7 +32,7 @@ class Bound:
 
     def handle(self) -> Curator:
         """Return what a learner holds."""
-        return make_handle(self.curator)
+        return make_learner_curator(self.curator)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Bound:
         """Return the same over transformed rows."""

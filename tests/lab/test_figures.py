@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from dpbench import registry
 from dpbench.analysis.axis import make_x_axis
 from dpbench.analysis.figure import draw_figure, write_figure
-from dpbench.analysis.figure_data import FigureData, FigureSeries
+from dpbench.analysis.figure_data import FigureData, PublishedSeries
 from dpbench.analysis.palette import LIGHT, PAPER
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
@@ -138,7 +138,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
 
 
 def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
-    if not any(Result.read(file).privacy.repeatable for file in list_records(readme.FIGURE)):
+    if not any(Result.read(file).privacy.is_repeatable for file in list_records(readme.FIGURE)):
         pytest.skip("the committed results are by the code before, whose defaults were others")
     found = collect_sweep_figure(Path("pillar-figure-4"), readme.FIGURE, plugins)
     assert (len(found.measured), found.missing, set(found.seeds)) == (27, 0, {3})
@@ -184,7 +184,7 @@ def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_t
         {"at": {**at, "learner.k": "best"}, "percent": 83},
         {"at": {**at, "learner.k": 10}, "percent": 55, "above": True},
     ]
-    series = FigureSeries.model_validate(
+    series = PublishedSeries.model_validate(
         {"paper": "A", "place": "section 1", "features": "B", "protocol": "C", "points": told}
     )
     assert series.label == "published: A, section 1 (B; ▲: more than; line: best k)"

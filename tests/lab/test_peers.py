@@ -83,7 +83,7 @@ def test_another_library_trains_as_the_harness_does(name: str, place: int) -> No
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "find_version", lambda package: None)
+    monkeypatch.setattr(peers, "find_installed_version", lambda package: None)
     with pytest.raises(SpecError, match=r"jax-peer needs jax_privacy, jax, optax\. Install it: pip install .*peers"):
         load_peer("jax-peer")
 

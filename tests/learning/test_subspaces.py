@@ -56,7 +56,7 @@ def test_where_features_are_more_than_rows_components_are_those_of_the_second_mo
 def decompositions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sides of the matrices that are decomposed in a test."""
     sides, eigh = [], torch.linalg.eigh
-    subspaces._decompose_cached.cache_clear()
+    subspaces._decompose_gram_matrix_cached.cache_clear()
 
     def counted(matrix: Tensor) -> Any:
         sides.append(len(matrix))

@@ -20,7 +20,7 @@ from dpbench.models import Model
 from dpbench.models.model_run import prepare_model_run
 from dpbench.models.release_page import describe_release, render_release_html
 from dpbench.receipts import Receipt, from_result
-from dpbench.records.audit import Audit, EarlierAudits, Figures
+from dpbench.records.audit import Audit, DerivedFigures, EarlierAudits
 from dpbench.records.released import MembershipTest, ReleasedAttack
 from dpbench.records.result import Result
 from dpbench.support.files import write_json
@@ -108,7 +108,7 @@ def test_a_model_with_secure_noise_is_attacked_by_shadows_whose_noise_repeats(tm
 
 
 def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_release(model: Model) -> None:
-    figures = Figures.model_construct(failed=("noise: size of all noise (e 2e+05)",))
+    figures = DerivedFigures.model_construct(failed=("noise: size of all noise (e 2e+05)",))
     audit = Audit.model_construct(seed=0, sensitivity=None, noise=None, attack=None, figures=figures)
     rate = rate_from_counts(0.01, 60, 100, 10, 1_000, 0.02)
     test = MembershipTest(
@@ -195,7 +195,7 @@ def test_a_card_with_a_plan_that_the_learner_would_not_make_is_refused(model: Mo
 def test_shadows_have_the_sigma_of_the_card(model: Model) -> None:
     privacy = model.card.privacy.model_copy(update={"sigma": 12.5})
     prepared = prepare_model_run(with_card(model, privacy=privacy), session())
-    assert prepared.fit_input(0).sigma == 12.5
+    assert prepared.make_fit_input(0).sigma == 12.5
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ ELSEWHERE = (
 )  # fmt: skip
 
 
-def _built(kind: registry.Kind, name: str, **options: object) -> object:
+def _built(kind: registry.ComponentKind, name: str, **options: object) -> object:
     return REGISTRY.build(kind, name, options)
 
 
@@ -64,7 +64,7 @@ TINY = "network=tiny,sample_rate=0.1,momentum=0.5,padding=0,ema=0.8,chunk_size=1
 class Suite(NamedTuple):
     """A component that is held to every law of its kind."""
 
-    kind: registry.Kind
+    kind: registry.ComponentKind
     text: str  # name and options, as the shell takes them
     marks: tuple[pytest.MarkDecorator, ...] = ()
     example_shape: tuple[int, ...] | None = None

@@ -61,7 +61,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in REFUSED.items() for text in texts.split()])
-def test_a_setting_that_makes_no_sense_is_refused_by_its_name(kind: registry.Kind, text: str) -> None:
+def test_a_setting_that_makes_no_sense_is_refused_by_its_name(kind: registry.ComponentKind, text: str) -> None:
     component = Component.parse(text)
     with pytest.raises(SpecError, match=rf"Expected {next(iter(component.options))}=.* {kind} '{component.name}'"):
         build(REGISTRY, kind, component)

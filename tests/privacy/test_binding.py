@@ -22,7 +22,7 @@ import dpbench
 import dpbench.privacy
 from dpbench.api import Chunk, Release
 from dpbench.errors import NotPlanned, PlanError, PrivacyError
-from dpbench.privacy.core.closed import is_closed
+from dpbench.privacy.core.closed import is_defined_by_dpbench
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
@@ -105,7 +105,7 @@ SOURCES = [file for folder in (ROOT, ROOT.parent / "plugins", ROOT.parent / "tes
 
 def test_loops_are_compiled_before_rows_are_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling reads pickles and says a line: neither happens while private rows are at hand."""
-    monkeypatch.setattr("dpbench.privacy.core.exact.kernels.compile_all", lambda: pytest.fail("compiled"))
+    monkeypatch.setattr("dpbench.privacy.core.exact.kernels.compile_all_kernels", lambda: pytest.fail("compiled"))
     with pytest.raises(pytest.fail.Exception, match="compiled"):
         curator_over(private_rows(n=4), PLAN)
 
@@ -167,7 +167,9 @@ def test_every_mechanism_of_the_closed_table_has_its_claims() -> None:
 def _defined(base: Any) -> set[Any]:
     """Return what dpbench defines of a kind, whatever tests define beside it."""
     below = base.__subclasses__()
-    return {cls for cls in below if is_closed(cls) and not inspect.isabstract(cls)}.union(*map(_defined, below))
+    return {cls for cls in below if is_defined_by_dpbench(cls) and not inspect.isabstract(cls)}.union(
+        *map(_defined, below)
+    )
 
 
 def test_the_closed_table_names_all_plans_questions_and_forms_there_are() -> None:

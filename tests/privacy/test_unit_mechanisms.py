@@ -10,7 +10,7 @@ from dpbench import Chunk, RankOne, Release, Task
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from tests.helpers.unit_mechanisms import RULES, Pairs, Private, Ruled, mean_of_clips
 
 OWNERS = np.array([0, 1, 1, 2, 0, 3, 3, 3, 3, 2])
@@ -47,7 +47,7 @@ def test_the_mean_of_clipped_rows_is_what_the_core_answers() -> None:
 
     ruled = Ruled(curator, Private(Pairs(torch.from_numpy(OWNERS)), PLACES), mean_of_clips, torch.Generator())
     ours, cores = (
-        handle.noisy_sum(gradient, release="a", clip=1.0) for handle in (ruled.handle(), make_handle(curator))
+        handle.noisy_sum(gradient, release="a", clip=1.0) for handle in (ruled.handle(), make_learner_curator(curator))
     )
     assert torch.allclose(ours, cores, atol=0.02)  # rows are in 8 bits there
     assert ours.norm() > 0.5

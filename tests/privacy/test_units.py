@@ -27,10 +27,10 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.mechanisms.choice.cells import count_rows, wrap_cells
-from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities, sum_losses
+from dpbench.privacy.mechanisms.choice.cells import count_rows_in_cells, wrap_as_cells
+from dpbench.privacy.mechanisms.choice.question import LeastLossChoice, MajorityChoiceByPart, sum_losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
-from dpbench.privacy.mechanisms.votes import deal_rows
+from dpbench.privacy.mechanisms.votes import assign_shards
 from tests.helpers.worlds import note, noted
 
 CLASSES, FEATURES = 3, 6
@@ -202,11 +202,11 @@ def test_a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing(sizes: lis
     assert all(0 <= Fraction(number) * Fraction(float(whole.grid)) <= 1 for number in change)
     cells = torch.randint(-1, 4, (len(rows),), generator=draw)
     matrix = torch.rand(4, 6, generator=draw)
-    in_cells = wrap_cells(lambda chunk: chunk.y, 4)
+    in_cells = wrap_as_cells(lambda chunk: chunk.y, 4)
     both = []
     for some in (kept | True, kept):
         chunk = Chunk(rows.x[some], cells[some], cells[some])
-        both.append(project_totals(count_rows(in_cells(chunk), rows.units.shares[some]), matrix))
+        both.append(project_totals(count_rows_in_cells(in_cells(chunk), rows.units.shares[some]), matrix))
     change = (both[0].total - both[1].total).tolist()
     assert all(0 <= Fraction(number) * Fraction(float(both[0].grid)) <= 1 for number in change)
 
@@ -219,17 +219,20 @@ def test_choices_over_units_count_each_unit_once() -> None:
     task = Task((1,), CLASSES, 4, torch.device("cpu"))
     plan = [Choice("choice", 2, steps=1), Choice("votes", 2, parts=1)]
     curator = bind(rows, task, plan, 0.0, Randomness.research(0, "units"))
-    assert curator.answer(LeastLoss(lambda chunk: torch.stack([chunk.y != 0, chunk.y != 1], 1).float(), "choice")) == 1
-    assert curator.answer(Majorities(lambda chunk: chunk.y, "votes")).tolist() == [1]
+    assert (
+        curator.answer(LeastLossChoice(lambda chunk: torch.stack([chunk.y != 0, chunk.y != 1], 1).float(), "choice"))
+        == 1
+    )
+    assert curator.answer(MajorityChoiceByPart(lambda chunk: chunk.y, "votes")).tolist() == [1]
 
 
 def test_votes_deal_a_units_rows_to_one_shard_whatever_the_others_are() -> None:
     rows = world([4, 1, 9, 30, 2])
     assert rows.units is not None
-    shard = deal_rows(rows, 3, salt=7).shard
+    shard = assign_shards(rows, 3, salt=7).shard
     for unit in range(rows.count):
         assert len(set(shard[rows.units.of == unit])) == 1
-    less = deal_rows(without(rows, 2), 3, salt=7).shard
+    less = assign_shards(without(rows, 2), 3, salt=7).shard
     assert less.tolist() == shard[rows.units.of != 2].tolist()
 
 

@@ -10,7 +10,7 @@ import torch
 
 from dpbench import receipt
 from dpbench.receipts import Receipt, Search, check, from_opacus
-from dpbench.receipts.events import flatten
+from dpbench.receipts.events import flatten_to_terms
 from tests.helpers import readme
 from tests.helpers.receipt_loops import FAULTS, LOOPS, Fault, found
 
@@ -79,7 +79,7 @@ def test_opacus_with_a_memory_manager_and_with_full_batches_raises_no_alarm(batc
         stated = receipt(read, epsilon=engine.get_epsilon(1e-4), delta=1e-4, unit="row", search=Search(runs=1))
     assert read.batches is not None and read.batches.drawn == "poisson" and read.batches.size == batch
     assert read.batches.steps == 60 // batch and check(stated).mismatches == ()
-    assert whole == (flatten(read.events)[0].sampler is None)
+    assert whole == (flatten_to_terms(read.events)[0].sampler is None)
 
 
 @pytest.mark.parametrize(("version", "wrong"), [("1.6.0", ()), ("1.5.4", ("noise",))])
@@ -107,7 +107,7 @@ def test_opacus_with_adaptive_clipping_releases_a_count_too(
         gradient = (1.5**-2 - 2.0**-2) ** -0.5
         optimizer.noise_multiplier = gradient
         engine.accountant.history = [(gradient, rate, steps) for _, rate, steps in engine.accountant.history]
-    monkeypatch.setattr("dpbench.receipts.exporters.opacus_engine.find_version", lambda name: version)
+    monkeypatch.setattr("dpbench.receipts.exporters.opacus_engine.find_installed_version", lambda name: version)
     read = from_opacus(engine, optimizer, loader, clipped_per="row")
     assert read.noise is not None and read.noise.second is not None
     assert (read.noise.second.sigma, read.noise.dtype) == (2.0, "float32")

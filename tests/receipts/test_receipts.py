@@ -39,8 +39,8 @@ from dpbench.receipts import (
     from_result,
     gaussian_steps,
 )
-from dpbench.receipts.accounting import compute_opinions
-from dpbench.receipts.events import Event, Term, flatten
+from dpbench.receipts.accounting import compute_epsilons
+from dpbench.receipts.events import Event, Term, flatten_to_terms
 from dpbench.receipts.receipt import Adjacency
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.result import Result
@@ -88,13 +88,13 @@ def compositions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def upper(event: Event, delta: float = 1e-5, adjacency: Any = ADD) -> float:
-    return compute_opinions(event, delta, adjacency)[0].upper
+    return compute_epsilons(event, delta, adjacency)[0].upper
 
 
 def test_equal_events_are_one_term_and_sums_over_one_sample_are_one_sum() -> None:
     twice = Sampled(sampler="poisson", rate=0.1, event=Repeated(event=Gaussian(sigma=2.0), times=4))
-    assert flatten(Composed(events=(FEW, FEW))) == [Term(Gaussian(sigma=4.0), times=8)]
-    assert flatten(twice) == [Term(Gaussian(sigma=1.0), "poisson", 0.1, 1)]
+    assert flatten_to_terms(Composed(events=(FEW, FEW))) == [Term(Gaussian(sigma=4.0), times=8)]
+    assert flatten_to_terms(twice) == [Term(Gaussian(sigma=1.0), "poisson", 0.1, 1)]
 
 
 def test_gaussian_sums_over_all_rows_cost_what_the_exact_formula_has() -> None:
@@ -143,7 +143,7 @@ def test_zcdp_is_converted_as_opendp_does() -> None:
 @pytest.mark.slow
 def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_events() -> None:
     schedule = Composed(events=tuple(gaussian_steps(sigma=8 + step / 40, steps=1, rate=0.5) for step in range(40)))
-    (best, *_) = compute_opinions(schedule, 1e-5, ADD)
+    (best, *_) = compute_epsilons(schedule, 1e-5, ADD)
     exact = [upper(gaussian_steps(sigma=sigma, steps=40, rate=0.5)) for sigma in (9.0, 8.0)]
     assert exact[0] * 0.98 <= best.lower <= best.upper <= exact[1] * 1.01 and "groups" in best.accountant
 
@@ -157,7 +157,7 @@ def test_a_schedule_over_all_rows_costs_what_the_exact_formula_has() -> None:
     whole = sum(sigma**-2 for sigma in sigmas) ** -0.5
     cases: list[tuple[Adjacency, int]] = [(ADD, 1), ("replace-one", 2)]
     for adjacency, sensitivity in cases:
-        (best, *_) = compute_opinions(schedule, 1e-5, adjacency)
+        (best, *_) = compute_epsilons(schedule, 1e-5, adjacency)
         assert best.upper == pytest.approx(get_epsilon_gaussian(whole / sensitivity, 1e-5))
         assert best.lower == pytest.approx(best.upper, rel=0.02)
 
@@ -173,7 +173,7 @@ def test_events_of_dp_accounting_are_read_with_the_neighbours_of_their_accountan
     accountant = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
     accountant.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.5), 3))
     read = from_dp_event(None, size=10, accountant=accountant)
-    assert flatten(read.events) == [Term(Gaussian(sigma=3.0), times=3)]  # in clips: a replaced row moves two
+    assert flatten_to_terms(read.events) == [Term(Gaussian(sigma=3.0), times=3)]  # in clips: a replaced row moves two
     assert upper(read.events, adjacency="replace-one") <= accountant.get_epsilon(1e-5)
     with pytest.raises(SpecError, match="no UnsupportedDpEvent of dp-accounting"):
         from_dp_event(dp.UnsupportedDpEvent())

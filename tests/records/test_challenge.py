@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.records.board import find_board
-from dpbench.records.challenge import CHALLENGE_COUNT, derive_seeds, replace_seeds
+from dpbench.records.challenge import CHALLENGE_COUNT, derive_challenge_seeds, replace_seeds
 from tests.helpers import boards
 
 DIGESTS = st.text("0123456789abcdef", min_size=40, max_size=64)
@@ -16,14 +16,16 @@ DIGESTS = st.text("0123456789abcdef", min_size=40, max_size=64)
 
 @given(evidence=DIGESTS, commit=DIGESTS)
 def test_seeds_are_five_whole_numbers_that_every_program_reads_exactly(evidence: str, commit: str) -> None:
-    seeds = derive_seeds(evidence, commit)
-    assert seeds == derive_seeds(evidence, commit)
+    seeds = derive_challenge_seeds(evidence, commit)
+    assert seeds == derive_challenge_seeds(evidence, commit)
     assert len({*seeds}) == CHALLENGE_COUNT and all(0 <= seed < 2**53 for seed in seeds)
     assert json.loads(json.dumps([float(seed) for seed in seeds])) == list(seeds)
 
 
 def test_another_result_or_another_commit_has_other_seeds() -> None:
-    found = [derive_seeds(evidence, commit) for evidence in ("a" * 64, "b" * 64) for commit in ("1" * 40, "2" * 40)]
+    found = [
+        derive_challenge_seeds(evidence, commit) for evidence in ("a" * 64, "b" * 64) for commit in ("1" * 40, "2" * 40)
+    ]
     assert len({seed for seeds in found for seed in seeds}) == 4 * CHALLENGE_COUNT
 
 

@@ -19,7 +19,7 @@ from dpbench.records.checksums import compute_seal
 from dpbench.records.convert import convert_results
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.result import Result
-from dpbench.records.schema1 import find_loss, upgrade_record
+from dpbench.records.schema1 import find_changed_value, upgrade_record
 from dpbench.support.files import canonical_digest
 from dpbench.support.folders import lock_folder
 from tests.helpers.commands import call
@@ -64,7 +64,7 @@ def assert_converted(folder: Path, before: dict[str, dict[str, Any]]) -> None:
     assert now.keys() == before.keys()
     for name, content in now.items():
         read = Result.model_validate(content)
-        assert find_loss(before[name], read) is None
+        assert find_changed_value(before[name], read) is None
         assert content == upgrade_record(before[name], Result)
         assert read.remarks == Result.model_validate(upgrade_record(before[name], Result)).remarks
 
@@ -210,7 +210,7 @@ def test_a_call_that_is_cut_off_between_the_renames_is_finished_by_the_next(
 
 def test_a_number_that_would_change_stops_the_conversion(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = tree(folder)
-    monkeypatch.setattr(converting, "find_loss", lambda *_: "metrics.accuracy.mean")
+    monkeypatch.setattr(converting, "find_changed_value", lambda *_: "metrics.accuracy.mean")
     with pytest.raises(OutputError, match=r"does not have metrics\.accuracy\.mean as the file that it was"):
         convert_results(folder)
     assert tree(folder) == files

@@ -10,14 +10,14 @@ import pytest
 from dpbench.records.fingerprints import (
     TOLERANCE,
     Behaviour,
-    Code,
+    CodeDigests,
     ComponentFingerprints,
     FitFingerprint,
     read_fingerprints,
     settings_key,
 )
 
-OLD, NEW, OTHER = (Code(dpbench=digit * 16, plugin=digit * 16) for digit in "123")
+OLD, NEW, OTHER = (CodeDigests(dpbench=digit * 16, plugin=digit * 16) for digit in "123")
 SCORES = np.random.default_rng(0).normal(size=(50, 10))
 EMPTY = ComponentFingerprints(kind="learner", name="mine")
 
@@ -83,9 +83,9 @@ def test_settings_that_were_left_open_have_to_be_chosen_alike() -> None:
     asked = {"k": None}
     kept = EMPTY.with_choices(asked, {"a task": {"k": 5}}, OLD).with_choices(asked, {"a task": {"k": 5}}, NEW)
     kept = kept.with_choices(asked, {"a task": {"k": 6}}, OTHER)
-    assert [kept.same_choices(asked, OLD, code) for code in (NEW, OTHER)] == [True, False]
-    assert kept.same_choices({"k": 5}, OLD, OTHER) is True
-    assert EMPTY.same_choices(asked, OLD, NEW) is None
+    assert [kept.has_same_choices(asked, OLD, code) for code in (NEW, OTHER)] == [True, False]
+    assert kept.has_same_choices({"k": 5}, OLD, OTHER) is True
+    assert EMPTY.has_same_choices(asked, OLD, NEW) is None
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

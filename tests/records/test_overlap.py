@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.records.overlap import AlteredCopies, Copies, Overlap, find_excess_overlap
+from dpbench.records.overlap import AlteredCopyCounts, CopyCounts, OverlapCounts, find_excess_overlap
 
 
 def _pairs(exact: int, near: int, pair: str = "test in public", test: int = 1000, public: int = 500) -> list[str]:
     none = {
-        "test in private": Overlap(exact=0, near=0, among=test), "test in public": Overlap(exact=0, near=0, among=test),
-        "public in private": Overlap(exact=0, near=0, among=public),
+        "test in private": OverlapCounts(exact=0, near=0, among=test),
+        "test in public": OverlapCounts(exact=0, near=0, among=test),
+        "public in private": OverlapCounts(exact=0, near=0, among=public),
     }  # fmt: skip
-    counted = Overlap(exact=exact, near=near, among=none[pair].among)
+    counted = OverlapCounts(exact=exact, near=near, among=none[pair].among)
     return [found for found, _ in find_excess_overlap({**none, pair: counted}, private=5000)]
 
 
@@ -37,13 +38,13 @@ def test_look_alikes_are_no_copies() -> None:
 
 @pytest.mark.parametrize(("units", "ok"), [(None, False), (0, True), (1, False)])
 def test_near_copies_do_not_count_where_the_splits_have_other_patients(units: int | None, ok: bool) -> None:
-    counted = Overlap(exact=0, near=400, among=500, units=units)
+    counted = OverlapCounts(exact=0, near=400, among=500, units=units)
     assert (list(find_excess_overlap({"public in private": counted}, private=5000)) == []) == ok
 
 
 @pytest.mark.parametrize("units", [None, 0])
 def test_exact_copies_count_whoever_the_patients_are(units: int | None) -> None:
-    counted = Overlap(exact=6, near=6, among=500, units=units)
+    counted = OverlapCounts(exact=6, near=6, among=500, units=units)
     ((_, said),) = find_excess_overlap({"public in private": counted}, private=5000)
     assert said.endswith("to be exact copies, got 6")
 
@@ -55,12 +56,12 @@ def test_public_images_that_are_private_ones_are_outside_epsilon(exact: int, nea
 
 @pytest.mark.parametrize(("images", "ok"), [(0, True), (10, True), (11, False)])
 def test_a_private_split_that_repeats_images_is_too_much(images: int, ok: bool) -> None:
-    assert (Copies(images=images, most=2, among=1000).excess_complaint is None) == ok
+    assert (CopyCounts(images=images, most=2, among=1000).excess_complaint is None) == ok
 
 
 @pytest.mark.parametrize(("found", "ok"), [(0, True), (500, True), (501, False)])
 def test_altered_copies_of_more_than_half_are_too_many(found: int, ok: bool) -> None:
-    complaint = AlteredCopies(found=found, among=1000).excess_complaint
+    complaint = AlteredCopyCounts(found=found, among=1000).excess_complaint
     assert complaint is None if ok else str(complaint).endswith("edges or inversion, got 501")
 
 
@@ -70,6 +71,6 @@ def test_without_public_images_nothing_is_compared() -> None:
 
 
 def test_the_sentence_names_the_share_and_the_numbers() -> None:
-    counted = Overlap(exact=30, near=30, among=1000)
+    counted = OverlapCounts(exact=30, near=30, among=1000)
     ((_, said),) = find_excess_overlap({"test in private": counted}, private=2000)
     assert said == "expected at most 1% of the 1,000 images of the smaller split to be exact copies, got 30"

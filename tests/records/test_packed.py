@@ -14,7 +14,7 @@ import pytest
 
 import dpbench
 from dpbench.analysis.reader import read_results
-from dpbench.board.folder import list_results, read_content
+from dpbench.board.folder import list_results, read_json_object
 from dpbench.errors import DataError, OutputError
 from dpbench.records import packed
 from dpbench.records.result import Result
@@ -100,7 +100,7 @@ def test_a_leaderboard_takes_packed_figures(folder: Path, made: dict[str, bytes]
     packed.pack_records(place)
     stored, wrong = list_results(root, {})
     assert ([file.file for file in stored], wrong) == ([f"figures/a-figure/{name}" for name in sorted(made)], [])
-    assert [read_content(file.path) for file in stored] == [json.loads(made[name]) for name in sorted(made)]
+    assert [read_json_object(file.path) for file in stored] == [json.loads(made[name]) for name in sorted(made)]
 
 
 def sparse() -> bytes:

@@ -14,11 +14,11 @@ from dpbench.api import Release
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.core.accounting.crosscheck import Account
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
 from dpbench.records.metrics import METRIC_FACTS, METRICS, TITLES, StatedScores
 from dpbench.records.result import ComponentOrigin, Result, SeedResult, TaskFacts, mean_interval, summarise_metrics
 from dpbench.records.spec import make_spec
-from dpbench.records.stated_plan import Privacy, state_plan
+from dpbench.records.stated_plan import PrivacyGuarantee, make_plan_records
 from dpbench.support.files import check_writable_folder, write_atomically
 
 
@@ -33,10 +33,10 @@ def seed_result(seed: int, accuracy: float, auroc: float | None = None) -> SeedR
 def result(epsilon: float = 1.0) -> Result:
     spec = make_spec({"learner": "pillar:k=3", "epsilon": epsilon}, "the test")
     sigma = 0.0 if math.isinf(epsilon) else 7.5
-    privacy = Privacy(
+    privacy = PrivacyGuarantee(
         epsilon=epsilon, delta=1e-5, accountant="pld", adjacency="add-or-remove-one", sigma=sigma,
-        plan=state_plan([Release("gradient", steps=3, sample_rate=0.5)], sigma),
-        independent=Account.exact("none", epsilon), rng="research",
+        plan=make_plan_records([Release("gradient", steps=3, sample_rate=0.5)], sigma),
+        independent=EpsilonInterval.exact("none", epsilon), rng="research",
         mechanism=MECHANISM,
     )  # fmt: skip
     seeds = (seed_result(0, 0.7), seed_result(1, 0.5))

@@ -20,8 +20,8 @@ from dpbench.records.journal import RunJournal
 from dpbench.records.metrics import BIN_COUNT
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result, SeedResult
-from dpbench.records.schema1 import find_loss, upgrade_record
-from dpbench.records.stated_plan import LATER_LIMITS, list_not_covered
+from dpbench.records.schema1 import find_changed_value, upgrade_record
+from dpbench.records.stated_plan import LATER_LIMITS, list_guarantee_limits
 from dpbench.records.tuning import Tuning
 from dpbench.support.files import canonical_digest
 from tests.helpers.old_results import COUNTED, SCORES, old_form, resealed
@@ -68,7 +68,7 @@ def test_an_old_result_has_its_numbers_to_the_last_digit(name: str) -> None:
         assert (seed.stated is None) == ("confusion" in before)
     assert [limit for limit in read.not_covered if limit not in LATER_LIMITS] == content["privacy"]["not_covered"]
     assert read.digest == content["digest"]
-    assert find_loss(content, read) is None
+    assert find_changed_value(content, read) is None
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -177,7 +177,7 @@ def test_what_an_upgrade_counts_is_what_the_file_had_to_the_last_bit(data: st.Da
     before = result().model_copy(update={"seeds": drawn, "task": task})
     content = old_form(before)
     read = Result.model_validate(upgrade_record(content, Result))
-    assert find_loss(content, read) is None
+    assert find_changed_value(content, read) is None
     assert read.metrics == before.metrics
     assert (read.seeds, read.class_accuracies, read.remarks) == (drawn, before.class_accuracies, before.remarks)
 
@@ -191,7 +191,7 @@ def test_a_number_that_would_change_is_named(field: str) -> None:
     for step in steps:
         place = place[step]
     place[last] += 2**-52
-    loss = find_loss(content, read)
+    loss = find_changed_value(content, read)
     assert loss is not None and field.startswith(loss)
 
 
@@ -206,7 +206,7 @@ def test_a_journal_of_an_earlier_version_is_taken_up(tmp_path: Path) -> None:
 
 def test_a_card_of_an_earlier_version_says_what_it_said() -> None:
     privacy = result().privacy
-    stated = list_not_covered(privacy, 1_234)
+    stated = list_guarantee_limits(privacy, 1_234)
     content = {"schema_version": 1, "privacy": {**json.loads(privacy.model_dump_json()), "not_covered": list(stated)}}
     made = upgrade_record(content, Card)
     assert (made["schema_version"], made["left_out"], made["private_size"]) == (2, 1_234, None)

@@ -18,7 +18,7 @@ from dpbench import Dataset, Split, Splits, hookimpl
 from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownName
 from dpbench.records.spec import make_spec
 from dpbench.registry import BrokenPlugin, Registration, Registry, load
-from dpbench.registry.components import resolve_search, write_component
+from dpbench.registry.components import make_component_record, resolve_search
 from tests.helpers.commands import call
 from tests.helpers.strangers import extend_registry
 
@@ -375,6 +375,6 @@ def test_a_field_that_a_learner_computes_is_no_option() -> None:
 
     plugins = extend_registry(Computes)
     built = plugins.build("learner", Computes.name, {})
-    assert "table" not in write_component(built).options
+    assert "table" not in make_component_record(built).options
     with pytest.raises(SpecError, match="table"):
         plugins.build("learner", Computes.name, {"table": 1})

@@ -16,11 +16,11 @@ from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.errors import NotReproducible
 from dpbench.harness.fingerprints import learners, taking
 from dpbench.harness.fingerprints.taking import take_fingerprint
-from dpbench.records.fingerprints import Behaviour, Code, read_fingerprints
+from dpbench.records.fingerprints import Behaviour, CodeDigests, read_fingerprints
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
-from dpbench.registry.same_code import Fingerprints, compare_code
+from dpbench.registry.same_code import FingerprintStore, compare_code
 from dpbench.support.code import code_digest, core_digest
 from tests.helpers.commands import call
 from tests.helpers.sessions import session
@@ -143,8 +143,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return arguments
 
 
-def here(learner: str) -> Code:
-    return Code(dpbench=str(core_digest()), plugin=str(code_digest(load().find("learner", learner).cls)))
+def here(learner: str) -> CodeDigests:
+    return CodeDigests(dpbench=str(core_digest()), plugin=str(code_digest(load().find("learner", learner).cls)))
 
 
 def write_fingerprint(folder: Path, learner: str, k: int, change: Callable[[Behaviour], Behaviour]) -> None:
@@ -162,7 +162,7 @@ def test_a_dry_run_of_a_sweep_compares_fingerprints_and_fits_nothing(
     folder, fits = tmp_path / "fingerprints", list[str]()
     write_fingerprint(folder, "class-means", 5, lambda found: found)
     write_fingerprint(folder, "class-means", 6, lambda found: found.model_copy(update={"task": "another"}))
-    monkeypatch.setattr("dpbench.sweep.conduct.Fingerprints", lambda: Fingerprints(folder))
+    monkeypatch.setattr("dpbench.sweep.conduct.FingerprintStore", lambda: FingerprintStore(folder))
     cls: type[Learner] = load().find("learner", "class-means").cls
     fit: Any = vars(cls)["fit"]
 
@@ -202,7 +202,7 @@ def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: 
     assert found["learner"] in {"fingerprint", "digest"} and asked.count(("learner", "class-means")) == 1
 
 
-def without(kept: Any, code: Code) -> Any:
+def without(kept: Any, code: CodeDigests) -> Any:
     """Return fingerprints without those of one code."""
     place = kept.codes.index(code) if code in kept.codes else -1
     prints = tuple(
@@ -217,11 +217,11 @@ def test_every_committed_result_has_a_fingerprint_of_the_code_that_made_it() -> 
     """Or its settings do not fit a fixed task: of these a later version is not known to compute the same."""
     from dpbench.records.packed import list_records
 
-    known, missing, results = Fingerprints(ROOT / "fingerprints"), list[str](), 0
+    known, missing, results = FingerprintStore(ROOT / "fingerprints"), list[str](), 0
     for file in list_records(ROOT / "results"):
         result = Result.model_validate_json(read_record(file))
         results += 1
-        stated = Code.read_stated(result.provenance["code"], "learner")
+        stated = CodeDigests.from_provenance(result.provenance["code"], "learner")
         assert stated is not None
         kept = known._read_component("learner", result.spec.learner.name)
         if kept.behaviour(result.settings, stated) is None:
@@ -261,7 +261,7 @@ def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -
     raised = at_version("0.3.0")
     known = taking.open_fingerprints(load())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpbench.board.verify.plan_check.stored_fingerprints", lambda: known)
+        patch.setattr("dpbench.board.verify.plan_check.load_stored_fingerprints", lambda: known)
         assert [field for field, _ in check_learner_plan(forged, raised)] == ["privacy.plan"]
         assert [*check_learner_plan(result, raised)] == []
         for role in ("learner", "dpbench"):  # what other code settles and plans is no measure

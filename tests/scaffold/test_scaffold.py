@@ -16,7 +16,7 @@ from typing import IO
 import pytest
 
 from dpbench import errors, registry, scaffold
-from dpbench.registry import KINDS, Kind
+from dpbench.registry import KINDS, ComponentKind
 from dpbench.support.files import write_atomically
 from dpbench.testing.checking import SUITES
 from tests.helpers import readme
@@ -39,7 +39,7 @@ def refusal(capsys: Output, out: Path, *arguments: str) -> str:
     return captured.err
 
 
-def begun(kind: Kind, name: str, folder: Path) -> Path:
+def begun(kind: ComponentKind, name: str, folder: Path) -> Path:
     return scaffold.create_package(name, kind, folder, registry.load())
 
 
@@ -84,7 +84,7 @@ def test_a_malformed_name_is_refused_before_anything_is_written(name: str, tmp_p
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_that_is_somebodys_is_refused_and_says_whose(
-    capsys: Output, tmp_path: Path, name: str, said: str, kind: Kind
+    capsys: Output, tmp_path: Path, name: str, said: str, kind: ComponentKind
 ) -> None:
     assert said in refusal(capsys, tmp_path, name, "--kind", kind)
 
@@ -102,7 +102,7 @@ def test_a_name_that_is_somebodys_is_refused_and_says_whose(
     ],
 )
 def test_a_class_that_would_hide_a_name_of_its_module_is_refused(
-    capsys: Output, tmp_path: Path, kind: Kind, name: str, hidden: str
+    capsys: Output, tmp_path: Path, kind: ComponentKind, name: str, hidden: str
 ) -> None:
     assert f"its class {hidden} would shadow" in refusal(capsys, tmp_path, name, "--kind", kind)
 
@@ -142,7 +142,7 @@ def test_what_fails_halfway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_written_and_what_to_type_next_are_said(
-    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: ComponentKind
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert call("plugin", "new", "mine", "--kind", kind) == 0
@@ -167,7 +167,7 @@ def test_a_folder_with_a_space_is_quoted() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_module_compiles_and_is_short_and_names_are_filled_in(kind: Kind, name: str) -> None:
+def test_every_module_compiles_and_is_short_and_names_are_filled_in(kind: ComponentKind, name: str) -> None:
     files = scaffold.render_package(name, kind)
     for path, text in files.items():
         assert "{{" not in text
@@ -187,7 +187,7 @@ def test_every_module_compiles_and_is_short_and_names_are_filled_in(kind: Kind, 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_package_is_clean_by_its_own_rules_and_by_ours(kind: Kind, name: str, tmp_path: Path) -> None:
+def test_the_package_is_clean_by_its_own_rules_and_by_ours(kind: ComponentKind, name: str, tmp_path: Path) -> None:
     ruff = shutil.which("ruff", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if ruff is None:
         pytest.skip("ruff is not installed: it comes with the extra `dev`")
@@ -210,7 +210,7 @@ def _visible(folder: Path, name: str, module: str) -> None:
 @pytest.mark.quick("dataset", "extractor")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_registered_plugin_keeps_every_law_as_it_was_written(
-    kind: Kind, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    kind: ComponentKind, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"begun-{kind}"
     folder = begun(kind, name, tmp_path)

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.site.extras import ExtraPages, Extras
+from dpbench.site.extras import Extras, ExtraSection
 from dpbench.site.layout import PageSection
-from dpbench.site.own_text import OwnText
+from dpbench.site.own_text import LeaderboardText
 from dpbench.site.render import make_renderer
 from dpbench.site.settings import Settings
-from dpbench.site.text import show_string
+from dpbench.site.text import sanitise_string
 from tests.helpers.commands import Refusal
 
 
 def test_every_text_that_is_accepted_is_shown_whole() -> None:
-    longest = OwnText(submission="x" * 2000)
-    assert show_string(longest.submission) == longest.submission
+    longest = LeaderboardText(submission="x" * 2000)
+    assert sanitise_string(longest.submission) == longest.submission
 
 
 TEXT = 'title = "Ward <4>"\nsubmission = "Write to Anna."\n'
@@ -25,7 +25,7 @@ TEXT = 'title = "Ward <4>"\nsubmission = "Write to Anna."\n'
 
 def test_pages_have_the_title_of_the_leaderboard_and_its_words_on_submissions(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(TEXT, encoding="utf-8")
-    assert OwnText.read(tmp_path).submission == "Write to Anna."
+    assert LeaderboardText.read(tmp_path).submission == "Write to Anna."
     for root, title in ((tmp_path, "Ward &lt;4&gt;"), (None, "dpbench")):
         renderer = make_renderer(Settings("", "", "", ""), root=root)
         page = renderer.page("cite", "cite.html", "", {"groups": [], "own": ""}).decode()
@@ -35,12 +35,14 @@ def test_pages_have_the_title_of_the_leaderboard_and_its_words_on_submissions(tm
 @pytest.mark.parametrize("text", ["title = 3", "titel = 'x'", "title = [", f"submission = '{'x' * 2001}'"])
 def test_a_text_that_does_not_fit_is_refused_with_its_file(text: str, tmp_path: Path, refusal: Refusal) -> None:
     (tmp_path / "site.toml").write_text(text, encoding="utf-8")
-    assert "site.toml" in refusal(lambda: OwnText.read(tmp_path))
+    assert "site.toml" in refusal(lambda: LeaderboardText.read(tmp_path))
 
 
 def test_a_page_about_a_folder_that_a_leaderboard_lacks_is_left_out(tmp_path: Path) -> None:
     section = PageSection("figures", "Figures", "figures.html")
-    extras = Extras(pages=(ExtraPages(section, lambda *_: [], "x", "figures"), ExtraPages(section, lambda *_: [], "y")))
+    extras = Extras(
+        pages=(ExtraSection(section, lambda *_: [], "x", "figures"), ExtraSection(section, lambda *_: [], "y"))
+    )
     assert extras.for_leaderboard(tmp_path).packages == ("y",)
     (tmp_path / "figures").mkdir()
     assert extras.for_leaderboard(tmp_path) == extras

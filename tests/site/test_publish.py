@@ -27,7 +27,7 @@ from dpbench.board.verify.verdict import NON_ACCURACY_METRICS
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.core.accounting.crosscheck import Account
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
 from dpbench.records.board import Board
 from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import ComponentOrigin, Interval
@@ -615,7 +615,7 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         class_accuracy=(),
         seeds=5,
         epsilon=0.99999,
-        independent=Account("prv", 0.9, 1.0),
+        independent=EpsilonInterval("prv", 0.9, 1.0),
         sigma=1.0,
         steps=1,
         seconds=1.0,

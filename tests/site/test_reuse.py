@@ -16,7 +16,7 @@ from dpbench.board import build
 from dpbench.board.history import History
 from dpbench.cli import main
 from dpbench.site import render
-from dpbench.site.extras import ExtraPages, Extras
+from dpbench.site.extras import Extras, ExtraSection
 from dpbench.site.layout import PageSection
 from dpbench.site.reuse import BuildTarget
 from dpbench.support.folders import MARKER, lock_folder
@@ -46,7 +46,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(folder.parent)
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     section = PageSection("extra", "Extra", "extra.html")
-    page = ExtraPages(
+    page = ExtraSection(
         section, lambda _, shared: [("extra.html", shared.page("extra", "extra.html", "extra", {}))], PACKAGE
     )
     __import__(PACKAGE)
@@ -123,7 +123,7 @@ def test_inputs_are_the_files_of_the_leaderboard_the_code_and_the_environment(
     root: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def digest(docs: bool = False) -> str | None:
-        page = ExtraPages(PageSection("extra", "Extra", "extra.html"), lambda _, shared: [], PACKAGE)
+        page = ExtraSection(PageSection("extra", "Extra", "extra.html"), lambda _, shared: [], PACKAGE)
         return BuildTarget(root, root / "site", registry.load(), Extras(pages=(page,)), docs).digest_inputs()
 
     seen = {digest(), digest(docs=True)}

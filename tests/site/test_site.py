@@ -17,19 +17,19 @@ import pytest
 from markupsafe import Markup
 from PIL import Image
 
-from dpbench.analysis.columns import write_percent
-from dpbench.analysis.formats import format_percent_rounded_up, write_lower_bound, write_upper_bound
+from dpbench.analysis.columns import format_percent_cell
+from dpbench.analysis.formats import format_lower_bound, format_percent_rounded_up, format_upper_bound
 from dpbench.analysis.palette import assign_learner_styles
 from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
 from dpbench.board.distance import compute_distances
 from dpbench.board.index import Entry, Index, Role, Standing
-from dpbench.board.rows import make_board_rows, name_entry
+from dpbench.board.rows import format_entry_label, make_board_rows
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
 from dpbench.records.result import Interval, Result
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.registry import KINDS, load
 from dpbench.site import build_site, entries_page, layout, prose, text, view
 from dpbench.site.citations import list_citations, read_catalogue
@@ -41,7 +41,7 @@ from dpbench.site.lines import make_epsilon_charts, make_k_chart
 from dpbench.site.overview import render_overview
 from dpbench.site.picture import Chart
 from dpbench.site.preview import _make_column_heads, render_map_preview
-from dpbench.site.words import describe_model
+from dpbench.site.words import explain_model_release
 from tests.helpers.boards import synthetic, write
 
 HOSTILE = (
@@ -175,9 +175,11 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(built: tuple[Index
     page = html.unescape((root / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8"))
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
-            assert write_percent(entry.metrics["accuracy"]) in page
-            assert write_upper_bound(entry.epsilon) in page
-            assert f"{write_lower_bound(entry.independent.lower)}–{write_upper_bound(entry.independent.upper)}" in page
+            assert format_percent_cell(entry.metrics["accuracy"]) in page
+            assert format_upper_bound(entry.epsilon) in page
+            assert (
+                f"{format_lower_bound(entry.independent.lower)}–{format_upper_bound(entry.independent.upper)}" in page
+            )
 
 
 def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: list[Result], tmp_path: Path) -> None:
@@ -221,9 +223,9 @@ def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], t
 def test_odds_are_computed_once_for_entries_of_one_plan(
     results: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Privacy] = []
+    asked: list[PrivacyGuarantee] = []
 
-    def counted(privacy: Privacy) -> Mapping[float, float]:
+    def counted(privacy: PrivacyGuarantee) -> Mapping[float, float]:
         asked.append(privacy)
         return membership_risk(privacy)
 
@@ -254,7 +256,7 @@ def test_a_cost_that_is_not_known_says_why_and_is_no_mark_in_the_chart(results: 
     assert f"<dt>Cost of one fit</dt><dd>not known: {unknown.unmeasured}</dd>" in row
     chart = page[page.index('id="cost"') :]
     shown = re.findall(r'<th scope="row">(.*?)</th><td class="number">', chart[: chart.index("</figure>")])
-    assert shown == [name_entry(entry) for entry in entries if entry.role == "entry" and entry.id != unknown.id]
+    assert shown == [format_entry_label(entry) for entry in entries if entry.role == "entry" and entry.id != unknown.id]
     known = sum(entry.role == "entry" for entry in entries)
     assert f"{known - 1} of {known} entries." in chart
 
@@ -560,13 +562,13 @@ def test_the_title_of_a_board_adds_no_line_and_no_link_to_the_overview(index: In
 
 def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
     scores = [Interval(mean=mean, low=mean - 0.01, high=mean + 0.01) for mean in (0.80, 0.79, 0.78, 0.77, 0.3)]
-    axis = view.Axis.from_scores(scores)
+    axis = view.IntervalAxis.from_scores(scores)
     assert axis.is_below(0.3)
     assert not any(axis.is_below(score.mean) for score in scores[:4])
     places = [float(axis.coordinate(score.mean)) for score in scores]
     assert places == sorted(places, reverse=True)
     assert 3 <= len(axis.ticks) <= 6
-    assert view.Axis.from_scores([]).ticks
+    assert view.IntervalAxis.from_scores([]).ticks
 
 
 # It travels.
@@ -647,8 +649,8 @@ def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index
 
 
 def test_an_interval_says_what_is_known() -> None:
-    assert write_percent(Interval(mean=0.5, low=None, high=None)) == "50.00"
-    assert write_percent(None) == "–"
+    assert format_percent_cell(Interval(mean=0.5, low=None, high=None)) == "50.00"
+    assert format_percent_cell(None) == "–"
 
 
 @pytest.mark.slow
@@ -739,11 +741,11 @@ def test_the_home_pages_preview_shows_its_map(built: tuple[Index, Path]) -> None
 def test_an_entry_says_whether_its_model_may_be_published(results: list[Result]) -> None:
     standing = standing_of(find_board("digits-eps1"), results)
     private = next(entry for entry in standing.entries if entry.reads_private)
-    said = {rng: describe_model(private.model_copy(update={"rng": rng})) for rng in ("research", "secure")}
+    said = {rng: explain_model_release(private.model_copy(update={"rng": rng})) for rng in ("research", "secure")}
     assert said["research"].startswith("None to download: the noise comes from published seeds")
     assert said["secure"].startswith("If you ran this with --models, you may publish the model")
     without = private.model_copy(update={"reads_private": False})
-    assert describe_model(without).startswith("You may publish a model from this run")
+    assert explain_model_release(without).startswith("You may publish a model from this run")
 
 
 @pytest.mark.slow

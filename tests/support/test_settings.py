@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, registry, setting
-from dpbench.registry.components import write_component
+from dpbench.registry.components import make_component_record
 from dpbench.support.settings import list_settings
 
 
@@ -158,7 +158,7 @@ def test_old_spellings_work() -> None:
     assert known.build("learner", "old", {"k": "5"}) == Old(k=5)
     with pytest.raises(SpecError, match=r"Expected k=0 >= 1 in learner 'old'\."):
         known.build("learner", "old", {"k": "0"})
-    assert write_component(Old()).options == {"k": 3}
+    assert make_component_record(Old()).options == {"k": 3}
     assert [row.values for row in list_settings(Old)] == ["a whole number", "a whole number"]
 
 
@@ -169,8 +169,8 @@ def test_a_setting_that_came_later_is_left_out_of_specs_at_its_default() -> None
         k: int = setting(3)
         later: int = setting(1, added=True, kw_only=True)
 
-    assert write_component(Grown()).options == {"k": 3}
-    assert write_component(Grown(later=2)).options == {"k": 3, "later": 2}
+    assert make_component_record(Grown()).options == {"k": 3}
+    assert make_component_record(Grown(later=2)).options == {"k": 3, "later": 2}
 
 
 def test_a_setting_without_a_default_is_required() -> None:

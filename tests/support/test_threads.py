@@ -45,8 +45,8 @@ def fitted(learner: str, threads: int | None) -> Result:
 @pytest.mark.parametrize(("size", "expected"), [(MULTITHREADED_FROM // 50 - 1, 1), (MULTITHREADED_FROM // 50, 3)])
 def test_a_small_head_has_one_thread_and_a_large_one_all(size: int, expected: int) -> None:
     task = Task((5, 10), 3, size, torch.device("cpu"))
-    assert session().memo.count_threads(task) == expected
-    assert session(threads=2).memo.count_threads(task) == 2
+    assert session().memo.get_thread_count(task) == expected
+    assert session(threads=2).memo.get_thread_count(task) == 2
 
 
 @pytest.mark.quick(1)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpbench import DeclaredImages, Split, Splits
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.harness.sharing import Sharing, check_sharing
+from dpbench.harness.sharing import Sharing, refuse_forbidden_overlap
 from tests.data.test_duplicates import Repeating, grainy
 from tests.harness.test_held_copies import DIGITS, NamesGlobal, prepare, with_default
 from tests.harness.test_private_files import reads
@@ -132,7 +132,7 @@ def test_an_accident_of_public_data(name: str, sharing: Sharing) -> None:
 
     outcome = "silent"
     try:
-        check_sharing(deal(Photographs(leaked=0), Public(leaked=0)), sharing)
+        refuse_forbidden_overlap(deal(Photographs(leaked=0), Public(leaked=0)), sharing)
     except SpecError:
         outcome = "refused"
     assert outcome == ACCIDENTS[name].expected

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from dpbench.audit.attack import MOST_CANARIES, count_guesses
+from dpbench.audit.attack import MOST_CANARIES, choose_guess_count
 from dpbench.audit.figures import compute_figures
-from dpbench.board.folder import ResultFile, find_content, validate_content
+from dpbench.board.folder import ResultFile, find_json_object, validate_record
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import Complaint, MalformedFile
-from dpbench.records.audit import Attack, Audit, Figures
+from dpbench.records.audit import Audit, CanaryAttackResult, DerivedFigures
 from dpbench.records.checksums import compute_seal
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import restore_plan
@@ -31,8 +31,8 @@ def find_audit(stored: ResultFile, root: Path) -> Audit | None:
     Raises:
         MalformedFile: the audit cannot be read.
     """
-    content = find_content(audit_path(stored, root))
-    audit = None if content is None else validate_content(Audit, content)
+    content = find_json_object(audit_path(stored, root))
+    audit = None if content is None else validate_record(Audit, content)
     return audit if audit and audit.seal else None
 
 
@@ -40,8 +40,8 @@ def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> lis
     """Return complaints about the audit of a result: it is unreadable, of another result, or failed."""
     name = audit_path(stored, root).relative_to(root).as_posix()
     try:
-        content = find_content(audit_path(stored, root))
-        found = None if content is None else validate_content(Audit, content)
+        content = find_json_object(audit_path(stored, root))
+        found = None if content is None else validate_record(Audit, content)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     if content is None or found is None:
@@ -52,7 +52,7 @@ def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> lis
 
 
 def check_audit(audit: Audit, result: Result) -> FieldComplaints:
-    """Yield a complaint for each statement of an audit that contradicts its result or its own statistics."""
+    """Yield a complaint for each statement of an audit that contradicts the result or the audit's own statistics."""
     privacy = result.privacy
     if audit.digest != result.digest or audit.content != result.evidence_digest:
         yield "content", "the audit is of another result, or of this one before it changed: audit it again"
@@ -68,10 +68,10 @@ def check_audit(audit: Audit, result: Result) -> FieldComplaints:
         yield "seed", f"expected one of the result's, {', '.join(map(str, result.spec.seeds))}, got {audit.seed}"
     if len({*audit.seeds}) < len(audit.seeds):
         yield "earlier.seeds", f"expected different seeds, got {', '.join(map(str, audit.seeds))}"
-    if wrong := [*_check_samples(audit, result)]:  # what the law of sizes is computed from
+    if wrong := [*_check_sample_rates(audit, result)]:  # what the law of sizes is computed from
         yield from wrong
         return
-    yield from check_statistics(audit)
+    yield from check_audit_statistics(audit)
     stands = result.status not in {"disputed", "withdrawn"}
     if audit.repeats is False and stands:
         yield "repeats", "expected a fit that gave the result's predictions, got one that did not"
@@ -79,7 +79,7 @@ def check_audit(audit: Audit, result: Result) -> FieldComplaints:
         yield "figures.failed", f"{audit.figures.failed[0]}: dispute the result, or fix what made it"
 
 
-def _check_samples(audit: Audit, result: Result) -> FieldComplaints:
+def _check_sample_rates(audit: Audit, result: Result) -> FieldComplaints:
     """Yield a complaint for each sample whose stated rate or units differ from those of the run."""
     rates = {use.name: use.sample_rate for use in restore_plan(audit.plan)}
     units, canaries = result.task.private, audit.attack.canaries if audit.attack else MOST_CANARIES
@@ -95,7 +95,7 @@ def _check_samples(audit: Audit, result: Result) -> FieldComplaints:
             yield "noise.samples", f"expected the units, and canaries, to be in samples of {sample.release[:80]!r}"
 
 
-def check_statistics(audit: Audit) -> FieldComplaints:
+def check_audit_statistics(audit: Audit) -> FieldComplaints:
     """Yield a complaint if an audit's figures do not follow from its own statistics."""
     attack, chosen = audit.attack, not any(use.gaussian for use in restore_plan(audit.plan))
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
@@ -103,7 +103,7 @@ def check_statistics(audit: Audit) -> FieldComplaints:
         return
     if not (audit.sensitivity.questions and audit.sensitivity.rows):
         yield "sensitivity", "expected rows that were tried, got none"
-    wrong = [*_check_attack(attack, audit)] if attack else []
+    wrong = [*_check_attack_statistics(attack, audit)] if attack else []
     wrong += [*_check_guess_counts(audit.own, "own")] if audit.own else []
     yield from wrong
     if wrong:
@@ -115,35 +115,38 @@ def check_statistics(audit: Audit) -> FieldComplaints:
         yield "figures", "they do not follow from the recorded statistics: audit it again"
 
 
-def _check_attack(attack: Attack, audit: Audit) -> FieldComplaints:
+def _check_attack_statistics(attack: CanaryAttackResult, audit: Audit) -> FieldComplaints:
     sampled = any(use.sample_rate < 1 for use in restore_plan(audit.plan))
     if (attack.mu is None) != sampled:
         yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
     yield from _check_guess_counts(attack, "attack")
 
 
-def _check_guess_counts(attack: Attack, name: str) -> FieldComplaints:
+def _check_guess_counts(attack: CanaryAttackResult, name: str) -> FieldComplaints:
     if attack.canaries > MOST_CANARIES:  # figures take memory for each guess
         yield f"{name}.canaries", f"expected at most {MOST_CANARIES:,}"
-    elif attack.guesses != count_guesses(attack.canaries) or attack.correct > attack.guesses:
-        yield f"{name}.guesses", f"expected {count_guesses(attack.canaries)}, fixed in advance, {attack.correct} right"
+    elif attack.guesses != choose_guess_count(attack.canaries) or attack.correct > attack.guesses:
+        yield (
+            f"{name}.guesses",
+            f"expected {choose_guess_count(attack.canaries)}, fixed in advance, {attack.correct} right",
+        )
     elif abs(attack.members - attack.canaries / 2) > 3 * math.sqrt(attack.canaries):
         yield f"{name}.members", "expected each canary to be in the data with chance 1/2"
 
 
-def _figures_agree(found: Figures, stated: Figures) -> bool:
-    """Return whether computed figures equal the stated figures, up to rounding.
+def _figures_agree(computed: DerivedFigures, stated: DerivedFigures) -> bool:
+    """Return whether the computed figures equal the stated figures, up to rounding.
 
     Figures without `evidence` are from before e-values, when audits failed more easily: they may state a failure that
     is not computed here, but may not hide one that is.
     """
-    names = [[line.partition(" (e ")[0] for line in figures.failed] for figures in (found, stated)]
+    names = [[line.partition(" (e ")[0] for line in figures.failed] for figures in (computed, stated)]
     same = names[0] == names[1] if stated.evidence is not None else bool(names[1]) or not names[0]
-    pairs = [(getattr(found, name), getattr(stated, name)) for name in ("low", "high", "answers_p")]
+    pairs = [(getattr(computed, name), getattr(stated, name)) for name in ("low", "high", "answers_p")]
     if stated.evidence is not None:
-        pairs.append((found.evidence or 0.0, stated.evidence))
+        pairs.append((computed.evidence or 0.0, stated.evidence))
     for name in ("steinke", "mahloujifar", "gauss"):
-        here, there = getattr(found, name), getattr(stated, name)
+        here, there = getattr(computed, name), getattr(stated, name)
         if (here is None) != (there is None):
             return False
         if here is not None:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpbench.board.folder import ResultFile, find_content, validate_content
+from dpbench.board.folder import ResultFile, find_json_object, validate_record
 from dpbench.board.history import History
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.board.verify.scores import check_confusion_present, check_scores, check_shared_test_split
+from dpbench.board.verify.scores import check_confusion_matrices, check_scores, check_shared_test_split
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible
-from dpbench.records.challenge import Challenge, derive_seeds, replace_seeds
+from dpbench.records.challenge import Challenge, derive_challenge_seeds, replace_seeds
 from dpbench.records.checksums import compute_seal
 from dpbench.records.identity import find_learner_digest
 from dpbench.records.metrics import RankMetric
@@ -42,7 +42,7 @@ MISS_RATE = 0.01  # chance that any honest result of a leaderboard is named
 
 @dataclass(frozen=True)
 class FiledResult:
-    """A checked result in its file on a board."""
+    """A result that is filed on a board, its file, and the board's metric."""
 
     stored: ResultFile
     result: Result
@@ -60,8 +60,8 @@ def find_challenge(stored: ResultFile, result: Result, root: Path) -> Challenge 
     Raises:
         MalformedFile: the record cannot be read.
     """
-    content = find_content(challenge_path(stored, root))
-    record = None if content is None else validate_content(Challenge, content)
+    content = find_json_object(challenge_path(stored, root))
+    record = None if content is None else validate_record(Challenge, content)
     return record if record and record.seal and record.content == result.evidence_digest else None
 
 
@@ -73,8 +73,8 @@ def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[
         file = challenge_path(entry.stored, root)
         name = file.relative_to(root).as_posix()
         try:
-            content = find_content(file)
-            record = None if content is None else validate_content(Challenge, content)
+            content = find_json_object(file)
+            record = None if content is None else validate_record(Challenge, content)
         except MalformedFile as error:
             found.append(Complaint(name, error.field, error.said))
             continue
@@ -88,24 +88,29 @@ def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[
         checked.append((name, entry, record))
     history = History.open(root) if checked else None
     for name, entry, record in checked:
-        wrong = list(check_challenge(record, entry, history)) or list(_check_own_seeds(record, entry, len(checked)))
+        wrong = list(check_challenge(record, entry, history)) or list(
+            _check_submitter_seeds(record, entry, len(checked))
+        )
         found += [Complaint(name, *complaint) for complaint in wrong]
     return found
 
 
 def check_challenge(record: Challenge, filed: FiledResult, history: History | None) -> FieldComplaints:
-    """Yield a complaint if seeds do not follow from the commit, the commit from history, or scores from counts."""
+    """Yield a complaint if the commit did not file the result, did not give the seeds, or scores contradict counts."""
     result = filed.result
     if record.digest != result.digest:
         yield "digest", "the record is of another result: remove it"
         return
-    stated, expected = tuple(seed.seed for seed in record.seeds), derive_seeds(result.evidence_digest, record.commit)
+    stated, expected = (
+        tuple(seed.seed for seed in record.seeds),
+        derive_challenge_seeds(result.evidence_digest, record.commit),
+    )
     if stated != expected:
         yield "seeds", f"expected {expected}, which follow from the result and the commit that filed it, got {stated}"
     if history is not None:
         about = filed.stored.board or "", filed.stored.path.name, result.evidence_digest
-        commits = [history.filing_commit(*about), history.filing_commit(*about, published=True)]
-        others = [history.replaced_evidence(*about), history.replaced_evidence(*about, published=True)]
+        commits = [history.find_filing_commit(*about), history.find_filing_commit(*about, published=True)]
+        others = [history.list_replaced_evidence(*about), history.list_replaced_evidence(*about, published=True)]
         if record.replaced not in others:
             yield "replaced", f"expected the {len(others[0])} other results that this history has in its place"
         if record.commit not in commits:
@@ -114,36 +119,36 @@ def check_challenge(record: Challenge, filed: FiledResult, history: History | No
     whole = replace_seeds(result, (*result.seeds, *record.seeds))
     yield from check_scores(whole)
     yield from check_shared_test_split(whole)
-    yield from check_confusion_present(whole)
+    yield from check_confusion_matrices(whole)
     theirs, here = find_learner_digest(result.provenance), find_learner_digest(record.provenance)
     if result.components["learner"].distribution != HARNESS and here != theirs:
         yield f"{CODE_CLAIM}.learner", f"expected {theirs!r}, the code of the result, got {here!r}"
 
 
-def _check_own_seeds(record: Challenge, filed: FiledResult, records: int) -> FieldComplaints:
+def _check_submitter_seeds(record: Challenge, filed: FiledResult, record_count: int) -> FieldComplaints:
     """Yield a complaint if the submitter's and the challenge seeds differ in mean score by more than chance allows."""
     result, metric = filed.result, filed.metric
     if result.status in {"disputed", "withdrawn"} or metric not in result.metrics:
         return
-    own, fresh = _list_scores(record, filed)
+    own, fresh = _collect_seed_scores(record, filed)
     means = [math.fsum(scores) / len(scores) for scores in (own, fresh)]
-    half = prediction_half_width(own, fresh, records) + 1 / result.task.test
+    half = prediction_half_width(own, fresh, record_count) + 1 / result.task.test
     if abs(means[0] - means[1]) > half:
         yield (
             "seeds",
             f"{result.spec.learner.name} has {metric} {means[0]:.4f} with the submitter's seeds, {means[1]:.4f} with "
-            f"challenge seeds; they may differ by {half:.4f} ({1 - MISS_RATE:.0%} for all {records} records): dispute "
-            "the result",
+            f"challenge seeds; they may differ by {half:.4f} ({1 - MISS_RATE:.0%} for all {record_count} records): "
+            "dispute the result",
         )
 
 
-def prediction_half_width(own: Sequence[float], fresh: Sequence[float], records: int) -> float:
-    """Return half the width of the prediction interval of the means' difference, at `MISS_RATE` over all records."""
+def prediction_half_width(own: Sequence[float], fresh: Sequence[float], record_count: int) -> float:
+    """Return half the prediction interval for the difference of the two means, at `MISS_RATE` over all records."""
     from scipy.special import stdtrit
 
     freedom = len(own) + len(fresh) - 2
     spread = sum(float(np.var(scores)) * len(scores) for scores in (own, fresh)) / freedom
-    quantile = float(stdtrit(freedom, 1 - MISS_RATE / (2 * max(1, records))))
+    quantile = float(stdtrit(freedom, 1 - MISS_RATE / (2 * max(1, record_count))))
     return quantile * math.sqrt(spread * (1 / len(own) + 1 / len(fresh)))
 
 
@@ -155,12 +160,14 @@ def run_challenge(filed: FiledResult, root: Path, session: Session, by: str | No
         DpbenchError: the run fails here.
     """
     from dpbench.board.verify.claims import collect_rerun_provenance
-    from dpbench.harness.fit import score_seed
+    from dpbench.harness.fit import fit_and_score_seed
 
     result, (commit, replaced) = filed.result, _find_published_commit(filed, root)
     prepared = session.rerun(result)
     try:
-        fits = tuple(score_seed(prepared, seed) for seed in derive_seeds(result.evidence_digest, commit))
+        fits = tuple(
+            fit_and_score_seed(prepared, seed) for seed in derive_challenge_seeds(result.evidence_digest, commit)
+        )
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
@@ -185,19 +192,19 @@ def _find_published_commit(filed: FiledResult, root: Path) -> tuple[str, tuple[s
             f"{root} has no whole git history, which names the commit that filed it. Use a full clone."
         )
     about = filed.stored.board or "", filed.stored.path.name, filed.result.evidence_digest
-    commit = history.filing_commit(*about, published=True)
+    commit = history.find_filing_commit(*about, published=True)
     if commit is None:
         raise NotReproducible("No commit of the published main line has it: challenge seeds follow once it is merged.")
-    return commit, history.replaced_evidence(*about, published=True)
+    return commit, history.list_replaced_evidence(*about, published=True)
 
 
 def summarize_challenge(record: Challenge, filed: FiledResult) -> str:
     """Summarize a challenge in a line for a terminal."""
-    own, fresh = (math.fsum(scores) / len(scores) for scores in _list_scores(record, filed))
+    own, fresh = (math.fsum(scores) / len(scores) for scores in _collect_seed_scores(record, filed))
     return f"{filed.metric} {fresh:.6g} with challenge seeds, {own:.6g} with the submitter's"
 
 
-def _list_scores(record: Challenge, filed: FiledResult) -> tuple[list[float], list[float]]:
+def _collect_seed_scores(record: Challenge, filed: FiledResult) -> tuple[list[float], list[float]]:
     """Return the scores of the submitter's seeds and of the challenge seeds."""
     own, fresh = ([seed.value(filed.metric) for seed in seeds] for seeds in (filed.result.seeds, record.seeds))
     return own, fresh

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpbench.board.folder import ResultFile, read_content, validate_content
+from dpbench.board.folder import ResultFile, read_json_object, validate_record
 from dpbench.board.verify.declarations import (
     check_copies,
     check_features_origin,
@@ -34,9 +34,9 @@ from dpbench.board.verify.declarations import (
     check_selection,
     check_task,
 )
-from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, make_epsilon_question
-from dpbench.board.verify.expectations import Expectations, FieldComplaints
-from dpbench.board.verify.scores import check_confusion_present, check_scores, check_shared_test_split
+from dpbench.board.verify.derive import EpsilonInputs, check_bounds, make_epsilon_inputs
+from dpbench.board.verify.expectations import FieldComplaints, ReviewContext
+from dpbench.board.verify.scores import check_confusion_matrices, check_scores, check_shared_test_split
 from dpbench.board.verify.source_code import check_source_code
 from dpbench.errors import Complaint, DpbenchError, MalformedFile
 from dpbench.privacy.core.accounting.accountant import is_pure
@@ -57,7 +57,7 @@ class CheckedFile:
     stored: ResultFile
     complaints: tuple[Complaint, ...]
     result: Result | None = None
-    question: EpsilonQuestion | None = None
+    question: EpsilonInputs | None = None
     defaults_version: str = ""  # the earlier version of its learner by whose rule settings follow from the budget
 
     @property
@@ -71,24 +71,26 @@ class CheckedFile:
         return replace(self, complaints=self.complaints + more)
 
 
-def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
+def check_result_file(stored: ResultFile, known: ReviewContext) -> CheckedFile:
     """Check a result file, but do not derive epsilon or ask the learner for its plan yet."""
     start = CheckedFile(stored, ())
     try:
-        result = validate_content(Result, read_content(stored.path))
+        result = validate_record(Result, read_json_object(stored.path))
     except MalformedFile as error:
         return start.with_complaints(iter([(error.field, error.said)]))
     named = itertools.chain(_check_component_names(result), _check_file_name(stored, result))
-    wrong = list(itertools.chain(named, _check_content(result), _check_protocol(stored, result, known)))
+    wrong = list(itertools.chain(named, _check_result_content(result), _check_protocol(stored, result, known)))
     wrong += check_provenance(result, known.installed)
     if stored.filed or stored.board is not None:
         wrong += check_source_code(result)
     if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
-        wrong += itertools.chain(check_copies(result), check_shared_test_split(result), check_confusion_present(result))
+        wrong += itertools.chain(
+            check_copies(result), check_shared_test_split(result), check_confusion_matrices(result)
+        )
         wrong += check_features_origin(result)
     try:
         impossible = next(check_bounds(result.privacy, result.spec.epsilon), None)
-        question = None if impossible else make_epsilon_question(result)
+        question = None if impossible else make_epsilon_inputs(result)
     except DpbenchError as error:
         question, wrong = None, [*wrong, ("privacy.plan", str(error))]
     return CheckedFile(stored, (), result, question).with_complaints(iter(wrong))
@@ -105,7 +107,7 @@ def _check_file_name(stored: ResultFile, result: Result) -> FieldComplaints:
         yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset, ε and digest"
 
 
-def _check_content(result: Result) -> FieldComplaints:
+def _check_result_content(result: Result) -> FieldComplaints:
     spec, privacy = result.spec, result.privacy
     if not result.evidence_digest:
         yield "evidence_digest", "expected one, as every result of dpbench has"
@@ -131,29 +133,33 @@ def _check_content(result: Result) -> FieldComplaints:
     yield from check_scores(result)
 
 
-def _check_protocol(stored: ResultFile, result: Result, known: Expectations) -> FieldComplaints:
+def _check_protocol(stored: ResultFile, result: Result, known: ReviewContext) -> FieldComplaints:
     board = known.boards.get(stored.board or "")
-    for key, expected, got in find_departures(board, fill_new_options(result.spec, known), result) if board else ():
+    for key, expected, got in (
+        find_protocol_differences(board, fill_new_options(result.spec, known), result) if board else ()
+    ):
         yield f"spec.{key}", f"expected {expected}, as board {stored.board}, got {got}"
     if board and result.privacy.repeats and result.privacy.rng == "research":
         yield "privacy.rng", "expected secure with selection private-accounted: the number of runs follows from a seed"
 
 
-def fill_new_options(spec: Spec, known: Expectations) -> Spec:
-    """Return a spec with default values for the options that its data and extractor gained after it ran."""
+def fill_new_options(spec: Spec, known: ReviewContext) -> Spec:
+    """Return a spec with default values for options that its data and extractor have gained since it ran."""
     whole: dict[str, Any] = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(spec, role)
-        whole[role] = part and part.with_parts([_fill_defaults(component, role, known) for component in part.parts])
+        whole[role] = part and part.with_parts(
+            [_fill_default_options(component, role, known) for component in part.parts]
+        )
     return spec.model_copy(update=whole)
 
 
-def _fill_defaults(part: Component, role: str, known: Expectations) -> Component:
+def _fill_default_options(part: Component, role: str, known: ReviewContext) -> Component:
     here = known.installed.get((component_kind(role), part.name))
     return Component(name=part.name, options={**(here.defaults if here else {}), **part.options})
 
 
-def find_departures(board: Board, spec: Spec, result: Result | None = None) -> list[tuple[str, str, str]]:
+def find_protocol_differences(board: Board, spec: Spec, result: Result | None = None) -> list[tuple[str, str, str]]:
     """Return key, expected value and actual value for each difference between a spec and a board's protocol.
 
     A result without privacy (epsilon = inf) matches boards of any epsilon: it is a reference, not an entry. The default

@@ -12,15 +12,15 @@ from typing import Any
 
 from dpbench.harness.loaded import digest_code
 from dpbench.harness.prepare import PreparedRun
-from dpbench.harness.run import compare_seeds, make_task_facts
+from dpbench.harness.run import compare_splits_of_all_seeds, make_task_facts
 from dpbench.harness.session import Session
-from dpbench.records.provenance import HARNESS, find_source, list_sources
+from dpbench.records.provenance import HARNESS, find_git_source, list_plugin_sources
 from dpbench.records.rerun import CODE_CLAIM, ClaimCheck
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import is_close
-from dpbench.registry.components import build, selection_rule
-from dpbench.registry.same_code import SAME_CODE, Sameness, compare_code
+from dpbench.registry.components import build, find_selection_rule
+from dpbench.registry.same_code import SAME_CODE, CodeMatch, compare_code
 
 TASK_FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
@@ -43,29 +43,29 @@ class PreparedRerun:
     session: Session
 
 
-def compare_claims(found: PreparedRerun) -> tuple[ClaimCheck, ...]:
+def compare_claims(rerun: PreparedRerun) -> tuple[ClaimCheck, ...]:
     """Return a verdict on each claim of a result. The plan is always `same`: preparing the run has confirmed it.
 
     Raises:
         DpbenchError: the search for settings fails on this machine.
     """
     plan = ClaimCheck(claim="privacy.plan", verdict="same", said="the learner was asked for it again")
-    code_, others = tuple(_compare_code_digests(found)), (*_compare_task(found), _check_settings(found))
+    code_, others = tuple(_compare_code_digests(rerun)), (*_compare_task(rerun), _check_settings_origin(rerun))
     if any(check.verdict == "not checked" for check in code_):
-        others = tuple(map(_excuse_other_code, others))
+        others = tuple(map(_mark_difference_unchecked, others))
     return (plan, *code_, *others)
 
 
-def _excuse_other_code(claim: ClaimCheck) -> ClaimCheck:
+def _mark_difference_unchecked(claim: ClaimCheck) -> ClaimCheck:
     """Mark a difference as not checked, because other code may honestly count copies or choose settings differently."""
     if claim.verdict != "differs":
         return claim
     return claim.model_copy(update={"verdict": "not checked", "said": f"{claim.said}, by other code"})
 
 
-def _compare_task(found: PreparedRerun) -> Iterator[ClaimCheck]:
-    compared = compare_seeds(found.prepared, found.result.spec.seeds)
-    stated, here = found.result.task, make_task_facts(found.prepared, compared)
+def _compare_task(rerun: PreparedRerun) -> Iterator[ClaimCheck]:
+    compared = compare_splits_of_all_seeds(rerun.prepared, rerun.result.spec.seeds)
+    stated, here = rerun.result.task, make_task_facts(rerun.prepared, compared)
     for name in TASK_FACTS:
         if getattr(stated, name) is not None:
             yield _compare_values(f"task.{name}", getattr(stated, name), getattr(here, name))
@@ -82,22 +82,22 @@ def _shorten(value: Any) -> str:
     return text[:200]
 
 
-def _compare_code_digests(found: PreparedRerun) -> Iterator[ClaimCheck]:
+def _compare_code_digests(rerun: PreparedRerun) -> Iterator[ClaimCheck]:
     """Compare digests of code, or fingerprints if the digests differ. Code of the same commit has equal digests."""
-    stated, here = found.result.provenance.get("code"), digest_code(found.prepared.parts)
+    stated, here = rerun.result.provenance.get("code"), digest_code(rerun.prepared.parts)
     if not isinstance(stated, Mapping):
         yield ClaimCheck(claim=CODE_CLAIM, verdict="not checked", said="the result states no digests of code")
         return
     differ = [role for role in sorted(stated.keys() | here.keys()) if stated.get(role) != here.get(role)]
-    alike = _compare_fingerprints(found) if differ else {}
+    alike = _compare_fingerprints(rerun) if differ else {}
     for role in sorted(stated.keys() | here.keys()):
         claim, there, own = f"{CODE_CLAIM}.{role}", stated.get(role), here.get(role)
         if role not in differ:
             yield ClaimCheck(claim=claim, verdict="same")
             continue
         commits = [
-            _find_commit(found, role, provenance)
-            for provenance in (found.result.provenance, collect_rerun_provenance(found.prepared))
+            _find_source_commit(rerun, role, provenance)
+            for provenance in (rerun.result.provenance, collect_rerun_provenance(rerun.prepared))
         ]
         said = f"the result states {there}; here it is {own}"
         if commits[0] is not None and commits[0] == commits[1]:
@@ -108,17 +108,17 @@ def _compare_code_digests(found: PreparedRerun) -> Iterator[ClaimCheck]:
             yield ClaimCheck(claim=claim, verdict="not checked", said=f"{said}, at another commit")
 
 
-def _compare_fingerprints(found: PreparedRerun) -> dict[str, Sameness]:
+def _compare_fingerprints(rerun: PreparedRerun) -> dict[str, CodeMatch]:
     from dpbench.harness.fingerprints.taking import open_fingerprints
 
-    known = open_fingerprints(found.session.plugins)
-    return compare_code(found.result, found.session.plugins, known, same_data=True, choices=False)
+    known = open_fingerprints(rerun.session.plugins)
+    return compare_code(rerun.result, rerun.session.plugins, known, same_data=True, choices=False)
 
 
 def collect_rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:
     """Return machine, versions, commit and code digests of a re-run, and the sources of third-party code."""
     brought = {item.distribution for item in prepared.parts.brought.values()} - {HARNESS}
-    sources = {name: found for name in sorted(brought) if (found := find_source(name))}
+    sources = {name: found for name in sorted(brought) if (found := find_git_source(name))}
     return {
         **prepared.loaded.provenance,
         "code": digest_code(prepared.parts),
@@ -126,27 +126,27 @@ def collect_rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:
     }
 
 
-def _find_commit(found: PreparedRerun, role: str, provenance: Mapping[str, Any]) -> str | None:
-    """Return the commit of the clean source tree of a role's code; None if the commit is not recorded."""
-    origin = found.result.components.get(role)
+def _find_source_commit(rerun: PreparedRerun, role: str, provenance: Mapping[str, Any]) -> str | None:
+    """Return the commit of a role's code; None if it is not recorded, or if the source tree had changes."""
+    origin = rerun.result.components.get(role)
     source: Any = provenance
     if origin is not None and origin.distribution != HARNESS:
-        source = (list_sources(provenance) or {}).get(origin.distribution, {})
+        source = (list_plugin_sources(provenance) or {}).get(origin.distribution, {})
     return source.get("commit") if source.get("dirty") is False else None
 
 
-def _check_settings(found: PreparedRerun) -> ClaimCheck:
+def _check_settings_origin(rerun: PreparedRerun) -> ClaimCheck:
     """Check the origin of settings: look up defaults, and repeat a search that used public data."""
-    result, rule = found.result, found.result.selection
+    result, rule = rerun.result, rerun.result.selection
     search, claim = result.spec.search, "selection"
     if rule == "private-accounted":
         return ClaimCheck(claim=claim, verdict="same", said="the search is a part of every fit, and was run again")
     if search is not None and rule == "by-hand":
         return _make_unchecked_claim(claim, "set by hand, beside a search")
     if search is not None and rule == "public-validation" and result.search is not None:
-        return _compare_searches(result.search, found.session.repeat_search(result))
+        return _compare_searches(result.search, rerun.session.repeat_search(result))
     if result.search is None:
-        own = selection_rule(build(found.session.plugins, "learner", result.spec.learner))
+        own = find_selection_rule(build(rerun.session.plugins, "learner", result.spec.learner))
         return (
             _compare_values(claim, rule, own)
             if own == "default" or rule == "default"
@@ -169,7 +169,7 @@ def _compare_searches(stated: Selection, here: Selection) -> ClaimCheck:
     if scores[0].keys() != scores[1].keys():
         said = "other settings are tried when the search is made again"
         return ClaimCheck(claim="search", verdict="differs", said=said)
-    far = [key for key, score in scores[0].items() if not _are_close(score, scores[1][key])]
+    far = [key for key, score in scores[0].items() if not _are_scores_close(score, scores[1][key])]
     if far:
         said = f"setting {far[0][:120]} scores {scores[1][far[0]]} here, and the result states {scores[0][far[0]]}"
         return ClaimCheck(claim="search.trials", verdict="differs", said=said)
@@ -185,7 +185,7 @@ def _setting_key(setting: Mapping[str, Any]) -> str:
     return json.dumps(setting, sort_keys=True)
 
 
-def _are_close(stated: float | None, here: float | None) -> bool:
+def _are_scores_close(stated: float | None, here: float | None) -> bool:
     if stated is None or here is None:
         return stated is here
     return abs(stated - here) <= MAX_TRIAL_DIFFERENCE

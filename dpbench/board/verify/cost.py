@@ -31,19 +31,19 @@ class PlannedFits:
         return once + (self.own + self.challenge) * each + searched
 
 
-def describe_cost(planned: Sequence[PlannedFits]) -> str:
-    """Describe how much time and memory the fits take, in two sentences."""
-    timed = [fits for fits in planned if "fit" in fits.result.seconds]
-    peak = max((max(fits.result.peak_bytes.values(), default=0) for fits in planned), default=0)
-    own, challenge = sum(fits.own for fits in planned), sum(fits.challenge for fits in planned)
+def describe_cost(planned_fits: Sequence[PlannedFits]) -> str:
+    """Describe the time and the memory that the planned fits take, in two sentences."""
+    timed = [fits for fits in planned_fits if "fit" in fits.result.seconds]
+    peak = max((max(fits.result.peak_bytes.values(), default=0) for fits in planned_fits), default=0)
+    own, challenge = sum(fits.own for fits in planned_fits), sum(fits.challenge for fits in planned_fits)
     seeds = f"{own} seed{'s' * (own != 1)}" if own else ""
     fresh = f"{challenge} challenge seed{'s' * (challenge != 1)}" if challenge else ""
     what = f"{'Re-running' if seeds else 'Running'} {' and '.join(filter(None, (seeds, fresh)))}"
     memory = f" and {bytes_in_words(peak)} of memory" if peak else ""
-    silent = len(planned) - len(timed)
+    silent = len(planned_fits) - len(timed)
     untold = f" (not counting {silent} whose cost is secret)" if silent else ""
     return (
-        f"{what} of {len(planned)} result{'s' * (len(planned) != 1)}: about "
+        f"{what} of {len(planned_fits)} result{'s' * (len(planned_fits) != 1)}: about "
         f"{duration(sum(fits.seconds for fits in timed))}{memory}, judging by what their authors recorded{untold}. "
         "Features that are not in the cache are extracted first."
     )

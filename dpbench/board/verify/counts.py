@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.records.metrics import BIN_COUNT, Calibration, Evidence
+from dpbench.records.metrics import BIN_COUNT, CalibrationBins, PredictionCounts
 from dpbench.records.result import SeedResult, TaskFacts
 from dpbench.records.tolerance import RELATIVE_TOLERANCE
 
 
 def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> FieldComplaints:
-    """Yield contradictions between a seed's counts, its task and its number of correct answers, if `hits` is known."""
+    """Yield contradictions of a seed's counts with its task and, if `hits` is given, its number of correct answers."""
     kept = seed.evidence
     if kept is None:
         return
@@ -23,7 +23,7 @@ def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> FieldCo
         yield from _check_calibration(kept.calibration, kept, len(task.classes))
 
 
-def _check_calibration(stated: Calibration, kept: Evidence, classes: int) -> FieldComplaints:
+def _check_calibration(stated: CalibrationBins, kept: PredictionCounts, classes: int) -> FieldComplaints:
     """Yield bins that do not add up, and losses that are impossible with these confidences."""
     if sum(stated.count) != kept.size or sum(stated.right) != sum(kept.correct_counts):
         yield (
@@ -46,13 +46,13 @@ def _check_calibration(stated: Calibration, kept: Evidence, classes: int) -> Fie
         yield "calibration.brier", f"expected 2 an example at most, got {stated.brier!r}"
 
 
-def _confidence_range(place: int, classes: int) -> tuple[float, float]:
+def _confidence_range(bin_index: int, classes: int) -> tuple[float, float]:
     """Return the lowest and highest confidence in a bin; a guessed class has a confidence of at least 1 / classes."""
-    high = (place + 1) / BIN_COUNT
-    return min(max(place / BIN_COUNT, 1 / classes), high), high
+    high = (bin_index + 1) / BIN_COUNT
+    return min(max(bin_index / BIN_COUNT, 1 / classes), high), high
 
 
-def _minimum_losses(stated: Calibration, classes: int) -> tuple[float, float]:
+def _minimum_losses(stated: CalibrationBins, classes: int) -> tuple[float, float]:
     """Return the smallest log loss and Brier score that the counts allow.
 
     A correct example with confidence c loses at least -log c and (1 - c)^2. For a wrong example, the probability p of

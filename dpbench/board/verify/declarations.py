@@ -14,9 +14,9 @@ from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsil
 from dpbench.records.identity import normalise_distribution
 from dpbench.records.overlap import MAX_LEFT_OUT, find_excess_overlap
 from dpbench.records.pack import PACK
-from dpbench.records.provenance import HARNESS, current_date, list_sources
+from dpbench.records.provenance import HARNESS, current_date, list_plugin_sources
 from dpbench.records.result import Result
-from dpbench.records.search import Selection, SelectionRule, least_clean_rule, list_hand_settings
+from dpbench.records.search import Selection, SelectionRule, least_clean_rule, list_settings_chosen_by_hand
 from dpbench.records.tolerance import is_close
 from dpbench.registry.components import component_kind
 
@@ -75,7 +75,7 @@ def _check_private_copies(result: Result) -> FieldComplaints:
         yield "task.copies", f"expected copies among {result.task.images} private images, the commonest among them"
         return
     found = _try_accountant(lambda: compute_copies_epsilon(result.privacy, copies.most))
-    if not _is_bound(stated, found):
+    if not _is_upper_bound(stated, found):
         yield "copies_epsilon", f"expected {found!r} or more for {copies.most} copies of one image, got {stated!r}"
 
 
@@ -97,30 +97,30 @@ def _check_units(result: Result) -> FieldComplaints:
     for name, size in (("largest", units.largest), ("median", units.median)):
         stated = getattr(units, f"{name}_epsilon")
         found = None if unit else _try_accountant(partial(compute_unit_epsilon, result.privacy, size))
-        if not _is_bound(stated, found):
+        if not _is_upper_bound(stated, found):
             yield (
                 f"task.units.{name}_epsilon",
                 f"expected {found!r} or more for {size} images of one {units.word}, got {stated!r}",
             )
 
 
-def _is_bound(stated: float | None, found: float | None) -> bool:
+def _is_upper_bound(stated: float | None, computed: float | None) -> bool:
     """Return whether a stated epsilon of several rows is at least the computed one; earlier versions overstated it."""
-    if stated is None or found is None:
-        return stated is found
-    return stated >= found or is_close(stated, found)
+    if stated is None or computed is None:
+        return stated is computed
+    return stated >= computed or is_close(stated, computed)
 
 
-def _try_accountant(answer: Callable[[], float | None]) -> float | None:
+def _try_accountant(compute: Callable[[], float | None]) -> float | None:
     """Call an accountant; return None if it rejects the plan (a forged result can hold any plan)."""
     try:
-        return answer()
+        return compute()
     except DpbenchError:
         return None
 
 
 def check_copies(result: Result) -> FieldComplaints:
-    """Yield each split with too many shared or repeated images for a board, or without a statement of processing."""
+    """Yield each split that shares or repeats too many images for a board, or whose processing is not stated."""
     if result.spec.allow_overlap:
         yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
     for pair, said in find_excess_overlap(result.task.overlap, result.task.images):
@@ -159,7 +159,7 @@ def _check_costs(result: Result) -> FieldComplaints:
 def check_selection(result: Result) -> FieldComplaints:
     """Yield contradictions between the selection rule, the record of the search, the spec and the privacy account."""
     asked, record = result.spec.search, result.search
-    yield from _check_repeats(result)
+    yield from _check_private_search_repeats(result)
     yield from _check_derived_settings(result)
     if record is None:
         if asked is not None:
@@ -173,7 +173,7 @@ def check_selection(result: Result) -> FieldComplaints:
     if PRIVATE_TOUCHED.get(searched, record.private_touched) != record.private_touched:
         yield "search.private_touched", f"expected {PRIVATE_TOUCHED[searched]} with {searched}"
     if asked is None:
-        yield from _check_transfer(result, record)
+        yield from _check_transferred_settings(result, record)
         return
     if record.rule not in {asked.rule, least_clean_rule(asked.rule, "by-hand")}:
         yield "search.rule", f"expected {asked.rule}, as the spec asks, or by-hand"
@@ -203,7 +203,7 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
         yield "provenance.engines", "expected the engine of each split"
     if not isinstance(version, str):
         yield "provenance.dpbench", f"expected a version, got {version!r}"
-    if list_sources(result.provenance) is None:
+    if list_plugin_sources(result.provenance) is None:
         yield "provenance.sources", "expected repository and commit for each distribution"
     for role in sorted(roles):
         yield from _check_component(role, result, installed)
@@ -212,7 +212,7 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
 _DISTRIBUTION = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,78}[A-Za-z0-9])?"  # names that a package can have
 
 
-def _check_repeats(result: Result) -> FieldComplaints:
+def _check_private_search_repeats(result: Result) -> FieldComplaints:
     asked = result.spec.search
     if (result.privacy.repeats is None) != (asked is None or asked.rule != "private-accounted"):
         yield "privacy.repeats", "expected them with selection private-accounted, and nowhere else"
@@ -231,7 +231,7 @@ def _check_derived_settings(result: Result) -> FieldComplaints:
             yield f"settled.{name}", "expected a setting that the spec leaves to the budget (null)"
 
 
-def _check_transfer(result: Result, record: Selection) -> FieldComplaints:
+def _check_transferred_settings(result: Result, record: Selection) -> FieldComplaints:
     """Yield contradictions in settings that were taken from a file of an earlier run or tuning."""
     source, options = record.source, result.spec.learner.options
     if source is None:
@@ -341,4 +341,4 @@ def _check_hand_settings(result: Result, here: InstalledComponent) -> FieldCompl
 def list_hand_options(result: Result, here: InstalledComponent) -> list[str]:
     """List the settings of a result that the user set by hand; settings that a search chose are left out."""
     space = result.search.space if result.search and result.spec.search else {}
-    return list_hand_settings(result.spec.learner.options, here.defaults, space, here.texts)
+    return list_settings_chosen_by_hand(result.spec.learner.options, here.defaults, space, here.texts)

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from dpbench.api import Planned
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.harness.guarantee import compute_two_accounts
+from dpbench.harness.guarantee import compute_cross_checked_epsilon
 from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.accounting.crosscheck import Account
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
 from dpbench.privacy.core.plan import check_plan
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.records.tolerance import is_close
 from dpbench.support.malloc import forget_transforms
 
@@ -25,14 +25,14 @@ MAX_EPSILON = 100.0
 
 
 @dataclass(frozen=True)
-class EpsilonQuestion:
+class EpsilonInputs:
     """The inputs that determine epsilon; results with equal inputs share one derivation. Releases have no names."""
 
     plan: tuple[Planned, ...]
     sigma: float
     delta: float
     accountant: AccountantName
-    repeats: private_search.Repeats | None
+    repeats: private_search.RunCountDistribution | None
     stated: float  # rounded up: an answer far above it is not worth the memory of computing it
 
 
@@ -44,15 +44,15 @@ class StatedGuarantee(Protocol):
         """The spec of the run."""
 
     @property
-    def privacy(self) -> Privacy:
+    def privacy(self) -> PrivacyGuarantee:
         """The guarantee."""
 
 
-EpsilonAnswer = tuple[float, Account] | str
+DerivedEpsilon = tuple[float, EpsilonInterval] | str
 """Epsilon by the stated accountant and a second accountant's account; or the reason why epsilon cannot be derived."""
 
 
-def make_epsilon_question(stated: StatedGuarantee) -> EpsilonQuestion:
+def make_epsilon_inputs(stated: StatedGuarantee) -> EpsilonInputs:
     """Return the inputs from which the epsilon of a result, or of a model's card, is derived.
 
     Raises:
@@ -61,31 +61,35 @@ def make_epsilon_question(stated: StatedGuarantee) -> EpsilonQuestion:
     privacy = stated.privacy
     plan = check_plan(privacy.releases, f"learner {stated.spec.learner.name!r}")
     nameless = tuple(dataclasses.replace(release, name="") for release in plan)  # type: ignore[type-var]
-    again = None if privacy.repeats is None else private_search.Repeats(privacy.repeats.mean, privacy.repeats.shape)
+    again = (
+        None
+        if privacy.repeats is None
+        else private_search.RunCountDistribution(privacy.repeats.mean, privacy.repeats.shape)
+    )
     ceiling = float(math.ceil(privacy.epsilon)) if math.isfinite(privacy.epsilon) else privacy.epsilon
-    return EpsilonQuestion(nameless, privacy.sigma, privacy.delta, privacy.accountant, again, ceiling)
+    return EpsilonInputs(nameless, privacy.sigma, privacy.delta, privacy.accountant, again, ceiling)
 
 
-def derive_epsilon(question: EpsilonQuestion) -> EpsilonAnswer:
+def derive_epsilon(inputs: EpsilonInputs) -> DerivedEpsilon:
     """Derive epsilon from its inputs, as `dpbench.harness.guarantee` did when the run began.
 
     If the Rényi bound is far above the stated epsilon, the stated value is refused at once: no tighter accountant would
     confirm it, and accounting for such a plan could take gigabytes of memory.
     """
-    plan, sigma, delta, name = question.plan, question.sigma, question.delta, question.accountant
+    plan, sigma, delta, name = inputs.plan, inputs.sigma, inputs.delta, inputs.accountant
     try:
-        if question.repeats is None and plan and sigma > 0:
+        if inputs.repeats is None and plan and sigma > 0:
             rough = accountant.epsilon(plan, sigma, delta, "rdp")
-            if not rough <= 10 * question.stated + 10:
+            if not rough <= 10 * inputs.stated + 10:
                 return f"plan and sigma give about {rough:.4g} by Renyi divergences"
-        return compute_two_accounts(plan, sigma, delta, name, question.repeats)
+        return compute_cross_checked_epsilon(plan, sigma, delta, name, inputs.repeats)
     except Exception as error:  # libraries assert what they expect of a plan
         return f"it cannot be derived: {error or type(error).__name__}"
     finally:
         forget_transforms()
 
 
-def check_bounds(privacy: Privacy, target: float) -> FieldComplaints:
+def check_bounds(privacy: PrivacyGuarantee, target: float) -> FieldComplaints:
     """Yield a complaint for each value that no run can have (an infinite σ, too many steps); nothing is computed."""
     if not math.isfinite(privacy.sigma):
         yield "privacy.sigma", "expected a finite number"
@@ -97,12 +101,12 @@ def check_bounds(privacy: Privacy, target: float) -> FieldComplaints:
         yield "privacy.epsilon", f"expected at most {MAX_EPSILON:g}, or no privacy at all, got {privacy.epsilon!r}"
 
 
-def compare_epsilon(privacy: Privacy, answer: EpsilonAnswer) -> FieldComplaints:
+def compare_epsilon(privacy: PrivacyGuarantee, derived: DerivedEpsilon) -> FieldComplaints:
     """Yield the privacy fields of a result that differ from the derived values by more than rounding."""
-    if isinstance(answer, str):
-        yield "privacy.epsilon", answer
+    if isinstance(derived, str):
+        yield "privacy.epsilon", derived
         return
-    epsilon, second = answer
+    epsilon, second = derived
     other = privacy.independent
     pairs = {
         "epsilon": (privacy.epsilon, epsilon),

@@ -1,4 +1,4 @@
-"""The data that checks compare results with: a leaderboard's boards, and the components on this machine."""
+"""The boards and the installed components that results are checked against."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpbench.board.folder import read_boards
 from dpbench.records.board import Board
 from dpbench.registry import Registration, Registry
 from dpbench.registry.boards import spell_out_board
-from dpbench.registry.components import write_component
+from dpbench.registry.components import make_component_record
 from dpbench.support.fields import free_text_fields
 
 FieldComplaints = Iterator[tuple[str, str]]
@@ -33,15 +33,15 @@ class InstalledComponent:
 
 
 @dataclass(frozen=True)
-class Expectations:
-    """The data that checks compare results with. Without `plugins` it can be sent to other processes."""
+class ReviewContext:
+    """The boards and components that results are checked against. Without `plugins`, it can be sent to processes."""
 
     boards: Mapping[str, Board]  # every option of their components spelled out
     installed: Mapping[tuple[str, str], InstalledComponent]  # by kind and name
     plugins: Registry | None = None  # whose learners are asked for their plans
 
     @classmethod
-    def read(cls, root: Path, plugins: Registry) -> Expectations:
+    def read(cls, root: Path, plugins: Registry) -> ReviewContext:
         """Read the boards of the leaderboard `root` and list the components on this machine.
 
         Raises:
@@ -51,14 +51,14 @@ class Expectations:
         boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}
         items = [(kind, item) for kind, found in plugins.components.items() for item in found.values()]
         installed: dict[tuple[str, str], InstalledComponent] = {
-            (kind, item.cls.name): _describe_installed(item) for kind, item in items
+            (kind, item.cls.name): _describe_component(item) for kind, item in items
         }
         return cls(boards, installed, plugins)
 
 
-def _describe_installed(item: Registration) -> InstalledComponent:
+def _describe_component(item: Registration) -> InstalledComponent:
     try:
-        defaults = write_component(item.cls()).model_dump(mode="json")["options"]
+        defaults = make_component_record(item.cls()).model_dump(mode="json")["options"]
     except Exception:  # an option without a default, or a stranger's own check: nothing to compare with
         defaults = {}
     reference = bool(getattr(item.cls, "reference", False))

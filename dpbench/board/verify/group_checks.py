@@ -7,7 +7,7 @@ each image, so only a re-run can check which images a group has.
 from __future__ import annotations
 
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.records.group_counts import sum_by_class
+from dpbench.records.group_counts import sum_counts_by_class
 from dpbench.records.result import Result, SeedResult
 
 
@@ -15,7 +15,7 @@ def check_groups(result: Result) -> FieldComplaints:
     """Yield each column whose groups do not add up to the test split."""
     kept = next((seed.evidence for seed in result.seeds if seed.evidence), None)
     for column, values in (result.task.groups or {}).items():
-        found = sum_by_class(values)
+        found = sum_counts_by_class(values)
         if kept is not None and found != kept.class_sizes:
             said = f"expected {kept.class_sizes} test images by class in all groups, got {found}"
             yield f"task.groups.{column}", said
@@ -23,11 +23,11 @@ def check_groups(result: Result) -> FieldComplaints:
             yield f"task.groups.{column}", f"expected {result.task.test} test images in all groups, got {sum(found)}"
 
 
-def check_group_correct(seed: SeedResult, hits: int | None) -> FieldComplaints:
+def check_group_correct_counts(seed: SeedResult, hits: int | None) -> FieldComplaints:
     """Yield each column whose correct predictions do not add up to the seed's: by class if possible, else in total."""
     kept = seed.evidence
     for column, values in (seed.group_correct or {}).items():
-        found = sum_by_class(values)
+        found = sum_counts_by_class(values)
         if kept is not None and found != kept.correct_counts:
             yield (
                 f"group_correct.{column}",

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from dpbench.api import Extractor, Learner, Planned, Task
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import DataMissing, DpbenchError
-from dpbench.harness.plans import ask_plan, find_stated_rule, settle_as_stated
+from dpbench.harness.plans import ask_plan, find_stated_rule, settle_by_stated_rule
 from dpbench.harness.tuning.space import set_options
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.records.tolerance import agree_up_to_rounding
 from dpbench.registry import Registry
 from dpbench.registry.components import build
-from dpbench.registry.same_code import SAME_CODE, compare_code, stored_fingerprints
+from dpbench.registry.same_code import SAME_CODE, compare_code, load_stored_fingerprints
 from dpbench.support.code import DPBENCH
 from dpbench.support.fields import filled_fields
 
@@ -54,7 +54,7 @@ class StatedFit:
     spec: Spec
     options: Mapping[str, Any]  # of the learner, those that a search chose among them
     settled: Mapping[str, Any]  # settings that the learner chose from the budget
-    privacy: Privacy
+    privacy: PrivacyGuarantee
     example_shape: tuple[int, ...]
     classes: int
     private: int
@@ -96,7 +96,7 @@ def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
         return
     if item.distribution != brought.distribution:
         return
-    if item.version != brought.version and not _is_known_equivalent(result, plugins):
+    if item.version != brought.version and not _has_equivalent_code(result, plugins):
         return
     yield from check_stated_plan(StatedFit.from_result(result), plugins) or ()
 
@@ -112,7 +112,7 @@ def check_stated_plan(fit: StatedFit, plugins: Registry) -> list[tuple[str, str]
         tail = _make_tail_loader(spec.extractor, plugins)
         asked, task = fit.build_learner(plugins), fit.restore_task(tail)
         who = lambda doing: f"{doing} of {name!r}"
-        learner = settle_as_stated(asked, fit.settled, who, task, spec.budget)
+        learner = settle_by_stated_rule(asked, fit.settled, who, task, spec.budget)
         plan = ask_plan(learner, who, task, spec.budget)
     except DpbenchError as error:
         missing = tail is not None and tail.missing
@@ -131,7 +131,7 @@ def _compare_plans(fit: StatedFit, settled: Mapping[str, Any], plan: Sequence[Pl
 
 
 def find_defaults_version(result: Result, plugins: Registry) -> str:
-    """Return the earlier version of a learner whose rule chose a result's settings; "" for today's rule.
+    """Return the earlier learner version whose rule chose a result's settings; "" if the current rule chose them.
 
     Settings that no rule known here gives are attributed to the version that the result states.
     """
@@ -149,8 +149,8 @@ def find_defaults_version(result: Result, plugins: Registry) -> str:
     return brought.version if found is None else found[0]
 
 
-def _is_known_equivalent(result: Result, plugins: Registry) -> bool:
-    found = compare_code(result, plugins, stored_fingerprints(), same_data=None, choices=False)
+def _has_equivalent_code(result: Result, plugins: Registry) -> bool:
+    found = compare_code(result, plugins, load_stored_fingerprints(), same_data=None, choices=False)
     return {found.get("learner"), found.get(DPBENCH)} <= {*SAME_CODE}
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from dpbench.audit.released_scores import rate_from_counts
-from dpbench.board.folder import ResultFile, find_content, validate_content
+from dpbench.board.folder import ResultFile, find_json_object, validate_record
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import Complaint, MalformedFile, PrivacyError
 from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, true_positive_rate
@@ -21,7 +21,7 @@ from dpbench.records.released import (
     TARGET_WORDS,
     MembershipTest,
     ReleasedAttack,
-    TestRate,
+    RocPoint,
 )
 from dpbench.records.result import Result
 from dpbench.records.tolerance import is_close
@@ -37,18 +37,18 @@ def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> 
     path = released_path(stored, root)
     name = path.relative_to(root).as_posix()
     try:
-        content = find_content(path)
-        found = None if content is None else validate_content(ReleasedAttack, content)
+        content = find_json_object(path)
+        found = None if content is None else validate_record(ReleasedAttack, content)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     if content is None or found is None:
         return []
     if found.seal != compute_seal(content):
         return [Complaint(name, "seal", "changed after it was written: attack the result again")]
-    return [Complaint(name, *complaint) for complaint in check_attack(found, result)]
+    return [Complaint(name, *complaint) for complaint in check_released_attack(found, result)]
 
 
-def check_attack(attack: ReleasedAttack, result: Result) -> FieldComplaints:
+def check_released_attack(attack: ReleasedAttack, result: Result) -> FieldComplaints:
     """Yield a complaint if an attack is on another result, or if its rates do not follow from its counts."""
     if attack.spec != result.spec or attack.content != result.evidence_digest:
         yield "content", "the attack is on another result, or on this one before it changed: attack it again"
@@ -56,12 +56,12 @@ def check_attack(attack: ReleasedAttack, result: Result) -> FieldComplaints:
     if attack.privacy != result.privacy:
         yield "privacy", "expected what the result states"
         return
-    yield from check_counts(attack)
+    yield from check_attack_counts(attack)
     if not attack.passed and result.status not in {"disputed", "withdrawn"}:
         yield "tests", "more members are found than epsilon and delta allow: the result must be disputed"
 
 
-def check_counts(attack: ReleasedAttack) -> FieldComplaints:
+def check_attack_counts(attack: ReleasedAttack) -> FieldComplaints:
     """Yield a complaint if an attack's rates do not follow from its own counts, plan and sigma."""
     if attack.shadows < FEWEST_SHADOWS:
         yield "shadows", f"expected at least {FEWEST_SHADOWS}, got {attack.shadows}"
@@ -78,11 +78,11 @@ def check_counts(attack: ReleasedAttack) -> FieldComplaints:
     for number, test in enumerate(attack.tests):
         if test.members + test.others != test.records * attack.shadows:
             yield f"tests.{number}", "expected a pair of each record and each shadow"
-        elif {found.rate for found in test.rates} != bounds.keys() or not _rates_follow(test, bounds):
+        elif {found.rate for found in test.rates} != bounds.keys() or not _rates_follow_from_counts(test, bounds):
             yield f"tests.{number}.rates", "they do not follow from the counts and from plan and sigma"
 
 
-def _rates_follow(test: MembershipTest, bounds: dict[float, float]) -> bool:
+def _rates_follow_from_counts(test: MembershipTest, bounds: dict[float, float]) -> bool:
     """Return whether a test's rates follow from its counts, up to rounding."""
     return all(
         found.positives <= test.members
@@ -96,6 +96,6 @@ def _rates_follow(test: MembershipTest, bounds: dict[float, float]) -> bool:
     )  # fmt: skip
 
 
-def _rates_agree(stated: TestRate, computed: TestRate) -> bool:
+def _rates_agree(stated: RocPoint, computed: RocPoint) -> bool:
     pairs = [(getattr(stated, name), getattr(computed, name)) for name in ("low", "high", "bound")]
     return stated.exceeded == computed.exceeded and all(is_close(*pair) for pair in pairs)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.board.folder import ResultFile, find_content, read_content, validate_content
+from dpbench.board.folder import ResultFile, find_json_object, read_json_object, validate_record
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.board.verify.verdict import (
     compute_agreement,
@@ -62,7 +62,7 @@ def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> lis
         return [Complaint(name, "digest", "the record is of another result: remove it")]
     if record is None or record.content != result.evidence_digest:
         return []
-    if record.seal and record.seal != compute_seal(read_content(file)):
+    if record.seal and record.seal != compute_seal(read_json_object(file)):
         return [Complaint(name, "seal", "changed after it was written: run the result again")]
     return [Complaint(name, *complaint) for complaint in check_rerun(record, result)]
 
@@ -77,7 +77,7 @@ def check_rerun(record: Rerun, result: Result) -> FieldComplaints:
     elif wrong := [*_check_code_claims(record, result)]:
         yield from wrong
     elif not record.agrees and result.status not in {"disputed", "withdrawn"}:
-        yield "outcome", f"{describe_differences(record)}: dispute the result, or run it again"
+        yield "outcome", f"{describe_rerun_differences(record)}: dispute the result, or run it again"
 
 
 def _check_code_claims(record: Rerun, result: Result) -> FieldComplaints:
@@ -90,7 +90,7 @@ def _check_code_claims(record: Rerun, result: Result) -> FieldComplaints:
 
 
 def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
-    """Re-run seeds of a result and return the comparison; None re-runs all seeds and checks all other claims too.
+    """Re-run these seeds of a result, or all seeds and all its other claims if `seeds` is None; return the comparison.
 
     The last seed runs first, so that state kept from earlier fits in the same process shows as a difference.
 
@@ -100,11 +100,11 @@ def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, b
         DpbenchError: the run fails here, or its plan or data differ from those of the result.
     """
     from dpbench.board.verify.claims import PreparedRerun, collect_rerun_provenance, compare_claims
-    from dpbench.harness.fit import score_seed
+    from dpbench.harness.fit import fit_and_score_seed
 
     stated, prepared = _select_seeds(result, seeds), session.rerun(result)
     try:
-        found = [_compare_seed(result, seed, score_seed(prepared, seed.seed)) for seed in reversed(stated)]
+        found = [_compare_seed(result, seed, fit_and_score_seed(prepared, seed.seed)) for seed in reversed(stated)]
         whole = seeds is None
         claims = compare_claims(PreparedRerun(result, prepared, session)) if whole else ()
     except DataMissing as error:
@@ -149,7 +149,7 @@ def summarize_rerun(record: Rerun, result: Result) -> str:
         many = f"{len(record.seeds)} of {len(result.seeds)} seeds"
         return f"seed {first.seed}: {first.outcome}, accuracy {first.accuracy:.6g} (a quick look at {many})"
     if not record.agrees:
-        return describe_differences(record)
+        return describe_rerun_differences(record)
     word = "reproduced" if is_reproduced(record, result) else "run again"
     seeds = f"{len(record.seeds)} seeds" if len(record.seeds) > 1 else "the only seed"
     left = [
@@ -169,7 +169,7 @@ def summarize_rerun(record: Rerun, result: Result) -> str:
     return f"{word}, {seeds}: {record.outcome}, accuracy {record.accuracy:.6g}{said}"
 
 
-def describe_differences(record: Rerun) -> str:
+def describe_rerun_differences(record: Rerun) -> str:
     """Describe the seeds that differ and the claims that are false."""
     false = [f"{claim.claim}: {claim.said}" for claim in record.false_claims]
     differ = [
@@ -183,8 +183,8 @@ def _seed_agrees(rerun: SeedRerun) -> bool:
 
 
 def _read_record(file: Path) -> Rerun | None:
-    content = find_content(file)
-    return None if content is None else validate_content(Rerun, content)
+    content = find_json_object(file)
+    return None if content is None else validate_record(Rerun, content)
 
 
 def _select_seeds(result: Result, seeds: Sequence[int] | None) -> list[SeedResult]:

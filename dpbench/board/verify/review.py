@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 from dpbench.board.folder import ResultFile, list_results
 from dpbench.board.verify.checks import CheckedFile, check_result_file
 from dpbench.board.verify.declarations import check_settings_source
-from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_epsilon, derive_epsilon
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.derive import DerivedEpsilon, EpsilonInputs, compare_epsilon, derive_epsilon
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.plan_check import check_learner_plan, find_defaults_version
 from dpbench.errors import Complaint
 from dpbench.records.identity import identify_learner
@@ -37,8 +37,8 @@ SHARED_FACTS = (
 LARGEST_CLASS_FIELD = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`
 UNIT_FACTS = ("word", "count", "images", "largest", "median")  # the same of units, less what the plan costs them
 
-One = TypeVar("One")
-Other = TypeVar("Other")
+Item = TypeVar("Item")
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Review:
         return not self.complaints
 
 
-def review_leaderboard(root: Path, known: Expectations) -> Review:
+def review_leaderboard(root: Path, known: ReviewContext) -> Review:
     """Check every result of the leaderboard in `root`.
 
     Raises:
@@ -70,53 +70,53 @@ def review_leaderboard(root: Path, known: Expectations) -> Review:
     return Review(review_files(stored, known).results, tuple(strays))
 
 
-def review_files(stored: Sequence[ResultFile], known: Expectations) -> Review:
+def review_files(stored: Sequence[ResultFile], known: ReviewContext) -> Review:
     """Check result files: each alone, then epsilon, plan, and their agreement with one another."""
     collect_garbage_rarely()
-    with _provide_ordered_map(len(stored)) as mapped:
+    with _provide_map_function(len(stored)) as mapped:
         found = mapped(partial(check_result_file, known=replace(known, plugins=None)), stored)
         checked = list(track(found, "Checking results", len(stored)))
         questions = list(dict.fromkeys(file.question for file in checked if file.question is not None))
         derived = track(mapped(derive_epsilon, questions), "Deriving ε", len(questions))
         answers = dict(zip(questions, derived, strict=True))
     planned = _check_plans([_compare_epsilon(file, answers) for file in checked], known)
-    return Review(tuple(_check_agreement(_check_setting_sources(planned), known)))
+    return Review(tuple(_check_board_agreement(_check_setting_sources(planned), known)))
 
 
-def check_against_board(file: CheckedFile, others: Iterable[CheckedFile], known: Expectations) -> CheckedFile:
+def check_against_board(file: CheckedFile, others: Iterable[CheckedFile], known: ReviewContext) -> CheckedFile:
     """Check that a result agrees with the other results of its board; return it with any complaints."""
-    *_, found = _check_agreement(_check_setting_sources([*others, file]), known)
+    *_, found = _check_board_agreement(_check_setting_sources([*others, file]), known)
     return found
 
 
 @contextmanager
-def _provide_ordered_map(count: int) -> Iterator[OrderedMap]:
-    """Provide a map over several processes, or over this process if there are few items."""
+def _provide_map_function(count: int) -> Iterator[OrderedMapFunction]:
+    """Provide a map function over several processes, or over this process if there are few items."""
     workers = min(_count_cores(), -(-count // CHUNK_SIZE))
     if count < MIN_PARALLEL_FILES or workers < 2:
-        yield _SerialMap()
+        yield _SerialMapFunction()
         return
     with process_pool(workers) as pool:
-        yield _PoolMap(pool)
+        yield _PoolMapFunction(pool)
 
 
-class OrderedMap(Protocol):
-    """A map function that keeps the order of its items."""
+class OrderedMapFunction(Protocol):
+    """A map function that keeps the order of its items, as `map` does."""
 
-    def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
+    def __call__(self, work: Callable[[Item], Output], items: Sequence[Item]) -> Iterable[Output]:
         """Yield the output of `work` for each item, in order."""
 
 
-class _SerialMap:
-    def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
+class _SerialMapFunction:
+    def __call__(self, work: Callable[[Item], Output], items: Sequence[Item]) -> Iterable[Output]:
         return map(work, items)
 
 
 @dataclass(frozen=True)
-class _PoolMap:
+class _PoolMapFunction:
     pool: ProcessPoolExecutor
 
-    def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
+    def __call__(self, work: Callable[[Item], Output], items: Sequence[Item]) -> Iterable[Output]:
         return self.pool.map(work, items, chunksize=max(1, min(CHUNK_SIZE, len(items) // 8)))
 
 
@@ -124,28 +124,28 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonQuestion, EpsilonAnswer]) -> CheckedFile:
+def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonInputs, DerivedEpsilon]) -> CheckedFile:
     if checked.result is None or checked.question is None:
         return checked
     return checked.with_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
 
 
-def _check_plans(files: list[CheckedFile], known: Expectations) -> list[CheckedFile]:
+def _check_plans(files: list[CheckedFile], known: ReviewContext) -> list[CheckedFile]:
     """Ask learners for their plans. If there are many files, a separate process checks those that need torch."""
     shown = track(files, "Asking learners for plans", len(files))
     if len(files) < MIN_PARALLEL_FILES:
         return [_check_plan(file, known) for file in shown]
     with process_pool(1) as pool:
-        apart = pool.map(partial(_check_plan, known=known), filter(_needs_torch, files), chunksize=8)
-        return [next(apart) if _needs_torch(file) else _check_plan(file, known) for file in shown]
+        apart = pool.map(partial(_check_plan, known=known), filter(_may_plan_need_torch, files), chunksize=8)
+        return [next(apart) if _may_plan_need_torch(file) else _check_plan(file, known) for file in shown]
 
 
-def _needs_torch(file: CheckedFile) -> bool:
-    """Return whether a learner may build a network to plan: examples are images or activations, not vectors."""
+def _may_plan_need_torch(file: CheckedFile) -> bool:
+    """Return whether a learner's `plan` may need torch: for images and activations, it may build a network."""
     return file.result is not None and len(file.result.task.example_shape) > 1
 
 
-def _check_plan(checked: CheckedFile, known: Expectations) -> CheckedFile:
+def _check_plan(checked: CheckedFile, known: ReviewContext) -> CheckedFile:
     if checked.result is None or known.plugins is None:
         return checked
     found = checked.with_complaints(check_learner_plan(checked.result, known.plugins))
@@ -163,7 +163,7 @@ def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
     ]
 
 
-def _check_agreement(results: list[CheckedFile], known: Expectations) -> Iterator[CheckedFile]:
+def _check_board_agreement(results: list[CheckedFile], known: ReviewContext) -> Iterator[CheckedFile]:
     """Compare each result's task facts with those of the majority on its board; ties go to the first result.
 
     A board has one result for each learner, settings and selection rule, because another would be a second draw of
@@ -188,7 +188,7 @@ def _check_agreement(results: list[CheckedFile], known: Expectations) -> Iterato
         yield checked if other == file else checked.with_complaints(iter([("spec", why)]))
 
 
-def _identify_entry(result: Result, board: str, known: Expectations) -> str:
+def _identify_entry(result: Result, board: str, known: ReviewContext) -> str:
     """Return a key that is unique on a board: learner, settings and selection rule, with defaults filled in."""
     learner, spec = identify_learner(result), result.spec
     here = known.installed.get(("learner", learner.name))

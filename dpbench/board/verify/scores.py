@@ -10,7 +10,7 @@ import numpy as np
 from dpbench.analysis.paired import decode_correct_answers
 from dpbench.board.verify.counts import check_counts
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.board.verify.group_checks import check_group_correct, check_groups
+from dpbench.board.verify.group_checks import check_group_correct_counts, check_groups
 from dpbench.records.metrics import StatedScores
 from dpbench.records.result import Result, SeedResult, TaskFacts
 from dpbench.records.tolerance import RELATIVE_TOLERANCE, is_close
@@ -52,12 +52,12 @@ def _check_largest_class(result: Result) -> FieldComplaints:
 
 
 def check_shared_test_split(result: Result) -> FieldComplaints:
-    """Yield seeds whose class sizes differ, or whose predictions are equal but not their scores.
+    """Yield each seed whose class sizes differ, or whose scores differ from those of a seed with equal predictions.
 
     All seeds must share the test split.
     """
     by_guess: dict[str, SeedResult] = {}
-    yield from _check_same_classes(result)
+    yield from _check_same_class_sizes(result)
     for number, seed in enumerate(result.seeds):
         same = by_guess.setdefault(seed.predictions, seed)
         alike = same.correct == seed.correct and same.group_correct == seed.group_correct
@@ -65,14 +65,14 @@ def check_shared_test_split(result: Result) -> FieldComplaints:
             yield f"seeds.{number}.predictions", f"the same as those of seed {same.seed}, which has other scores"
 
 
-def check_confusion_present(result: Result) -> FieldComplaints:
+def check_confusion_matrices(result: Result) -> FieldComplaints:
     """Yield seeds that state scores without a confusion matrix, because nobody could check such scores."""
     for number, seed in enumerate(result.seeds):
         if seed.evidence is None:
             yield f"seeds.{number}.confusion", "expected a confusion matrix, as every result of a board has"
 
 
-def _check_same_classes(result: Result) -> FieldComplaints:
+def _check_same_class_sizes(result: Result) -> FieldComplaints:
     """Yield seeds whose confusion matrix has other class sizes than the first matrix."""
     kept = [(number, seed.evidence) for number, seed in enumerate(result.seeds)]
     there = next((evidence.class_sizes for _, evidence in kept if evidence), None)
@@ -94,8 +94,8 @@ def _check_seed(seed: SeedResult, result: Result) -> FieldComplaints:
         yield from _check_stated_scores(seed.stated, result.task, hits)
     present = [value for value in seed.class_accuracy if value is not None]
     yield from itertools.chain(
-        _check_auroc(seed, result, len(present)), check_counts(seed, result.task, hits), _check_fit(seed, result),
-        check_group_correct(seed, hits),
+        _check_auroc(seed, result, len(present)), check_counts(seed, result.task, hits), _check_spending(seed, result),
+        check_group_correct_counts(seed, hits),
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def _check_auroc(seed: SeedResult, result: Result, present: int) -> FieldComplai
             yield "auroc", f"expected {low:.4f} to {high:.4f}, as the confusion matrix allows, got {seed.auroc!r}"
 
 
-def _check_fit(seed: SeedResult, result: Result) -> FieldComplaints:
+def _check_spending(seed: SeedResult, result: Result) -> FieldComplaints:
     planned = {release.name: release.steps for release in result.privacy.plan}
     private = result.privacy.repeats is not None
     over = any(steps > planned.get(name, 0) or steps < 0 for name, steps in seed.spent.items())

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.records.provenance import HARNESS, list_sources
+from dpbench.records.provenance import HARNESS, list_plugin_sources
 from dpbench.records.result import Result
 
 # Of a repository, without a password: https has no use for a name either.
@@ -24,15 +24,15 @@ def check_source_code(result: Result) -> FieldComplaints:
         yield "provenance.commit", f"expected the commit of {HARNESS} that a learner of its own was run from"
     if dirty is not False and commit is not None:
         yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"
-    for name, value in (list_sources(result.provenance) or {}).items():
-        yield from _check_source(f"provenance.sources.{str(name)[:80]}", value)
+    for name, value in (list_plugin_sources(result.provenance) or {}).items():
+        yield from _check_source_record(f"provenance.sources.{str(name)[:80]}", value)
 
 
-def _check_source(where: str, value: dict[str, Any]) -> FieldComplaints:
-    repository, commit, dirty = (value.get(key) for key in ("repository", "commit", "dirty"))
+def _check_source_record(prefix: str, source: dict[str, Any]) -> FieldComplaints:
+    repository, commit, dirty = (source.get(key) for key in ("repository", "commit", "dirty"))
     if not re.fullmatch(_ADDRESS, str(repository)):
-        yield f"{where}.repository", f"expected the address of a repository, got {str(repository)[:80]!r}"
+        yield f"{prefix}.repository", f"expected the address of a repository, got {str(repository)[:80]!r}"
     if not re.fullmatch(r"[0-9a-f]{40}", str(commit)):
-        yield f"{where}.commit", f"expected 40 hexadecimal digits, got {str(commit)[:80]!r}"
+        yield f"{prefix}.commit", f"expected 40 hexadecimal digits, got {str(commit)[:80]!r}"
     if dirty is not False:
-        yield f"{where}.dirty", f"expected a tree without changes (false), got {dirty!r}"
+        yield f"{prefix}.dirty", f"expected a tree without changes (false), got {dirty!r}"

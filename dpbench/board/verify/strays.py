@@ -1,4 +1,4 @@
-"""Find audits, attacks, re-runs and challenge records of a leaderboard that belong to no result."""
+"""Find orphan records on a leaderboard: audits, attacks, re-runs and challenge records that belong to no result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORD_PATHS = (audit_path, released_path, rerun_path, challenge_path)
 RECORD_FOLDERS = ("audits", RELEASED, "reruns", "challenges")
 
 
-def find_strays(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
+def find_orphan_records(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
     """Return complaints about records without a result, and about archives that cannot be read."""
     known = {path(entry, root) for entry in stored for path in RECORD_PATHS}
     found, wrong = {file for folder in RECORD_FOLDERS for file in (root / folder).glob("*/*")}, []

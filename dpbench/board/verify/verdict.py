@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from dpbench.analysis.paired import decode_bits
-from dpbench.records.group_counts import count_differences
+from dpbench.records.group_counts import bound_differing_predictions
 from dpbench.records.metrics import METRICS
 from dpbench.records.rerun import Outcome, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.tolerance import RELATIVE_TOLERANCE, is_close
 
 MIN_AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
-ENGINE_AGREEMENT = 0.995  # the same if only the engine of the features differs; see `find_least_agreement`
+ENGINE_AGREEMENT = 0.995  # the same if only the engine of the features differs; see `find_min_agreement`
 MAX_ACCURACY_DIFFERENCE = 0.01  # what accuracy may differ by
 MAX_SCORE_DIFFERENCE = 0.05  # what the other scores may
 MAX_LUCK = 3.3  # standard deviations by which examples may tip in favour of a result: once in 2,000 times
@@ -30,8 +30,8 @@ PROBABILITY_METRICS = {"auroc", "ece", "nll", "brier"}  # rest on scores, which 
 
 
 def judge_seeds(record: Rerun, result: Result) -> Rerun:
-    """Return a record with the outcome of each seed, computed from its numbers and those of the result."""
-    least = find_least_agreement(result, record.provenance)
+    """Return the record with the outcome of each seed, computed from the seed's numbers and those of the result."""
+    least = find_min_agreement(result, record.provenance)
     seeds = tuple(seed.model_copy(update={"outcome": _judge_seed(seed, result, least)}) for seed in record.seeds)
     if result.privacy.rng == "research" and _favours_result(seeds, result):
         seeds = tuple(
@@ -56,7 +56,7 @@ def compute_agreement(stated: SeedResult, correct: str | None, result: Result) -
     return float(np.mean(decode_bits(stated.correct, result.task.test) == decode_bits(correct, result.task.test)))
 
 
-def find_least_agreement(result: Result, provenance: Mapping[str, Any]) -> float:
+def find_min_agreement(result: Result, provenance: Mapping[str, Any]) -> float:
     """Return the share of test examples that must be right in both runs or wrong in both.
 
     If processor and torch are the same and another engine computed the features, the features differ by less than 1e-4
@@ -64,7 +64,8 @@ def find_least_agreement(result: Result, provenance: Mapping[str, Any]) -> float
     tolerance is smaller than for another processor: three of 624 test images.
     """
     machines = [
-        (made.get("processor"), _read_table(made, "packages").get("torch")) for made in (result.provenance, provenance)
+        (made.get("processor"), _read_provenance_table(made, "packages").get("torch"))
+        for made in (result.provenance, provenance)
     ]
     other_engine = find_engines(result.provenance) != find_engines(provenance)
     return ENGINE_AGREEMENT if machines[0] == machines[1] and other_engine else MIN_AGREEMENT
@@ -76,11 +77,11 @@ def find_engines(provenance: Mapping[str, Any]) -> str:
     >>> find_engines({"engines": {"train": "onnxruntime 1.32.0", "test": "torch 2.15.0"}})
     'onnxruntime and torch'
     """
-    names = {str(engine).partition(" ")[0] for engine in _read_table(provenance, "engines").values()}
+    names = {str(engine).partition(" ")[0] for engine in _read_provenance_table(provenance, "engines").values()}
     return " and ".join(sorted(names)) or "torch"
 
 
-def _read_table(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _read_provenance_table(provenance: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a table of a provenance; an empty table if it is missing or malformed."""
     found = provenance.get(name)
     return found if isinstance(found, dict) else {}
@@ -96,44 +97,46 @@ def describe_tolerance(result: Result, provenance: Mapping[str, Any]) -> str:
     there, here = find_engines(result.provenance), find_engines(provenance)
     return (
         f"{f'features by {here}, not {there}: ' if here != there else ''}"
-        f"{100 * find_least_agreement(result, provenance):.4g}% of test examples right or wrong alike, accuracy within "
+        f"{100 * find_min_agreement(result, provenance):.4g}% of test examples right or wrong alike, accuracy within "
         f"{MAX_ACCURACY_DIFFERENCE}, other scores within {MAX_SCORE_DIFFERENCE}; examples do not tip in favour of the "
         f"result by more than {MAX_LUCK} deviations"
     )
 
 
-def _judge_seed(found: SeedRerun, result: Result, least: float) -> Outcome:
+def _judge_seed(rerun: SeedRerun, result: Result, min_agreement: float) -> Outcome:
     if result.privacy.rng == "secure":
         mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
-        return "same within tolerance" if abs(found.accuracy - mean) <= _prediction_half_width(result) else "differs"
-    stated = next(seed for seed in result.seeds if seed.seed == found.seed)
-    if not _is_consistent(found, stated, result) or not _groups_agree(found, stated, result):
+        return "same within tolerance" if abs(rerun.accuracy - mean) <= _prediction_half_width(result) else "differs"
+    stated = next(seed for seed in result.seeds if seed.seed == rerun.seed)
+    if not _follows_from_correct_answers(rerun, stated, result) or not _groups_agree(rerun, stated, result):
         return "differs"
-    if found.predictions == stated.predictions:  # then all that is counted from them is the same too
-        same = found.agreement == 1.0 and is_close(found.accuracy, stated.accuracy)
-        return "same predictions" if same and _scores_agree(found, stated, RELATIVE_TOLERANCE) else "differs"
-    near = (found.agreement or 0.0) >= least and abs(found.accuracy - stated.accuracy) <= MAX_ACCURACY_DIFFERENCE
-    return "same within tolerance" if near and _scores_agree(found, stated, MAX_SCORE_DIFFERENCE) else "differs"
+    if rerun.predictions == stated.predictions:  # then all that is counted from them is the same too
+        same = rerun.agreement == 1.0 and is_close(rerun.accuracy, stated.accuracy)
+        return "same predictions" if same and _scores_agree(rerun, stated, RELATIVE_TOLERANCE) else "differs"
+    near = (rerun.agreement or 0.0) >= min_agreement and abs(
+        rerun.accuracy - stated.accuracy
+    ) <= MAX_ACCURACY_DIFFERENCE
+    return "same within tolerance" if near and _scores_agree(rerun, stated, MAX_SCORE_DIFFERENCE) else "differs"
 
 
-def _is_consistent(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
+def _follows_from_correct_answers(rerun: SeedRerun, stated: SeedResult, result: Result) -> bool:
     """Return whether the numbers of a re-run seed follow from its correct answers, if these were kept."""
-    if found.correct is None:
+    if rerun.correct is None:
         return True
     try:
-        hits = float(np.mean(decode_bits(found.correct, result.task.test)))
-        agreement = compute_agreement(stated, found.correct, result)
+        hits = float(np.mean(decode_bits(rerun.correct, result.task.test)))
+        agreement = compute_agreement(stated, rerun.correct, result)
     except ValueError:
         return False
-    return is_close(found.accuracy, hits) and is_close(found.agreement, agreement)
+    return is_close(rerun.accuracy, hits) and is_close(rerun.agreement, agreement)
 
 
-def _groups_agree(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
+def _groups_agree(rerun: SeedRerun, stated: SeedResult, result: Result) -> bool:
     """Return whether correct predictions by group differ by at most the number of predictions that changed."""
-    if stated.group_correct is None or found.correct is None:
+    if stated.group_correct is None or rerun.correct is None:
         return True
-    tipped = decode_bits(stated.correct, result.task.test) != decode_bits(found.correct, result.task.test)
-    return count_differences(stated.group_correct, found.group_correct or {}) <= int(tipped.sum())
+    tipped = decode_bits(stated.correct, result.task.test) != decode_bits(rerun.correct, result.task.test)
+    return bound_differing_predictions(stated.group_correct, rerun.group_correct or {}) <= int(tipped.sum())
 
 
 def _favours_result(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
@@ -151,14 +154,16 @@ def list_compared_scores(stated: SeedResult) -> list[str]:
     return [name for name in NON_ACCURACY_METRICS if name == "auroc" or stated.metrics[name] is not None]
 
 
-def _scores_agree(found: SeedRerun, stated: SeedResult, most: float) -> bool:
-    """Return whether all scores but accuracy differ by at most `most`, or `MAX_SCORE_DIFFERENCE` if from probabilities.
+def _scores_agree(rerun: SeedRerun, stated: SeedResult, max_difference: float) -> bool:
+    """Return whether no score but accuracy differs by more than the limit.
+
+    The limit is `max_difference`, or `MAX_SCORE_DIFFERENCE` for a score that is computed from probabilities.
 
     For a score above 1, such as log loss, the limit is relative.
     """
     for name in list_compared_scores(stated):
-        here, there = found.scores.get(name), stated.metrics[name]
-        bound = MAX_SCORE_DIFFERENCE if name in PROBABILITY_METRICS else most
+        here, there = rerun.scores.get(name), stated.metrics[name]
+        bound = MAX_SCORE_DIFFERENCE if name in PROBABILITY_METRICS else max_difference
         if here is None or there is None:
             if here is not there:
                 return False

@@ -182,9 +182,9 @@ class _HttpRedirectHandler(HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-def _is_http_redirect(url: str, place: str) -> bool:
+def _is_http_redirect(url: str, location: str) -> bool:
     try:
-        return _is_http(urljoin(url, place))
+        return _is_http(urljoin(url, location))
     except ValueError:
         return False
 

@@ -13,7 +13,7 @@ from dpbench.errors import DataError
 from dpbench.support.files import sha256
 
 
-def fetch_files(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> None:
+def fetch_hub_files(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> None:
     """Download files (repository, path or pattern) to `root`/repository/path; partial files stay in `downloads`.
 
     Raises:

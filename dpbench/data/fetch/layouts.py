@@ -95,7 +95,7 @@ def unpack_files(files: Sequence[Path], wanted: Sequence[Download], staging: Pat
             download.unpack(file, source, staging)
 
 
-def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> None:
+def check_no_self_overwrite(staging: Path, folder: Path, earlier: Collection[str]) -> None:
     """Check that an import does not overwrite files that its own links point to.
 
     Raises:
@@ -114,7 +114,7 @@ def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> N
                 )
 
 
-def copy_links(folder: Path) -> None:
+def replace_links_with_copies(folder: Path) -> None:
     """Replace links with copies. Copies have default permissions, so they can be moved and removed like other files."""
     for child in sorted(folder.iterdir()):
         if child.is_symlink():
@@ -122,7 +122,7 @@ def copy_links(folder: Path) -> None:
             child.unlink()
             _copy_tree(origin, child)
         elif child.is_dir():
-            copy_links(child)
+            replace_links_with_copies(child)
 
 
 def _copy_tree(origin: Path, place: Path) -> None:
@@ -151,14 +151,14 @@ def plan_moves(
     moves: list[Move] = []
     paths: list[str] = []
 
-    def walk(staged: Path, place: str) -> None:
+    def plan_path(staged: Path, place: str) -> None:
         target = folder / place
         if _will_be_free(target, place, mine):
             moves.append((staged, target))
             paths.extend(_list_files(staged, place))
         elif _is_folder(staged) and _is_folder(target):
             for child in sorted(staged.iterdir()):
-                walk(child, f"{place}/{child.name}")
+                plan_path(child, f"{place}/{child.name}")
         elif not _is_same_file(staged, target):
             raise OutputError(
                 f"{target}, where this dataset belongs, already holds other files; dpbench leaves them as they are. "
@@ -168,7 +168,7 @@ def plan_moves(
             paths.append(place)
 
     for child in sorted(staging.iterdir()):
-        walk(child, child.name)
+        plan_path(child, child.name)
     return moves, tuple(paths)
 
 

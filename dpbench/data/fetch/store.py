@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from dpbench.api import Dataset, Source
 from dpbench.data.fetch import download, hub, layouts
-from dpbench.data.sources import dataset_label, describe_source, missing_data_error
+from dpbench.data.sources import dataset_label, get_dataset_source, missing_data_error
 from dpbench.errors import DataError, DataMissing, OutputError, SpecError
 from dpbench.support import progress
 from dpbench.support.files import check_writable_folder, write_json
@@ -42,7 +42,7 @@ def _check_path_below_folder(path: str) -> str:
     return path
 
 
-class StoreRecord(BaseModel):
+class StoredDatasetRecord(BaseModel):
     """The files that dpbench put into a data folder for one dataset, and where they came from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,31 +59,31 @@ class StoreRecord(BaseModel):
         return f"{len(self.paths):,} files in {', '.join(tops[:4])}{', ...' if len(tops) > 4 else ''}"
 
 
-def fetch_dataset(dataset: Dataset, folder: Path) -> StoreRecord:
+def fetch_dataset(dataset: Dataset, folder: Path) -> StoredDatasetRecord:
     """Download a dataset into `folder`, check it and move it into place.
 
     Raises:
         DataMissing: it cannot be downloaded without a login; the message says what to do by hand.
         DataError: a server does not answer, or the download is not the published data.
     """
-    source = _readable_source(dataset)
+    source = _require_readable_source(dataset)
     if not source.downloads and not source.hub:
         raise missing_data_error(dataset)
     downloads = _dataset_path(dataset, folder, "downloads")
     with _staging_folder(dataset, folder) as staging:
         if source.hub:
-            hub.fetch_files(source.hub, downloads, staging)
+            hub.fetch_hub_files(source.hub, downloads, staging)
             origin = ", ".join(sorted({repository for repository, _ in source.hub}))
         else:
             files = download.download(source.downloads, downloads)
             layouts.unpack_files(files, source.downloads, staging)
             origin = ", ".join(download.url for download in source.downloads)
-        kept = _check_and_move(dataset, folder, staging, origin)
+        kept = _check_and_move_files(dataset, folder, staging, origin)
         layouts.delete_path(downloads)
     return kept
 
 
-def import_dataset(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> StoreRecord:
+def import_dataset(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> StoredDatasetRecord:
     """Check a dataset that the user downloaded, then copy it into `folder` or, with `link`, link to it.
 
     `path` may be the dataset's file or folder under any name, a folder that holds it, its published archives, or a
@@ -94,7 +94,7 @@ def import_dataset(dataset: Dataset, path: Path, folder: Path, *, link: bool = F
         DataError: the data are not the dataset (the message is the loader's own), or are in place already.
         OutputError: the folder cannot be written, or another file is in the way.
     """
-    source = _readable_source(dataset)
+    source = _require_readable_source(dataset)
     try:
         path = path.expanduser().resolve()
         path.stat()
@@ -103,20 +103,20 @@ def import_dataset(dataset: Dataset, path: Path, folder: Path, *, link: bool = F
         raise DataMissing(f"Expected dataset {dataset.name!r} in {path}: {reason}. Check the path.") from error
     with _staging_folder(dataset, folder) as staging:
         layouts.stage_dataset(dataset, source, path, staging)
-        earlier = read_store_record(dataset, folder)
-        layouts.check_no_overlap(staging, folder, earlier.paths if earlier else ())
-        return _check_and_move(dataset, folder, staging, str(path), link=link)
+        earlier = read_stored_dataset_record(dataset, folder)
+        layouts.check_no_self_overwrite(staging, folder, earlier.paths if earlier else ())
+        return _check_and_move_files(dataset, folder, staging, str(path), link=link)
 
 
-def remove_dataset(dataset: Dataset, folder: Path) -> StoreRecord:
+def remove_dataset(dataset: Dataset, folder: Path) -> StoredDatasetRecord:
     """Delete the files that dpbench put into `folder` for a dataset, and nothing else.
 
     Raises:
         DataMissing: dpbench put no files there.
     """
-    if read_store_record(dataset, folder) is not None:
+    if read_stored_dataset_record(dataset, folder) is not None:
         with _lock_dataset(dataset, folder), FileLock(folder / ".dpbench" / "lock"):
-            kept = read_store_record(dataset, folder)
+            kept = read_stored_dataset_record(dataset, folder)
             if kept is not None:
                 gone = set(kept.paths) - _list_other_datasets_files(dataset, folder)
                 layouts.delete_files(folder, gone)
@@ -129,14 +129,14 @@ def remove_dataset(dataset: Dataset, folder: Path) -> StoreRecord:
     )
 
 
-def read_store_record(dataset: Dataset, folder: Path) -> StoreRecord | None:
+def read_stored_dataset_record(dataset: Dataset, folder: Path) -> StoredDatasetRecord | None:
     """Return the record of the files that dpbench put into `folder` for a dataset; None if there is no record."""
     return _read_record(_dataset_path(dataset, folder, "json"))
 
 
-def _read_record(file: Path) -> StoreRecord | None:
+def _read_record(file: Path) -> StoredDatasetRecord | None:
     try:
-        return StoreRecord.model_validate_json(file.read_bytes())
+        return StoredDatasetRecord.model_validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -153,12 +153,12 @@ def _list_other_datasets_files(dataset: Dataset, folder: Path) -> set[str]:
     return {path for kept in records if kept for path in kept.paths}
 
 
-def _readable_source(dataset: Dataset) -> Source:
+def _require_readable_source(dataset: Dataset) -> Source:
     """Return a dataset's source, after checking that the packages that read the dataset can be imported.
 
     This check comes before a download of gigabytes, not after it.
     """
-    source = describe_source(dataset)
+    source = get_dataset_source(dataset)
     if source is None:
         raise SpecError(f"Dataset {dataset.name!r} comes with a Python package: there is nothing to fetch or import.")
     for module in source.requires:
@@ -198,7 +198,9 @@ def _staging_folder(dataset: Dataset, folder: Path) -> Iterator[Path]:
             layouts.delete_path(staging)
 
 
-def _check_and_move(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False) -> StoreRecord:
+def _check_and_move_files(
+    dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False
+) -> StoredDatasetRecord:
     """Check staged data with the dataset's loader, copy linked files unless `link`, move and record the files."""
     with restrict_data(staging), progress.show_status(f"Checking {dataset.name}"):
         try:
@@ -208,12 +210,12 @@ def _check_and_move(dataset: Dataset, folder: Path, staging: Path, origin: str, 
             raise DataError(f"What came from {origin} is not dataset {dataset.name!r}. {said}") from error
     if not link:
         with progress.show_status(f"Copying {dataset.name}"):
-            layouts.copy_links(staging)
+            layouts.replace_links_with_copies(staging)
     with FileLock(folder / ".dpbench" / "lock"):
-        earlier, others = read_store_record(dataset, folder), _list_other_datasets_files(dataset, folder)
+        earlier, others = read_stored_dataset_record(dataset, folder), _list_other_datasets_files(dataset, folder)
         before = set(earlier.paths if earlier else ())
         moves, paths = layouts.plan_moves(staging, folder, before - others, others)
-        kept = StoreRecord(paths=tuple(sorted(paths)), origin=origin, digest=digest)
+        kept = StoredDatasetRecord(paths=tuple(sorted(paths)), origin=origin, digest=digest)
         under_way = kept.model_copy(update={"paths": tuple(sorted({*before, *paths}))})
         _write_record(dataset, folder, under_way)  # so that what a killed run leaves behind is known
         layouts.delete_files(folder, before - others)
@@ -222,7 +224,7 @@ def _check_and_move(dataset: Dataset, folder: Path, staging: Path, origin: str, 
     return kept
 
 
-def _write_record(dataset: Dataset, folder: Path, kept: StoreRecord) -> None:
+def _write_record(dataset: Dataset, folder: Path, kept: StoredDatasetRecord) -> None:
     write_json(_dataset_path(dataset, folder, "json"), kept.model_dump(mode="json"))
 
 

@@ -30,25 +30,25 @@ SIGNS = {
 OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", *SIGNS)
 
 
-def render_head_table(index: Index) -> str:
+def render_winners_table(index: Index) -> str:
     """Return a Markdown table with a row for each board at epsilon 1: winners, best scores and non-private score."""
     heads = ["board", "rank 1", "best private score", "rank 1 with public labels", "`non-private`"]
     rows = []
-    for standing in _list_filled_standings(index):
+    for standing in _list_standings_with_entries(index):
         if standing.board.epsilon != 1:
             continue
         entries = _entries_with_role(standing, "entry")
         first = [entry for entry in entries if entry.rank == 1 and not entry.reads_labels]
-        scores = [_format_best(standing, found) for found in (first, _entries_with_role(standing, "ceiling"))]
+        scores = [_format_first_score(standing, found) for found in (first, _entries_with_role(standing, "ceiling"))]
         with_labels = _format_label_leaders(standing)
         rows.append([standing.board.title, _format_learners(first), scores[0], with_labels, scores[1]])
     return render_markdown_table(heads, rows)
 
 
-def render_verified_table(index: Index) -> str:
+def render_verification_table(index: Index) -> str:
     """Return a table of the numbers of entries, audited entries and fully re-run entries of each dataset."""
     counts: dict[str, list[int]] = {}
-    for standing in _list_filled_standings(index):
+    for standing in _list_standings_with_entries(index):
         found = counts.setdefault(standing.board.dataset.name, [0] * 3)
         for entry in _entries_with_role(standing, "entry"):
             for column, counted in enumerate((True, entry.audit is not None, entry.reproduced)):
@@ -82,7 +82,7 @@ def render_distances_table(index: Index) -> str:
 def _format_label_leaders(standing: Standing) -> str:
     """Format the rank-1 entries that read public labels, with the best score; empty if there are none."""
     first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
-    return f"{_format_learners(first)}: {_format_best(standing, first)}" if first else ""
+    return f"{_format_learners(first)}: {_format_first_score(standing, first)}" if first else ""
 
 
 def _entries_with_role(standing: Standing, role: str) -> list[Entry]:
@@ -96,7 +96,7 @@ def _format_learners(entries: list[Entry]) -> str:
     return ", ".join(f"`{name}`" + (f" ({found[name]})" if found[name] else "") for name in order)
 
 
-def render_choice_table(index: Index) -> str:
+def render_user_options_table(index: Index) -> str:
     """Return a table of a user's options at epsilon 1: public labels, `dp-sgd`, `thrift`, the best other learner."""
     heads = [
         "data", "`public-only`", "`public-prior`", "`dp-sgd`", "`thrift`", "best other learner without public labels",
@@ -121,15 +121,15 @@ def _format_points(standing: Standing, entry: Entry | None) -> str:
 
 def _list_family(index: Index, family: str) -> list[Standing]:
     pattern = re.compile(rf"{re.escape(family)}-eps[\d.]+")
-    found = (standing for standing in _list_filled_standings(index) if pattern.fullmatch(standing.board.name))
+    found = (standing for standing in _list_standings_with_entries(index) if pattern.fullmatch(standing.board.name))
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
-def _list_filled_standings(index: Index) -> list[Standing]:
+def _list_standings_with_entries(index: Index) -> list[Standing]:
     return [standing for standing in index.standings if _entries_with_role(standing, "entry")]
 
 
-def _format_best(standing: Standing, entries: list[Entry]) -> str:
+def _format_first_score(standing: Standing, entries: list[Entry]) -> str:
     """Format the score of the first entry, naming the board's metric unless it is accuracy."""
     metric = standing.board.metric
     said = "" if metric == "accuracy" else f" ({metric.removesuffix('_accuracy').replace('_', ' ')})"

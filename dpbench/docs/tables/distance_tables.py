@@ -25,7 +25,7 @@ Gaps = dict[str, dict[str, list[float]]]
 """Distances by dataset and family of boards."""
 
 
-def render_distance_table(standings: Iterable[Standing]) -> str:
+def render_chance_distance_table(standings: Iterable[Standing]) -> str:
     """Return a table by dataset: the distance of each learner from the best entry, and the distance due to chance."""
     shown = [standing for standing in standings if standing.entries and standing.board.epsilon <= MAX_EPSILON]
     heads = [head for name in LEARNERS for head in (f"`{name}`: points behind", "by chance", "boards")]
@@ -77,12 +77,12 @@ def _standard_error(entry: Entry, standing: Standing) -> float:
     return float((interval.high - interval.low) / 2 / t.ppf(0.975, seeds - 1))
 
 
-def _collect_gaps(standings: list[Standing], learner: str, how: Callable[[Standing, EntryRow], float]) -> Gaps:
+def _collect_gaps(standings: list[Standing], learner: str, measure: Callable[[Standing, EntryRow], float]) -> Gaps:
     gaps: Gaps = defaultdict(lambda: defaultdict(list))
     for standing in standings:
         for row in list_default_rows(standing):
             if row.entry.learner == learner:
-                gaps[str(standing.board.dataset)][standing.board.family].append(how(standing, row))
+                gaps[str(standing.board.dataset)][standing.board.family].append(measure(standing, row))
     return gaps
 
 

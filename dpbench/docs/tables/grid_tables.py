@@ -24,21 +24,21 @@ def render_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -
     return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
 
 
-def render_grid(grid: ResultGrid[ResultRow], heads: Sequence[str], said: Callable[[ResultRow], str]) -> str:
+def render_grid(grid: ResultGrid[ResultRow], heads: Sequence[str], format_cell: Callable[[ResultRow], str]) -> str:
     """Return a grid as a Markdown table. Labels are split at vertical bars into columns with the heads `heads`."""
-    rows = [[*line.label.split(" | "), *(said(row) if row else "" for row in line.rows)] for line in grid.lines]
+    rows = [[*line.label.split(" | "), *(format_cell(row) if row else "" for row in line.rows)] for line in grid.lines]
     return render_markdown_table([*heads, *grid.columns], rows)
 
 
-def epsilon_table(
+def render_epsilon_table(
     results: Iterable[Result],
     metric: Metric,
     heads: Sequence[str],
-    name: Callable[[Result], tuple[str, ...]],
+    name_row: Callable[[Result], tuple[str, ...]],
 ) -> str:
     """Return a table of a metric by epsilon, with a row per name in the order of `results`; missing cells are empty."""
     lines: dict[str, dict[float, ResultRow]] = {}
     for result in results:
-        lines.setdefault(" | ".join(name(result)), {})[result.spec.epsilon] = make_row(StoredResult(Path(), result))
+        lines.setdefault(" | ".join(name_row(result)), {})[result.spec.epsilon] = make_row(StoredResult(Path(), result))
     grid = make_numeric_grid("", metric, "ε", lines)
     return render_grid(grid, heads, lambda row: format_score(grid.score(row)) if metric in row.facts.metrics else "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import HeatCell, draw_heat_map, new_figure, render_figure
-from dpbench.analysis.palette import INK, shade_colour
+from dpbench.analysis.palette import INK, heat_map_colour
 from dpbench.board.distance import list_default_rows
 from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow
@@ -82,7 +82,7 @@ def _draw_legend(axes: Axes, rows: int) -> None:
 
     said = [*(f"up to {step}" for step in SHADE_STEPS), "more points behind"]
     handles: list[Patch | Line2D] = [
-        Patch(facecolor=shade_colour(shade), label=label) for shade, label in zip(SHADES, said, strict=True)
+        Patch(facecolor=heat_map_colour(shade), label=label) for shade, label in zip(SHADES, said, strict=True)
     ]
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3, color=INK, label="rank 1, alone or tied")
     axes.legend(handles=[*handles, dot], loc="upper left", bbox_to_anchor=(0, -0.1 / rows), ncols=len(said) + 1)

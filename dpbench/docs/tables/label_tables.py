@@ -26,7 +26,7 @@ def render_calibration_table(results: Sequence[Result]) -> str:
     return render_markdown_table(["learner", *TITLES.values()], rows)
 
 
-def render_gain_table(results: Sequence[Result]) -> str:
+def render_public_prior_gain_table(results: Sequence[Result]) -> str:
     """Return a table of the points by which `public-prior` beats the better of `public-only` and `thrift`."""
     steps = sorted({result.spec.epsilon for result in results})
     lines = []

@@ -18,7 +18,7 @@ HEADS = (
 )  # fmt: skip
 
 
-def render_overview(index: Index, registry: Registry) -> str:
+def render_learner_overview(index: Index, registry: Registry) -> str:
     """Return a Markdown table with a row for each learner; learners without results have no cost and no rank."""
     rows = []
     for name, item in sorted(registry.components["learner"].items()):

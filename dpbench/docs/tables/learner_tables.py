@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench.docs.tables.grid_tables import epsilon_table, format_score, render_markdown_table
+from dpbench.docs.tables.grid_tables import format_score, render_epsilon_table, render_markdown_table
 from dpbench.records.result import Result
 
 TAIL_ORDER = (
@@ -13,10 +13,10 @@ TAIL_ORDER = (
 )  # fmt: skip
 
 
-def render_without_photographs(results: Sequence[Result]) -> str:
+def render_without_photographs_table(results: Sequence[Result]) -> str:
     """Return the table of the sweep `without-photographs`: accuracy by epsilon, a row per extractor and learner."""
     ordered = sorted(results, key=lambda result: (_list_extractor_names(result), result.spec.learner.name))
-    return epsilon_table(
+    return render_epsilon_table(
         ordered,
         "accuracy",
         ("features", "learner"),
@@ -24,7 +24,7 @@ def render_without_photographs(results: Sequence[Result]) -> str:
     )
 
 
-def render_tails(results: Sequence[Result]) -> str:
+def render_trained_tails_table(results: Sequence[Result]) -> str:
     """Return the table of the sweeps of trained tails: scores by epsilon, a row per dataset, size and learner."""
     epsilons = sorted({_spent_epsilon(result) for result in results})
     found: dict[tuple[str, ...], dict[float, str]] = {}

@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.draw import Line, draw_lines, new_figure, render_figure, score_without_interval, write_tick_label
+from dpbench.analysis.draw import Line, draw_lines, format_tick_label, new_figure, render_figure, score_without_interval
 from dpbench.analysis.palette import REFERENCE, assign_learner_styles
 from dpbench.audit.released_scores import CONFIDENCE, clopper_pearson
 from dpbench.records.released import TARGET_WORDS, ReleasedAttack, Targets
@@ -55,7 +55,7 @@ class AttackRow:
         return Interval(mean=self.positives / self.members, low=low, high=high)
 
 
-def list_rows(attack: ReleasedAttack) -> list[AttackRow]:
+def list_attack_rows(attack: ReleasedAttack) -> list[AttackRow]:
     """Return a row for each membership test and false-positive rate of an attack."""
     private = next(test.records for test in attack.tests if test.targets == "average")
     spec = attack.spec
@@ -70,7 +70,7 @@ def list_rows(attack: ReleasedAttack) -> list[AttackRow]:
     ]  # fmt: skip
 
 
-def write_rows(rows: Iterable[AttackRow], file: Path = FILE) -> None:
+def write_attack_rows(rows: Iterable[AttackRow], file: Path = FILE) -> None:
     """Write rows as CSV."""
     with file.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
@@ -78,8 +78,8 @@ def write_rows(rows: Iterable[AttackRow], file: Path = FILE) -> None:
         writer.writerows(map(astuple, rows))
 
 
-def read_rows(file: Path = FILE) -> list[AttackRow]:
-    """Read the rows that `write_rows` wrote."""
+def read_attack_rows(file: Path = FILE) -> list[AttackRow]:
+    """Read the rows that `write_attack_rows` wrote."""
     kinds: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
     columns = {field.name: str(field.type) for field in fields(AttackRow)}
     with file.open(encoding="utf-8", newline="") as lines:
@@ -92,11 +92,11 @@ def render_attack_figure(rows: Sequence[AttackRow]) -> str:
     return render_figure(lambda: _make_figure(rows), "svg").decode()
 
 
-def _select_shown(rows: Sequence[AttackRow]) -> list[AttackRow]:
+def _select_shown_rows(rows: Sequence[AttackRow]) -> list[AttackRow]:
     return [row for row in rows if row.attack == "lira" and row.rate == SHOWN_RATE]
 
 
-def _write_epsilon(epsilon: float) -> str:
+def _format_epsilon(epsilon: float) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
 
 
@@ -104,7 +104,7 @@ def _make_figure(rows: Sequence[AttackRow]) -> Figure:
     figure = new_figure(7.6, 5.0)
     kinds: tuple[Targets, ...] = ("average", "planted")
     grid = figure.subplots(len(kinds), len(TITLES), sharex=True, sharey=True)
-    shown = _select_shown(rows)
+    shown = _select_shown_rows(rows)
     drawn: list[Line] = []
     for axes_row, kind in zip(grid, kinds, strict=True):
         for axes, (dataset, title) in zip(axes_row, TITLES.items(), strict=True):
@@ -112,9 +112,9 @@ def _make_figure(rows: Sequence[AttackRow]) -> Figure:
             drawn = _draw_panel(axes, panel)
             axes.set_title(f"{title}, {TARGET_WORDS[kind]}", loc="left")
             axes.minorticks_off()
-    places = {min(row.epsilon, INFINITY_PLACE): _write_epsilon(row.epsilon) for row in shown}
+    places = {min(row.epsilon, INFINITY_PLACE): _format_epsilon(row.epsilon) for row in shown}
     grid[0][0].set_xticks(list(places), list(places.values()))  # axes are shared
-    grid[0][0].set_yticks([0.1, 1, 10, 100], [write_tick_label(value) for value in (0.1, 1, 10, 100)])
+    grid[0][0].set_yticks([0.1, 1, 10, 100], [format_tick_label(value) for value in (0.1, 1, 10, 100)])
     for axes in grid[:, 0]:
         axes.set_ylabel("members found, %")
     for axes in grid[-1]:
@@ -130,7 +130,7 @@ def _draw_panel(axes: Axes, panel: Sequence[AttackRow]) -> list[Line]:
     styles = assign_learner_styles({row.learner for row in panel})
     lines = [
         Line(
-            learner, {places[row.epsilon]: _percent(row.share) for row in panel if row.learner == learner}, style,
+            learner, {places[row.epsilon]: _to_percent(row.share) for row in panel if row.learner == learner}, style,
             stroke="-",
         )
         for learner, style in sorted(styles.items())
@@ -146,6 +146,6 @@ def _draw_panel(axes: Axes, panel: Sequence[AttackRow]) -> list[Line]:
     return lines
 
 
-def _percent(share: Interval) -> Interval:
+def _to_percent(share: Interval) -> Interval:
     low, high = (None if end is None else 100 * end for end in (share.low, share.high))
     return Interval(mean=100 * share.mean, low=low, high=high)

@@ -29,7 +29,7 @@ def render_extractors_table(results: Iterable[Result]) -> str:
     return render_markdown_table(["extractor", *asked], rows)
 
 
-def render_tail_table(results: Iterable[Result]) -> str:
+def render_tail_energy_table(results: Iterable[Result]) -> str:
     """Return the table of the sweep `theory-pillar-tail`: examples needed for an error of 10%, by tail energy τ."""
     errors: dict[tuple[float, int], list[tuple[int, float]]] = {}
     for result in results:
@@ -45,9 +45,9 @@ def render_tail_table(results: Iterable[Result]) -> str:
     return "\n".join(lines)
 
 
-def _interpolate_size(measured: list[tuple[int, float]], wanted: float) -> float:
-    """Return the n at which the error falls to `wanted`, interpolated between two cells on logarithmic axes."""
+def _interpolate_size(measured: list[tuple[int, float]], target_error: float) -> float:
+    """Return the n at which the error falls to `target_error`, interpolated between two cells on logarithmic axes."""
     for (n, above), (more, below) in pairwise(measured):
-        if above > wanted >= below:
-            return float(n * (more / n) ** (math.log(above / wanted) / math.log(above / below)))
-    raise AssertionError(f"no two cells have {wanted} between them: {measured}")
+        if above > target_error >= below:
+            return float(n * (more / n) ** (math.log(above / target_error) / math.log(above / below)))
+    raise AssertionError(f"no two cells have {target_error} between them: {measured}")

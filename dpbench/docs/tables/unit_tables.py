@@ -30,7 +30,7 @@ class UnitComparison:
         return max(_get_unit_fact(image, "largest_epsilon") for image in self.images[epsilon].values())
 
 
-def collect_comparisons(results: Sequence[Result]) -> list[UnitComparison]:
+def collect_unit_comparisons(results: Sequence[Result]) -> list[UnitComparison]:
     """Return a comparison of image runs and unit runs for each dataset and unit."""
     found = []
     for dataset, title in TITLES.items():
@@ -41,9 +41,9 @@ def collect_comparisons(results: Sequence[Result]) -> list[UnitComparison]:
     return found
 
 
-def render_unit_epsilons(results: Sequence[Result]) -> str:
+def render_unit_epsilon_table(results: Sequence[Result]) -> str:
     """Return a table of epsilon per image and epsilon of the median and largest unit, as ranges over learners."""
-    found, rows = collect_comparisons(results), []
+    found, rows = collect_unit_comparisons(results), []
     steps = _list_image_epsilons(found)
     for data in found:
         for size in ("median", "largest"):
@@ -55,9 +55,9 @@ def render_unit_epsilons(results: Sequence[Result]) -> str:
     return render_markdown_table(["ε for", *(f"trained with ε {step:g} for an image" for step in steps)], rows)
 
 
-def render_price_table(results: Sequence[Result]) -> str:
+def render_unit_price_table(results: Sequence[Result]) -> str:
     """Return a table of points lost by protecting units instead of images: mean and range over learners."""
-    found = collect_comparisons(results)
+    found = collect_unit_comparisons(results)
     steps = _list_image_epsilons(found)
     rows = [
         [
@@ -70,10 +70,10 @@ def render_price_table(results: Sequence[Result]) -> str:
     return render_markdown_table(["loss in points", *(f"ε {step:g}" for step in steps)], rows)
 
 
-def render_promise_table(results: Sequence[Result]) -> str:
+def render_equal_protection_table(results: Sequence[Result]) -> str:
     """Return a table that compares runs per image with runs per unit that protect units at least as well."""
     rows = []
-    for data in collect_comparisons(results):
+    for data in collect_unit_comparisons(results):
         for step in sorted(data.images):
             most = max((unit for unit in data.units if unit <= data.largest(step)), default=step)
             if most <= step:  # no run by unit that spends more
@@ -92,8 +92,8 @@ def render_promise_table(results: Sequence[Result]) -> str:
     return render_markdown_table(heads, rows)
 
 
-def _list_image_epsilons(found: Sequence[UnitComparison]) -> list[float]:
-    return sorted({step for measured in found for step in measured.images})
+def _list_image_epsilons(comparisons: Sequence[UnitComparison]) -> list[float]:
+    return sorted({step for measured in comparisons for step in measured.images})
 
 
 def _format_loss(measured: UnitComparison, step: float, metric: str) -> str:

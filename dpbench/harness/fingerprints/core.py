@@ -19,7 +19,7 @@ from dpbench.privacy.core.forms.contributions import Joined, RankOne
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.records.protocol import SplitRule
 
 IDENTITY = "a fingerprint"  # what noise is derived from, beside the seed
@@ -52,7 +52,7 @@ def compute_guarantees() -> Iterator[float]:
         yield epsilon(plan, 3.0, 1e-5, accountant)
     yield epsilon(mixed, 3.0, 1e-5, "pld")
     yield group.epsilon(plan, 3.0, 1e-5, 3)
-    yield private_search.epsilon(plan, 3.0, 1e-5, private_search.Repeats(5.0))
+    yield private_search.epsilon(plan, 3.0, 1e-5, private_search.RunCountDistribution(5.0))
     yield calibrate(plan, Budget(2.0, 1e-5), "pld")
 
 
@@ -71,7 +71,7 @@ def _compute_answers(units: Units | None) -> Iterator[Tensor]:
     task = Task((12,), 4, size, torch.device("cpu"))
     for sigma in (0.0, 1.5):
         rows = PrivateRows(x, y, torch.arange(64), units)
-        curator = make_handle(bind(rows, task, plan, sigma, Randomness.research(1, IDENTITY)))
+        curator = make_learner_curator(bind(rows, task, plan, sigma, Randomness.research(1, IDENTITY)))
         answers = [
             curator.noisy_sum(lambda chunk: chunk.x, release="whole", clip=1.25),
             curator.noisy_sum(lambda chunk: RankOne(chunk.x[:, :3], chunk.x), release="whole", clip=0.5),

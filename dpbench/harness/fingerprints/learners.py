@@ -20,7 +20,7 @@ import torch
 from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import IDENTITY
-from dpbench.harness.fingerprints.tasks import FixedTask, list_tasks, make_activation_task
+from dpbench.harness.fingerprints.tasks import FixedTask, list_fixed_tasks, make_activation_task
 from dpbench.harness.fitting import FitInput, fit_once, predict_isolated
 from dpbench.harness.plans import ask_plan, settle_learner
 from dpbench.harness.roles import select_public
@@ -49,7 +49,7 @@ def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
     covered.
     """
     refusals: dict[str, dict[str, str]] = {}
-    for fixed in list_tasks(learner, plugins):
+    for fixed in list_fixed_tasks(learner, plugins):
         fits = {f"{epsilon:g}": _try_fit(learner, fixed, epsilon) for epsilon in FIT_EPSILONS}
         if any(isinstance(fit, FitFingerprint) for fit in fits.values()):
             return Behaviour(task=fixed.name, fits=fits)
@@ -84,12 +84,12 @@ def choose_open_settings(learner: Learner, plugins: Registry) -> dict[str, Any]:
 
 def _try_fit(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFingerprint | str:
     try:
-        return fit_fixed_task(learner, fixed, epsilon)
+        return fit_on_fixed_task(learner, fixed, epsilon)
     except DpbenchError as error:
         return str(error)
 
 
-def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFingerprint:
+def fit_on_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFingerprint:
     """Fit a learner on a fixed task through a curator, like any other fit, and return its scores on the test examples.
 
     Raises:
@@ -106,8 +106,8 @@ def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFin
     return FitFingerprint.from_scores(predict_isolated(fitted, fixed.test), MAX_KEPT_SCORES)
 
 
-def _describe_call(learner: Learner, doing: str) -> str:
-    return f"{doing} of learner {learner.name!r}"
+def _describe_call(learner: Learner, call: str) -> str:
+    return f"{call} of learner {learner.name!r}"
 
 
 def _calibrate_sigma(plan: tuple[Planned, ...], budget: Budget) -> float:

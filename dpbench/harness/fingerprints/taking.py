@@ -21,7 +21,7 @@ from dpbench.harness.fingerprints.core import fingerprint_core
 from dpbench.harness.fingerprints.learners import choose_open_settings, fingerprint_learner
 from dpbench.records.fingerprints import Behaviour, FingerprintKind, FitFingerprint, locate_fingerprint_folder
 from dpbench.registry import Registry
-from dpbench.registry.same_code import Fingerprints
+from dpbench.registry.same_code import FingerprintStore
 from dpbench.support.plugin_calls import call_plugin
 
 SIDE, IMAGES_PER_MODE, SUMS = 64, 4, 24
@@ -42,7 +42,7 @@ def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, An
     return fingerprint_learner(component, plugins) if kind == "learner" else fingerprint_extractor(component)
 
 
-def take_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
+def compute_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
     """Return the values that the learner chooses for the settings left open in `asked`, or its error."""
     try:
         return choose_open_settings(plugins.build("learner", name, asked), plugins)
@@ -50,12 +50,12 @@ def take_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -
         return {"": str(error)}
 
 
-def open_fingerprints(plugins: Registry, folder: Path | None = None) -> Fingerprints:
+def open_fingerprints(plugins: Registry, folder: Path | None = None) -> FingerprintStore:
     """Return the fingerprints stored in a folder; a missing fingerprint is taken from the installed code on request."""
-    return Fingerprints(
+    return FingerprintStore(
         folder or locate_fingerprint_folder(),
         lambda kind, name, settings: take_fingerprint(kind, name, settings, plugins),
-        lambda name, asked: take_open_settings(name, asked, plugins),
+        lambda name, asked: compute_open_settings(name, asked, plugins),
     )
 
 

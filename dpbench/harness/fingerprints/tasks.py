@@ -40,10 +40,10 @@ class FixedTask:
     test: Tensor  # (LABELLED, *example_shape)
 
 
-def list_tasks(learner: Learner, plugins: Registry) -> Iterator[FixedTask]:
+def list_fixed_tasks(learner: Learner, plugins: Registry) -> Iterator[FixedTask]:
     """Yield the fixed tasks to try for a learner: its own task, or else vectors, images and activations."""
     if named := learner.made_for():
-        yield load_own_task(named, plugins)
+        yield load_dataset_task(named, plugins)
         return
     k = getattr(learner, "k", None)
     yield make_vector_task(next((size for size in FEATURE_COUNTS if size > (k or 0)), FEATURE_COUNTS[-1]))
@@ -59,12 +59,14 @@ def make_vector_task(features: int) -> FixedTask:
     mix = draw.standard_normal((features, features)) / features**0.5
     centres = 0.4 * draw.standard_normal((CLASSES, features))
 
-    def examples(count: int) -> tuple[Tensor, Tensor]:
+    def draw_examples(count: int) -> tuple[Tensor, Tensor]:
         y = draw.integers(CLASSES, size=count)
         latent = (centres[y] + draw.standard_normal((count, features))) * spectrum
         return _round_to_grid(0.3 + latent @ mix), torch.from_numpy(y)
 
-    return _make_task(f"{features} features", (features,), examples, VECTOR_ROWS, min(2 * features, MAX_PUBLIC_ROWS))
+    return _make_task(
+        f"{features} features", (features,), draw_examples, VECTOR_ROWS, min(2 * features, MAX_PUBLIC_ROWS)
+    )
 
 
 @functools.cache
@@ -85,12 +87,12 @@ def _make_grid_task(
     draw = np.random.default_rng([8, seed])
     centres = draw.standard_normal((CLASSES, *shape))
 
-    def examples(count: int) -> tuple[Tensor, Tensor]:
+    def draw_examples(count: int) -> tuple[Tensor, Tensor]:
         y = draw.integers(CLASSES, size=count)
         values = 0.5 + 0.25 * (centres[y] + 0.5 * draw.standard_normal((count, *shape)))
         return _round_to_grid(values), torch.from_numpy(y)
 
-    return _make_task(name, shape, examples, IMAGE_ROWS, public, tail)
+    return _make_task(name, shape, draw_examples, IMAGE_ROWS, public, tail)
 
 
 def _round_to_grid(values: np.ndarray) -> Tensor:
@@ -128,21 +130,21 @@ def make_small_tail() -> nn.Module:
     return network.eval().requires_grad_(False)
 
 
-def load_own_task(named: str, plugins: Registry) -> FixedTask:
+def load_dataset_task(dataset_spec: str, plugins: Registry) -> FixedTask:
     """Return the task of the dataset that a learner is made for, with the examples of seed 0."""
-    component = Component.parse(named)
+    component = Component.parse(dataset_spec)
     dataset = plugins.build("dataset", component.name, component.options)
     splits = dataset.drawn(0).load()
     (x, y), public, (test, _) = (
-        _feature_tensors(splits.train),
-        _feature_tensors(splits.public),
-        _feature_tensors(splits.test),
+        _get_feature_tensors(splits.train),
+        _get_feature_tensors(splits.public),
+        _get_feature_tensors(splits.test),
     )
     task = Task(tuple(x.shape[1:]), len(dataset.classes), len(y), torch.device("cpu"), len(public[0]))
-    return FixedTask(named, task, PrivateRows(x, y, torch.arange(len(y))), PublicData(*public), test[:TEST_ROWS])
+    return FixedTask(dataset_spec, task, PrivateRows(x, y, torch.arange(len(y))), PublicData(*public), test[:TEST_ROWS])
 
 
-def _feature_tensors(split: Split | None) -> tuple[Tensor, Tensor]:
+def _get_feature_tensors(split: Split | None) -> tuple[Tensor, Tensor]:
     if split is None or not isinstance(split.images, Features):
         raise DataError("A learner is made for a dataset of features with public examples of its own, like m=300.")
     return torch.from_numpy(split.images.x), torch.from_numpy(split.labels)

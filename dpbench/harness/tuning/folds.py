@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Learner, PublicData
-from dpbench.data.units import deal_units, renumber_units
+from dpbench.data.units import renumber_units, split_rows_by_unit
 from dpbench.errors import SpecError
-from dpbench.harness.roles import Roles, select_public
+from dpbench.harness.roles import ExamplesByRole, select_public
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.records.search import Search
 
@@ -27,7 +27,7 @@ class Fold:
     weight: float  # private units that one of the units stands for: 1 where they are the private ones
 
 
-def make_folds(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
+def make_folds(roles: ExamplesByRole, learner: Learner, search: Search) -> list[Fold]:
     """Return the folds of a search; no fold divides a unit.
 
     public-validation: the public split is cut into `folds` parts, and each part in turn is the validation data. The
@@ -49,7 +49,7 @@ def make_folds(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
             "--public-fraction, or run with the default settings."
         )
     parts = lambda size: [len(part) for part in np.array_split(np.arange(size), search.folds)]
-    held_out = deal_units(np.arange(len(labels)), units, parts, np.random.default_rng(search.seed))
+    held_out = split_rows_by_unit(np.arange(len(labels)), units, parts, np.random.default_rng(search.seed))
     if search.rule == "public-validation":
         return [_make_public_fold(part, roles, learner) for part in held_out]
     private = roles.private
@@ -60,7 +60,7 @@ def make_folds(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
     return [Fold(private, shown, public.x[held], labels[held].cpu().numpy(), 1.0)]
 
 
-def _make_public_fold(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
+def _make_public_fold(part: np.ndarray, roles: ExamplesByRole, learner: Learner) -> Fold:
     public, units = roles.public, roles.public_units
     assert public.y is not None
     held, kept = _split_rows(part, len(public.y))

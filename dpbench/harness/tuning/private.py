@@ -8,18 +8,18 @@ import torch
 
 from dpbench.api import Budget, Learner, Task
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.fitting import FitInput, Fitted, fit_once, predict_isolated
+from dpbench.harness.fitting import FinishedFit, FitInput, fit_once, predict_isolated
 from dpbench.harness.plans import Describer, settle_learner
-from dpbench.harness.roles import Roles
-from dpbench.harness.scoring import count_confusion
+from dpbench.harness.roles import ExamplesByRole
+from dpbench.harness.scoring import compute_confusion_matrix
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.accounting.private_search import Repeats, draw_run_count
-from dpbench.privacy.core.randomness import Randomness, selection_generator
-from dpbench.records.metrics import compute_confusion_metric
+from dpbench.privacy.core.accounting.private_search import RunCountDistribution, draw_run_count
+from dpbench.privacy.core.randomness import Randomness, make_selection_generator
+from dpbench.records.metrics import compute_metric_from_confusion
 from dpbench.records.search import ResolvedSearch, Selection
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.support.fields import filled_fields
 
 MAX_SETTINGS = 100_000  # of a private search, whose settings are drawn
@@ -29,16 +29,16 @@ MAX_SETTINGS = 100_000  # of a private search, whose settings are drawn
 class Winner:
     """The best fit of a seed's private search, and its setting."""
 
-    fitted: Fitted
+    fitted: FinishedFit
     setting: spaces.Setting
 
 
-def find_repeats(search: ResolvedSearch | None) -> Repeats | None:
+def get_run_count_distribution(search: ResolvedSearch | None) -> RunCountDistribution | None:
     """Return the distribution of the number of runs in a private search; None for other searches."""
-    return Repeats(search.repeats, search.shape) if search and search.rule == "private-accounted" else None
+    return RunCountDistribution(search.repeats, search.shape) if search and search.rule == "private-accounted" else None
 
 
-def record_private_selection(learner: Learner, roles: Roles, search: ResolvedSearch) -> Selection:
+def make_private_selection_record(learner: Learner, roles: ExamplesByRole, search: ResolvedSearch) -> Selection:
     """Return the record of a private search, which does not reveal the number of runs."""
     make_folds(roles, learner, search)  # refuses where there are too few labels
     return Selection(
@@ -47,16 +47,16 @@ def record_private_selection(learner: Learner, roles: Roles, search: ResolvedSea
     )  # fmt: skip
 
 
-def list_candidates(learner: Learner, accountant: AccountantName, search: ResolvedSearch) -> list[Learner]:
+def list_candidates(learner: Learner, accountant_name: AccountantName, search: ResolvedSearch) -> list[Learner]:
     """Return a learner for each setting that the search may draw.
 
     Raises:
         SpecError: the accountant or the space does not fit private selection.
     """
-    if accountant != "rdp":
+    if accountant_name != "rdp":
         raise SpecError(
-            f"Expected accountant='rdp' with selection private-accounted, got {accountant!r}: only Renyi divergences "
-            "can account for a private search. Add --accountant rdp."
+            f"Expected accountant='rdp' with selection private-accounted, got {accountant_name!r}: only Renyi "
+            "divergences can account for a private search. Add --accountant rdp."
         )
     wanted, draw_ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     if draw_ != "grid":
@@ -65,8 +65,8 @@ def list_candidates(learner: Learner, accountant: AccountantName, search: Resolv
 
 
 def run_private_search(
-    learner: Learner, who: Describer, roles: Roles, budget: Budget, search: ResolvedSearch, privacy: Privacy, seed: int,
-    identity: str,
+    learner: Learner, who: Describer, roles: ExamplesByRole, budget: Budget, search: ResolvedSearch,
+    privacy: PrivacyGuarantee, seed: int, identity: str,
 ) -> Winner:  # fmt: skip
     """Fit a random number of times with random settings, and return the fit with the best score on public labels.
 
@@ -76,9 +76,9 @@ def run_private_search(
     """
     wanted, _ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     fold = make_folds(roles, learner, search)[0]
-    chance = selection_generator(privacy.rng, seed, identity)
+    chance = make_selection_generator(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
-    for run in range(1, draw_run_count(Repeats(search.repeats, search.shape), chance) + 1):
+    for run in range(1, draw_run_count(RunCountDistribution(search.repeats, search.shape), chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.for_fit(privacy.rng, seed, identity, run)
         try:
@@ -99,11 +99,11 @@ def run_private_search(
     return best[1] if best else _make_empty_winner(learner, who, roles.task, privacy)
 
 
-def _score_fit(fitted: Fitted, fold: Fold) -> float:
+def _score_fit(fitted: FinishedFit, fold: Fold) -> float:
     scores = predict_isolated(fitted, fold.x)
-    return compute_confusion_metric(fitted.task.metric, count_confusion(scores, fold.y).tolist())
+    return compute_metric_from_confusion(fitted.task.metric, compute_confusion_matrix(scores, fold.y).tolist())
 
 
-def _make_empty_winner(learner: Learner, who: Describer, task: Task, privacy: Privacy) -> Winner:
+def _make_empty_winner(learner: Learner, who: Describer, task: Task, privacy: PrivacyGuarantee) -> Winner:
     spent = dict.fromkeys((release.name for release in privacy.plan), 0)
-    return Winner(Fitted(learner, who, task, lambda x: torch.zeros(len(x), task.classes), spent), {})
+    return Winner(FinishedFit(learner, who, task, lambda x: torch.zeros(len(x), task.classes), spent), {})

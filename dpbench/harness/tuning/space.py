@@ -32,7 +32,7 @@ def list_settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], L
     chance, numbers = random.Random(seed), set[int]()
     while len(numbers) < tries:
         numbers.add(chance.randrange(total))
-    return [_find_setting(space, number) for number in sorted(numbers)], "random"
+    return [_get_setting_at(space, number) for number in sorted(numbers)], "random"
 
 
 def count_settings(space: Space) -> int:
@@ -49,9 +49,9 @@ def set_options(learner: Learner, setting: Setting) -> Learner:
     return call_plugin(f"setting {setting} of {learner.name!r}", lambda: dataclasses.replace(learner, **setting))  # type: ignore[type-var]
 
 
-def _find_setting(space: Space, number: int) -> Setting:
+def _get_setting_at(space: Space, index: int) -> Setting:
     setting = {}
     for name in reversed(list(space)):
-        number, digit = divmod(number, len(space[name]))
+        index, digit = divmod(index, len(space[name]))
         setting[name] = space[name][digit]
     return {name: setting[name] for name in space}

@@ -20,7 +20,7 @@ from torch import Tensor
 from dpbench.api import Chunk, Release, Task
 from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise
 from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
-from dpbench.privacy.core.exact.surroundings import own_arithmetic
+from dpbench.privacy.core.exact.surroundings import disable_torch_modes
 from dpbench.privacy.core.ledger_curator import LedgerCurator, sum_chunks
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.noise import add_noise
@@ -58,7 +58,7 @@ class StackedNoise:
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackedCurators:
     """Curators of several fits over the same rows, made by `binding.bind`; they answer together.
 
     All fits see the Poisson samples that the first curator draws; each has its own sigma, clip, noise stream and
@@ -82,7 +82,7 @@ class Stack:
         """Return the noise multiplier of each fit in its real run: the curator's multiplier times the row weight."""
         return [curator.sigma[release] * self.weight for curator in self.curators]
 
-    @own_arithmetic()
+    @disable_torch_modes()
     def noisy_sums(
         self, rows: Callable[[Chunk], StackedOuterProducts], *, release: str, clips: Sequence[float]
     ) -> Tensor:
@@ -95,24 +95,26 @@ class Stack:
         of_chunk = make_share_reader(shares)
         limit = count_rows_per_chunk(lead.rows, len(draws) * self.task.classes)
 
-        def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
+        def compute_integer_sums(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
             return ([rows(chunk).integers(bounds, of_chunk(len(chunk)))] for chunk in chunks)
 
-        (total,) = sum_chunks(lead.rows.chunks(sample, draws[0].row_base(), limit, self.task.device), integers)
+        (total,) = sum_chunks(
+            lead.rows.chunks(sample, draws[0].row_seed_base(), limit, self.task.device), compute_integer_sums
+        )
         stds = [curator.sigma[release] * clip for curator, clip in zip(self.curators, bounds, strict=True)]
         return add_noise(total, np.array(stds).reshape(-1, 1, 1), StackedNoise(draws)).mul_(self.weight)
 
-    def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
+    def map(self, transform: Callable[[Tensor], Tensor]) -> StackedCurators:
         """Return the stack over transformed rows; all fits share these rows. See `Curator.map`."""
         return self.with_rows(dataclasses.replace(self, curators=(self.curators[0].answer(Map(transform)),)))
 
-    def with_rows(self, other: Stack) -> Stack:
+    def with_rows(self, other: StackedCurators) -> StackedCurators:
         """Return these fits over the rows of another stack, with new buffers, because a fit may fail halfway."""
         rows, task = other.curators[0].rows, other.task
         rows = dataclasses.replace(rows, scratch=ChunkBuffers())
         curators = [dataclasses.replace(each, rows=rows, task=task) for each in self.curators]
         return dataclasses.replace(self, curators=tuple(curators))
 
-    def take(self, places: Sequence[int]) -> Stack:
+    def take(self, positions: Sequence[int]) -> StackedCurators:
         """Return the stack of the fits at these positions."""
-        return dataclasses.replace(self, curators=tuple(self.curators[place] for place in places))
+        return dataclasses.replace(self, curators=tuple(self.curators[place] for place in positions))

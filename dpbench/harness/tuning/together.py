@@ -10,16 +10,16 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Learner, Predict, PublicData
 from dpbench.harness.maps import MapCache
-from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
+from dpbench.harness.tuning.stack import StackedCurators, StackedOuterProducts
 from dpbench.learning.linear import LinearProbe, Transform, train_heads
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows
-from dpbench.privacy.core.head import scores
+from dpbench.privacy.core.head import compute_logits
 
 
 def is_stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
-    """Return whether `fit_together` may replace the learner's fit: it is a probe that overrides no fitting method."""
+    """Return whether `fit_probes_together` may replace the learner's fit: a probe that overrides no fitting method."""
     own = ("fit", "fit_on", "plan", "probe")
     return isinstance(learner, ProbeLearner) and all(
         getattr(type(learner), name) is getattr(ProbeLearner, name) for name in own
@@ -27,16 +27,16 @@ def is_stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
 
 
 class MappedRows:
-    """A fold's rows, mapped by the features of the latest group of settings that share a map.
+    """A cache of a fold's rows as mapped by the latest public map, for the settings that share this map.
 
     An instance serves only stacks with the same rows.
     """
 
     def __init__(self) -> None:
         self.maps = MapCache()
-        self._latest: tuple[Hashable, Stack] | None = None
+        self._latest: tuple[Hashable, StackedCurators] | None = None
 
-    def map_stack(self, learner: ProbeLearner, stack: Stack, features: Transform) -> Stack:
+    def map_stack(self, learner: ProbeLearner, stack: StackedCurators, features: Transform) -> StackedCurators:
         """Return the stack over the rows mapped by `features`, this learner's map."""
         if self._latest is None or self._latest[0] != learner.map_key:
             self._latest = None  # before the next is made: both might not fit
@@ -67,19 +67,19 @@ def _memory_layout(x: Tensor) -> Hashable:
     return x.data_ptr(), x.dtype, x.shape[1:], x.stride()
 
 
-def fit_together(
+def fit_probes_together(
     learners: Sequence[ProbeLearner],
-    stack: Stack,
+    stack: StackedCurators,
     public: PublicData,
     generator: torch.Generator,
     mapped: MappedRows | None = None,
 ) -> list[Predict]:
-    """Fit settings with equal `shared` together; each predictor equals that of a separate fit with the same randomness.
+    """Fit probes with equal `shared` together; each predictor equals that of a separate fit with equal randomness.
 
     If `mapped` is given, it must belong to this public split and to the rows of this stack.
     """
     first, mapped = learners[0], mapped or MappedRows()
-    features = mapped.maps.find_or_make(first, stack.task, public, generator)
+    features = mapped.maps.find_or_make_map(first, stack.task, public, generator)
     heads = _train_heads([learner.probe for learner in learners], mapped.map_stack(first, stack, features), generator)
     pairs, shown = zip(learners, heads, strict=True), PublicMap(features, public.x)
     return [
@@ -92,19 +92,19 @@ def _make_predictor(probe: LinearProbe, head: Tensor, features: Transform) -> Pr
     return lambda x: probe.logits(head, features(x))
 
 
-def _train_heads(probes: Sequence[LinearProbe], stack: Stack, generator: torch.Generator) -> list[Tensor]:
+def _train_heads(probes: Sequence[LinearProbe], stack: StackedCurators, generator: torch.Generator) -> list[Tensor]:
     """Train the heads (k, d + 1) of all probes on mapped rows and return them."""
     task, first = stack.task, probes[0]
     head = first.head(task.classes, task.example_shape[0], generator).to(task.device)
 
-    def gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Tensor:
+    def compute_noisy_gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Tensor:
         whole, clips = torch.stack([heads[place] for place in going]), [probes[place].clip for place in going]
 
         def rows(chunk: Chunk) -> StackedOuterProducts:
             assert isinstance(chunk.rows, QuantisedRows)  # as all mapped rows are
-            return StackedOuterProducts(residuals_(scores(whole, chunk.rows, first.bias), chunk.y), chunk.rows)
+            return StackedOuterProducts(residuals_(compute_logits(whole, chunk.rows, first.bias), chunk.y), chunk.rows)
 
         return stack.take(going).noisy_sums(rows, release="gradient", clips=clips)
 
     sigmas = stack.sigmas("gradient")
-    return train_heads(probes, [head.clone() for _ in probes], task.size, gradients, sigmas=sigmas)
+    return train_heads(probes, [head.clone() for _ in probes], task.size, compute_noisy_gradients, sigmas=sigmas)

@@ -68,10 +68,10 @@ def apply_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec
     return resolved.with_learner(learner), earlier
 
 
-def record_transfer(
+def make_transfer_record(
     earlier: SettingsRecord, here: SelectionRule, spec: Spec, digests: Mapping[str, str], images: HashLookup
 ) -> Selection:
-    """Return the selection record of settings taken from a file, never cleaner than the search that found them.
+    """Return the selection record of settings from a file; its rule is never cleaner than the rule in the file.
 
     ============================================ ================================= ============================
     data of the file                             cleanest possible rule            private records touched
@@ -141,7 +141,9 @@ def _find_transfer_rule(
 
 def _has_same_images(here: Hashes, sketch: str, looks: str | None, earlier: SettingsRecord) -> bool:
     try:
-        return here.sketch_share(sketch) > MAX_COPIES or here.looks_share(looks or "") > MAX_LOOKALIKES
+        return (
+            here.compute_sketch_share(sketch) > MAX_COPIES or here.compute_lookalike_share(looks or "") > MAX_LOOKALIKES
+        )
     except ValueError as error:
         raise DataError(f"Expected a sketch of images in the file of digest {earlier.digest}: {error}.") from error
 

@@ -12,23 +12,30 @@ import numpy as np
 
 from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.fitting import FitInput, Fitted, copy_public, fit_once, fit_several, predict_isolated
+from dpbench.harness.fitting import (
+    FinishedFit,
+    FitInput,
+    copy_public_data,
+    fit_once,
+    fit_several_settings,
+    predict_isolated,
+)
 from dpbench.harness.plans import Describer, ask_plan, settle_learner
-from dpbench.harness.roles import Roles
-from dpbench.harness.scoring import count_confusion
+from dpbench.harness.roles import ExamplesByRole
+from dpbench.harness.scoring import compute_confusion_matrix
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, make_folds
-from dpbench.harness.tuning.stack import Stack
-from dpbench.harness.tuning.together import MappedRows, fit_together, is_stackable
+from dpbench.harness.tuning.stack import StackedCurators
+from dpbench.harness.tuning.together import MappedRows, fit_probes_together, is_stackable
 from dpbench.privacy.core.accounting import calibration
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.records.metrics import compute_confusion_metric
+from dpbench.records.metrics import compute_metric_from_confusion
 from dpbench.records.search import ResolvedSearch, Selection, Trial, least_clean_rule
-from dpbench.registry.components import selection_rule
+from dpbench.registry.components import find_selection_rule
 from dpbench.support import progress
 
 MAX_TRAINED_TOGETHER = 16  # settings trained at once: more would not fit a processor's cache
@@ -36,7 +43,7 @@ MAX_TRAINED_TOGETHER = 16  # settings trained at once: more would not fit a proc
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """A setting with its plan and sigma, or with the error that refused it."""
+    """A setting with its plan and sigma, or with the error that it caused."""
 
     index: int
     setting: spaces.Setting
@@ -47,8 +54,8 @@ class TrialPlan:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Tries settings with the task and budget of the real run, and with separate random streams.
+class TrialRunner:
+    """Runs the trials of a search, with the task and budget of the real run and with separate random streams.
 
     Args:
         learner: the learner with the settings that are not searched.
@@ -63,7 +70,7 @@ class Bench:
 
     learner: Learner
     who: Describer
-    roles: Roles
+    roles: ExamplesByRole
     budget: Budget
     accountant: AccountantName
     search: ResolvedSearch
@@ -74,7 +81,7 @@ class Bench:
         """The task of the real run."""
         return self.roles.task
 
-    def choose(self) -> Selection:
+    def choose_setting(self) -> Selection:
         """Try the settings of the search and return the record of the best setting; ties go to the first.
 
         Raises:
@@ -89,7 +96,7 @@ class Bench:
                 f"Every setting of learner {self.learner.name!r} failed ({len(trials)} tried). The first error: "
                 f"{trials[0].error}"
             )
-        rule = least_clean_rule(search.rule, selection_rule(self.learner, search.space))
+        rule = least_clean_rule(search.rule, find_selection_rule(self.learner, search.space))
         return Selection(
             rule=rule, space=search.space, possible=spaces.count_settings(search.space), tried=len(trials),
             draw=draw, seed=search.seed, private_touched=search.rule != "public-validation",
@@ -101,10 +108,10 @@ class Bench:
         setting = {name: getattr(self.learner, name) for name in self.search.space}
         return self.run_trials([setting])[0]
 
-    def run_trials(self, wanted: Sequence[spaces.Setting]) -> list[Trial]:
+    def run_trials(self, settings: Sequence[spaces.Setting]) -> list[Trial]:
         """Return the score of every setting over all folds, or the error if it has no score."""
         folds = make_folds(self.roles, self.learner, self.search)
-        tried = [self._plan_trial(index, setting) for index, setting in enumerate(wanted)]
+        tried = [self._plan_trial(index, setting) for index, setting in enumerate(settings)]
         groups = list(_group_trials(tried))
         found: dict[int, np.ndarray] = {}  # confusion matrices (classes, classes) over all folds
         errors = {trial.index: trial.error for trial in tried if trial.error}
@@ -127,8 +134,8 @@ class Bench:
 
     def _make_trial(self, setting: spaces.Setting, confusion: np.ndarray) -> Trial:
         counts, metric = confusion.tolist(), self.task.metric
-        own = None if metric == "accuracy" else compute_confusion_metric(metric, counts)
-        return Trial(setting=setting, accuracy=compute_confusion_metric("accuracy", counts), score=own)
+        own = None if metric == "accuracy" else compute_metric_from_confusion(metric, counts)
+        return Trial(setting=setting, accuracy=compute_metric_from_confusion("accuracy", counts), score=own)
 
     def _plan_trial(self, index: int, setting: spaces.Setting) -> TrialPlan:
         try:
@@ -139,50 +146,53 @@ class Bench:
             return TrialPlan(index, setting, None, error=str(error))
 
     def _evaluate_group(
-        self, group: Sequence[TrialPlan], fold: Fold, number: int, mapped: MappedRows
+        self, group: Sequence[TrialPlan], fold: Fold, fold_index: int, mapped: MappedRows
     ) -> list[np.ndarray | str]:
         """Return the confusion matrix of each setting in a group, or the error if it has none."""
-        inputs = [self._make_fit_input(plan, fold, number) for plan in group]
+        inputs = [self._make_fit_input(plan, fold, fold_index) for plan in group]
         probes = [dataclasses.replace(plan.learner) for plan in group if is_stackable(plan.learner)]
         try:
             if len(probes) == len(group):
-                public, start = copy_public(fold.public), inputs[0].randomness.initialisation
+                public, start = copy_public_data(fold.public), inputs[0].randomness.initialisation
 
-                def together(curators: Sequence[LedgerCurator]) -> Sequence[Predict]:
-                    return fit_together(probes, Stack(tuple(curators), fold.weight), public, start, mapped)
+                def fit_group(curators: Sequence[LedgerCurator]) -> Sequence[Predict]:
+                    return fit_probes_together(
+                        probes, StackedCurators(tuple(curators), fold.weight), public, start, mapped
+                    )
 
-                fits = fit_several(inputs, together)
+                fits = fit_several_settings(inputs, fit_group)
             else:
                 fits = [self._fit(plan, given, fold) for plan, given in zip(group, inputs, strict=True)]
         except DpbenchError as error:
             if len(group) == 1:
                 return [str(error)]
-            return [self._evaluate_group([plan], fold, number, mapped)[0] for plan in group]  # which of them is it?
-        return [self._count_confusion(fitted, fold) for fitted in fits]
+            return [self._evaluate_group([plan], fold, fold_index, mapped)[0] for plan in group]  # which of them is it?
+        return [self._compute_confusion_matrix(fitted, fold) for fitted in fits]
 
-    def _make_fit_input(self, plan: TrialPlan, fold: Fold, number: int) -> FitInput:
+    def _make_fit_input(self, plan: TrialPlan, fold: Fold, fold_index: int) -> FitInput:
         """Return the inputs of a trial's fit, scaled by the fold's weight so that the noise is that of the real run.
 
         `plan` must not be that of a refused setting.
         """
         assert plan.learner is not None
-        randomness = Randomness.tuning(self.search.seed, self.identity, number, plan.index)
+        randomness = Randomness.tuning(self.search.seed, self.identity, fold_index, plan.index)
         sigma = plan.sigma / fold.weight
         return FitInput(
             plan.learner, self.who, fold.rows, self.task, fold.public, plan.plan, sigma, randomness,
             files=self.roles.files,
         )  # fmt: skip
 
-    def _fit(self, plan: TrialPlan, given: FitInput, fold: Fold) -> Fitted:
+    def _fit(self, plan: TrialPlan, given: FitInput, fold: Fold) -> FinishedFit:
         if fold.weight == 1:
             return fit_once(given)
         return fit_once(
-            given, wrap=lambda curator: simulate_rows(curator, release_sigmas(plan.plan, plan.sigma), fold.weight)
+            given,
+            wrap=lambda curator: make_weighted_curator(curator, release_sigmas(plan.plan, plan.sigma), fold.weight),
         )
 
-    def _count_confusion(self, fitted: Fitted, fold: Fold) -> np.ndarray | str:
+    def _compute_confusion_matrix(self, fitted: FinishedFit, fold: Fold) -> np.ndarray | str:
         try:
-            return count_confusion(predict_isolated(fitted, fold.x), fold.y)
+            return compute_confusion_matrix(predict_isolated(fitted, fold.x), fold.y)
         except DpbenchError as error:
             return str(error)
 
@@ -203,7 +213,7 @@ def _group_trials(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
             yield group[start : start + MAX_TRAINED_TOGETHER]
 
 
-def simulate_rows(curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> Curator:
+def make_weighted_curator(curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> Curator:
     """Wrap a curator so that each row counts `weight` times and sums have the size and noise of the real run.
 
     The learner sees its real task, sigma and plan; no private row is read. A choice uses the unscaled losses of the
@@ -219,7 +229,7 @@ def simulate_rows(curator: LedgerCurator, sigma: Mapping[str, float], weight: fl
     def answer(question: Question) -> Any:
         found = curator.answer(question.adapt_to_stand_ins(weight))
         if isinstance(question, Map):
-            return simulate_rows(found, sigma, weight)
-        return question.weigh(found, weight)
+            return make_weighted_curator(found, sigma, weight)
+        return question.scale_answer(found, weight)
 
     return Curator(curator.task, sigma, answer)

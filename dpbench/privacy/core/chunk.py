@@ -43,7 +43,7 @@ Teacher = Callable[[Chunk, "Tensor"], "Tensor"]
 """A teacher: maps a shard and public queries (m, ...) to a label for each query, (m,) int64."""
 
 
-class Answerer(ABC):
+class BaseCurator(ABC):
     """Base class of curators. The guard skips dpbench's own curators, because they change with every question."""
 
     __slots__ = ()

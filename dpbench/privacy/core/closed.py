@@ -13,7 +13,7 @@ CLOSED_PREFIX = "dpbench.privacy."
 
 
 @lru_cache(256)
-def is_closed(cls: type) -> bool:
-    """Return whether `dpbench.privacy` defines a class: a module of it holds the class under the class's own name."""
+def is_defined_by_dpbench(cls: type) -> bool:
+    """Return whether `dpbench.privacy` defines a class: one of its modules has the class under the class's own name."""
     module = sys.modules.get(cls.__module__)
     return cls.__module__.startswith(CLOSED_PREFIX) and getattr(module, cls.__name__, None) is cls

@@ -5,13 +5,13 @@ be read (Mironov 2012). Here, noise is integers. OpenDP draws them with exact ra
 generator that the operating system seeds (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy,
 2020).
 
-Answers get the noise of `rounded_gaussian`: a discrete Gaussian on a lattice 2^k times as fine as the grid, with a
+Answers get the noise of `draw_rounded_gaussian`: a discrete Gaussian on a lattice 2^k times as fine as the grid, with a
 standard deviation of `s` >= 2^44 lattice steps, rounded to the grid.
 
 Covered, for integer sums of sensitivity D in grid steps (L2, add or remove one) and noise of `std` grid steps (with a
 std for each coordinate, D / std means sqrt(sum_j (d_j / std_j)^2)): the (epsilon, delta) that any accountant states
 for continuous noise, Poisson sampling included, with epsilon larger by less than 1e-12 and delta by a factor below
-1 + 1e-12, for every epsilon below 600 and up to 10^12 numbers in total (`check_cost` refuses a release of more than
+1 + 1e-12, for every epsilon below 600 and up to 10^12 numbers in total (`check_duration` refuses a release of more than
 10^10).
 
 - Rounding commutes with adding a whole number, so adding continuous noise that is rounded to the lattice equals
@@ -46,7 +46,7 @@ MOST_LATTICE_STEPS = 2.0**58  # standard deviation in lattice steps: noise stays
 CHUNK = 50_000  # numbers drawn at once
 
 
-def check_installed() -> None:
+def check_opendp_installed() -> None:
     """Check that OpenDP is installed.
 
     Raises:
@@ -59,8 +59,8 @@ def check_installed() -> None:
         )
 
 
-def rounded_gaussian(shape: Sequence[int], std: float | np.ndarray) -> np.ndarray:
-    """Return Gaussian noise in whole grid steps, int64 of this shape; see the module for its guarantee.
+def draw_rounded_gaussian(shape: Sequence[int], std: float | np.ndarray) -> np.ndarray:
+    """Draw Gaussian noise in whole grid steps, int64 of this shape; see the module for its guarantee.
 
     Args:
         shape: the shape of the answer.
@@ -78,8 +78,8 @@ def rounded_gaussian(shape: Sequence[int], std: float | np.ndarray) -> np.ndarra
     return noise
 
 
-def discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
-    """Return int64 draws k with chance proportional to exp(-k^2 / (2 std^2)), exactly.
+def draw_discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
+    """Draw int64 numbers k with probability proportional to exp(-k^2 / (2 std^2)), exactly.
 
     Raises:
         SpecError: a standard deviation that is not positive, not finite, or too large for 64 bits.
@@ -87,18 +87,19 @@ def discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
     if not 0 < std <= MOST_LATTICE_STEPS:
         raise SpecError(f"Expected std={std} in (0, 2^58]: the standard deviation of integer noise.")
     count = math.prod(shape)
-    parts = [np.array(_draw(min(CHUNK, count - start), std), np.int64) for start in range(0, count, CHUNK)]
+    parts = [np.array(_draw_with_opendp(min(CHUNK, count - start), std), np.int64) for start in range(0, count, CHUNK)]
     return np.concatenate([*parts, np.empty(0, np.int64)]).reshape(tuple(shape))
 
 
-def check_cost(numbers: int, steps: int, release: str, *, quiet: bool = False) -> None:
+def check_duration(numbers_per_step: int, steps: int, release: str, *, quiet: bool = False) -> None:
     """Estimate how long drawing a release's exact noise takes, and warn if it is over ten minutes, unless `quiet`.
 
     Raises:
         SpecError: it would take longer than a day.
     """
-    seconds = SECONDS_PER_NUMBER * numbers * steps
-    cost = f"Secure noise for release {release!r}: {steps:,} x {numbers:,} numbers, about {duration(seconds)} a fit."
+    seconds = SECONDS_PER_NUMBER * numbers_per_step * steps
+    size = f"{steps:,} x {numbers_per_step:,} numbers"
+    cost = f"Secure noise for release {release!r}: {size}, about {duration(seconds)} a fit."
     if seconds > 86_400:
         raise SpecError(f"{cost} That is above a day. Plan fewer numbers, or run without --secure-rng.")
     if seconds > 600 and not quiet:
@@ -107,11 +108,11 @@ def check_cost(numbers: int, steps: int, release: str, *, quiet: bool = False) -
 
 def _draw_rounded(count: int, std: float) -> np.ndarray:
     finer = max(0, FINEST - math.frexp(std)[1] + 1) if math.isfinite(std) else 0
-    noise = discrete_gaussian((count,), math.ldexp(std, finer))
+    noise = draw_discrete_gaussian((count,), math.ldexp(std, finer))
     return noise if finer == 0 else ((noise >> (finer - 1)) + 1) >> 1
 
 
-def _draw(count: int, std: float) -> Any:
+def _draw_with_opendp(count: int, std: float) -> Any:
     import opendp.prelude as dp
 
     dp.enable_features("contrib")

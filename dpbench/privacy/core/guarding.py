@@ -20,7 +20,7 @@ class RowGuard(Protocol):
     def remember_refusals(self) -> AbstractContextManager[None]:
         """Return a context that remembers every refusal in it; a refusal is final."""
 
-    def conclude(self) -> None:
+    def raise_earlier_refusal(self) -> None:
         """Raise the refusal of an earlier question, if any question was refused."""
 
     def contributions(
@@ -34,9 +34,13 @@ class RowGuard(Protocol):
         """Call a row function on an empty chunk and return its blocks."""
 
     def labels(
-        self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, checked: Callable[[Any], Tensor]
+        self,
+        teacher: Callable[[Chunk], Any],
+        shards: Iterable[Chunk],
+        release: str,
+        check_labels: Callable[[Any], Tensor],
     ) -> Iterator[Tensor]:
-        """Yield a teacher's labels for each shard, checked by `checked`."""
+        """Yield a teacher's labels for each shard, checked by `check_labels`."""
 
     def map_rows(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]

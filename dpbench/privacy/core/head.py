@@ -18,11 +18,11 @@ from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.closed import is_closed
+from dpbench.privacy.core.closed import is_defined_by_dpbench
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
-from dpbench.privacy.core.exact.sums import BLOCK, IntegerSum, empty_outer_sum, outer_limits, outer_sum
+from dpbench.privacy.core.exact.sums import BLOCK, IntegerSum, empty_outer_sum, outer_sum, outer_sum_constants
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.core.plan import Task
 from dpbench.privacy.core.rows import PrivateRows
@@ -92,7 +92,7 @@ class HeadGradient(BuiltinRowFunction):
         if self.divisor is not None:
             return super().integers(chunk, clip, shares)
         rows = _quantise_chunk(chunk)
-        if self._is_compiled(rows):
+        if self._uses_compiled_loops(rows):
             everyone = np.arange(len(rows))
             return self._prepare_sum(rows, chunk.y, everyone, everyone, clip, shares)()
         found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
@@ -102,12 +102,12 @@ class HeadGradient(BuiltinRowFunction):
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
     ) -> Callable[[], IntegerSum] | None:
         """Return a function that sums mapped rows without copying them; None if compiled loops cannot do it (GPU)."""
-        if not (isinstance(rows.held, QuantisedRows) and self._is_compiled(rows.held)):
+        if not (isinstance(rows.held, QuantisedRows) and self._uses_compiled_loops(rows.held)):
             return None
         return self._prepare_sum(rows.held, rows.y, sample, rows.places(sample), clip, shares)
 
-    def _is_compiled(self, rows: QuantisedRows) -> bool:
-        return self.divisor is None and len(self.head) <= BLOCK and products.is_compiled(rows.device)
+    def _uses_compiled_loops(self, rows: QuantisedRows) -> bool:
+        return self.divisor is None and len(self.head) <= BLOCK and products.uses_compiled_loops(rows.device)
 
     def _prepare_sum(
         self, rows: QuantisedRows, y: Tensor, sample: np.ndarray, places: np.ndarray, clip: float, shares: Tensor | None
@@ -116,22 +116,22 @@ class HeadGradient(BuiltinRowFunction):
         from dpbench.privacy.core.exact import kernels
 
         rows.check_unchanged()
-        kernels.compile_all()
+        kernels.compile_all_kernels()
         classes, features = len(self.head), rows.shape[1]
         packed = kernels.pack_head(self.head.detach().contiguous().numpy(), features)
         q, scale, length, labels = (part.contiguous().numpy() for part in (*rows.parts, y))
         given = NO_SHARES if shares is None else shares.contiguous().numpy()
-        limits = outer_limits(classes, features, self.bias, clip)
+        limits = outer_sum_constants(classes, features, self.bias, clip)
         grid = self.sum_of_empty_chunk(features, clip).grid
 
-        def add(counter: np.ndarray, to: np.ndarray) -> None:
+        def add_gradients(counter: np.ndarray, to: np.ndarray) -> None:
             kernels.sum_gradients(counter, q, scale, length, labels, sample, places, given, *packed, limits, to)
 
-        def sum_rows() -> IntegerSum:
-            total = products.sum_over_threads(add, (classes, features + self.bias), 2 * classes * len(sample))
+        def sum_sample() -> IntegerSum:
+            total = products.sum_over_threads(add_gradients, (classes, features + self.bias), 2 * classes * len(sample))
             return IntegerSum(torch.from_numpy(total), grid)
 
-        return sum_rows
+        return sum_sample
 
     def check(self, task: Task) -> None:
         """Refuse a head or divisor that is not float32, or whose shape does not fit the task's classes and features."""
@@ -152,19 +152,19 @@ class HeadGradient(BuiltinRowFunction):
         return Scaled(RankOne(torch.zeros(0, outputs, device=device), nobody, self.bias), self.divisor).integers(clip)
 
     def _residuals(self, rows: QuantisedRows, y: Tensor) -> Tensor:
-        return residuals_(scores(self.head.unsqueeze(0), rows, self.bias), y)  # (1, k, c)
+        return residuals_(compute_logits(self.head.unsqueeze(0), rows, self.bias), y)  # (1, k, c)
 
 
-def find_own_function(rows: object) -> BuiltinRowFunction | None:
+def as_builtin_row_function(rows: object) -> BuiltinRowFunction | None:
     """Return `rows` if dpbench defines its class as a row function; else None, also for plugins' subclasses."""
-    return rows if isinstance(rows, BuiltinRowFunction) and is_closed(type(rows)) else None
+    return rows if isinstance(rows, BuiltinRowFunction) and is_defined_by_dpbench(type(rows)) else None
 
 
 def _quantise_chunk(chunk: Chunk) -> QuantisedRows:
     return chunk.rows if isinstance(chunk.rows, QuantisedRows) else quantise(chunk.rows)
 
 
-def scores(heads: Tensor, rows: QuantisedRows, bias: bool) -> Tensor:
+def compute_logits(heads: Tensor, rows: QuantisedRows, bias: bool) -> Tensor:
     """Return the exact logits (s, k, c) of rows (c, d) under each of s heads (s, k, d + 1), or (s, k, d) without bias.
 
     The bits of a row's logits depend on this row and the heads alone.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
-from dpbench.privacy.core.closed import is_closed
+from dpbench.privacy.core.closed import is_defined_by_dpbench
 from dpbench.privacy.core.plan import Ledger, Planned, Task
 
 if TYPE_CHECKING:
@@ -57,16 +57,16 @@ class LedgerCurator:
             NotPlanned: a release is not in the plan, has no steps left, or is planned for other questions.
             SpecError, NotPerExample, NotPure, ComponentFailed: see the methods of `Curator`.
         """
-        from dpbench.privacy.core.exact.surroundings import own_arithmetic
+        from dpbench.privacy.core.exact.surroundings import disable_torch_modes
 
-        if not is_closed(type(question)):
+        if not is_defined_by_dpbench(type(question)):
             raise PrivacyError(
                 f"Expected a question that dpbench defines, got a {type(question).__name__}. Use the methods of "
                 "dpbench.Curator, such as noisy_sum."
             )
         question.check(self)
         spent = [self.ledger.spend(name, question.kind) for name in question.releases]
-        with own_arithmetic(), self.guard.remember_refusals():
+        with disable_torch_modes(), self.guard.remember_refusals():
             return question.compute_answer(self, spent)
 
     def draws(self, release: str) -> Draws:
@@ -83,11 +83,11 @@ class LedgerCurator:
         """Yield all rows, in chunks of at most `limit`."""
         import numpy as np
 
-        return self.rows.chunks(np.arange(len(self.rows)), draws.row_base(), limit, self.task.device)
+        return self.rows.chunks(np.arange(len(self.rows)), draws.row_seed_base(), limit, self.task.device)
 
 
 class Question(ABC):
-    """A question about private rows, one class per mechanism; its module argues the sensitivity.
+    """Base class of questions about private rows, one subclass per mechanism; its module proves the sensitivity.
 
     The constructor refuses arguments that no curator could accept; it reads no rows. `LedgerCurator.answer` checks the
     question and spends its steps.
@@ -112,7 +112,7 @@ class Question(ABC):
 
     @abstractmethod
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Any:
-        """Return the answer; `spent` holds the planned releases, one step of each of which has been spent."""
+        """Return the answer. `spent` holds the planned releases; one step of each is already spent."""
 
     @property
     def row_function(self) -> RowFn | None:
@@ -137,7 +137,7 @@ class Question(ABC):
         """Return the question to ask public stand-ins, each of which represents `weight` private rows."""
         return self
 
-    def weigh(self, answer: Any, weight: float) -> Any:
+    def scale_answer(self, answer: Any, weight: float) -> Any:
         """Scale an answer from public stand-ins, each representing `weight` private rows, to all private rows."""
         return answer
 

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from dpbench.errors import NotPlanned, PlanError, SpecError
-from dpbench.privacy.core.closed import is_closed
+from dpbench.privacy.core.closed import is_defined_by_dpbench
 from dpbench.support.messages import duration
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Planned(ABC):
 
     @abstractmethod
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return a privacy loss variable for Microsoft's prv-accountant, and the number of copies that compose."""
+        """Return a privacy loss variable of Microsoft's prv-accountant, and how many copies of it to compose."""
 
     @abstractmethod
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
@@ -236,7 +236,7 @@ def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
 
 def _convert_numbers(release: P, who: str) -> P:
     """Check a release's types and convert its numbers to Python's own, because numpy's are serialised differently."""
-    if not isinstance(release, Planned) or not is_closed(type(release)):
+    if not isinstance(release, Planned) or not is_defined_by_dpbench(type(release)):
         raise PlanError(f"Expected Release or Choice in the plan of {who}, got a {type(release).__name__}.")
     if not isinstance(release.name, str):
         raise PlanError(f"Expected name={release.name!r} of a release of {who} to be text.")

@@ -52,12 +52,12 @@ class Draws(ABC):
         """Return a Poisson sample, ascending int64: each of `size` rows independently with chance `rate`."""
 
     @abstractmethod
-    def row_base(self) -> int:
+    def row_seed_base(self) -> int:
         """Return the number in [0, 2^63) from which `row_seeds` derives this question's row seeds."""
 
     @abstractmethod
-    def check_cost(self, numbers: int, steps: int) -> None:
-        """Warn if drawing `numbers` numbers in each of `steps` steps is slow, and refuse if it is far too slow."""
+    def check_duration(self, numbers_per_step: int, steps: int) -> None:
+        """Warn if drawing `numbers_per_step` numbers in each of `steps` steps is slow; refuse if it is far too slow."""
 
     @abstractmethod
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
@@ -122,7 +122,7 @@ class Randomness:
         Raises:
             SpecError: OpenDP is not installed.
         """
-        discrete.check_installed()
+        discrete.check_opendp_installed()
         return cls(None, _make_generator(secrets.token_bytes(32)), _make_initial_generator(seed, 4), quiet=quiet)
 
     @classmethod
@@ -147,7 +147,7 @@ class Randomness:
         return _SeededDraws((*self.key, *asked), (*(self.sampling or self.key), *asked))
 
 
-def selection_generator(kind: Kind, seed: int, identity: str) -> random.Random:
+def make_selection_generator(kind: Kind, seed: int, identity: str) -> random.Random:
     """Return the generator that draws the number of runs of a private selection and the settings of each run."""
     if kind == "secure":
         return random.SystemRandom()
@@ -159,12 +159,12 @@ class _SeededDraws(Draws):
         self._shared, self._normals = shared, _stream((*key, "noise"))
 
     def sample(self, size: int, rate: float) -> np.ndarray:
-        return poisson_sample(size, rate, _stream((*self._shared, "sample")))
+        return draw_poisson_sample(size, rate, _stream((*self._shared, "sample")))
 
-    def row_base(self) -> int:
+    def row_seed_base(self) -> int:
         return int.from_bytes(_hash_key((*self._shared, "rows"))[:8]) >> 1
 
-    def check_cost(self, numbers: int, steps: int) -> None:
+    def check_duration(self, numbers_per_step: int, steps: int) -> None:
         pass  # ten nanoseconds a number
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
@@ -183,16 +183,16 @@ class _SecureDraws(Draws):
         self._release, self._quiet = release, quiet
 
     def sample(self, size: int, rate: float) -> np.ndarray:
-        return np.arange(size) if rate == 1 else secure_sample(size, rate)
+        return np.arange(size) if rate == 1 else draw_secure_sample(size, rate)
 
-    def row_base(self) -> int:
+    def row_seed_base(self) -> int:
         return secrets.randbits(63)
 
-    def check_cost(self, numbers: int, steps: int) -> None:
-        discrete.check_cost(numbers, steps, self._release, quiet=self._quiet)
+    def check_duration(self, numbers_per_step: int, steps: int) -> None:
+        discrete.check_duration(numbers_per_step, steps, self._release, quiet=self._quiet)
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
-        return discrete.rounded_gaussian(shape, std)
+        return discrete.draw_rounded_gaussian(shape, std)
 
     def draw(
         self, research: Callable[[np.random.Generator], np.ndarray], secure: Callable[[], np.ndarray]
@@ -200,8 +200,8 @@ class _SecureDraws(Draws):
         return secure()
 
 
-def poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np.ndarray:
-    """Return the indices of a Poisson sample, ascending int64; `size` examples, each with chance `rate`.
+def draw_poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np.ndarray:
+    """Draw a Poisson sample of `size` examples, each with chance `rate`; return their indices, ascending int64.
 
     It draws the gaps between chosen indices, which are geometric, so it costs O(size * rate), not O(size).
     """
@@ -218,8 +218,8 @@ def poisson_sample(size: int, rate: float, generator: np.random.Generator) -> np
     return chosen[: np.searchsorted(chosen, size)]
 
 
-def secure_sample(size: int, rate: float) -> np.ndarray:
-    """Return a Poisson sample from the operating system: a row is chosen if its 64 random bits are below rate * 2^64.
+def draw_secure_sample(size: int, rate: float) -> np.ndarray:
+    """Draw a Poisson sample from the operating system: a row is in if its 64 random bits are below rate * 2^64.
 
     Exact for rates of at least 2^-11, because these doubles are multiples of 2^-64. A smaller rate is rounded down by
     less than 2^-64; a lower rate never costs more epsilon.

@@ -21,7 +21,7 @@ CHUNK_BYTES = 12 * 2**20
 
 
 class RowGatherer:
-    """Collects rows that arrive in parts in arrays of the final size, without a second copy."""
+    """Copies rows that arrive in parts into arrays of the final size, without a second copy of them all."""
 
     def __init__(self, count: int) -> None:
         self._count, self.filled = count, 0
@@ -116,7 +116,7 @@ class Units:
 
 @dataclass(frozen=True)
 class PrivateRows:
-    """The private rows: a (memory-mapped) array, and the indices of the rows in use. Mapped rows are in 8 bits."""
+    """The private rows: an array, often memory-mapped, and the indices of the rows in use. `Map` makes 8-bit rows."""
 
     held: Tensor | QuantisedRows  # (N, *example_shape), float32, float16 as cached, or in 8 bits
     y: Tensor  # (n,) int64: y[i] belongs to held[index[i]]
@@ -172,7 +172,7 @@ class PrivateRows:
                 if len(rows) < buffers[0].shape[0]:
                     held = tuple(buffer[: len(rows)] for buffer in buffers)
                     wipe(*(buffer[len(rows) :] for buffer in buffers))
-                x, y = self._gather(rows, held), self.y.index_select(0, torch.from_numpy(rows)).to(device)
+                x, y = self._copy_into_buffers(rows, held), self.y.index_select(0, torch.from_numpy(rows)).to(device)
                 seeds = torch.zeros_like(y) if base is None else torch.from_numpy(row_seeds(base, rows)).to(device)
                 try:
                     yield Chunk(x, y, seeds)
@@ -188,7 +188,7 @@ class PrivateRows:
         found: np.ndarray = sample if self._holds_all_rows else self.index.numpy()[sample]
         return found
 
-    def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | QuantisedRows:
+    def _copy_into_buffers(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | QuantisedRows:
         places = self.places(local)
         first, last = (places[0], places[-1]) if len(places) else (0, 0)
         run = last - first == len(places) - 1  # neighbours are copied as they lie

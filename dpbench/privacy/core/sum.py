@@ -38,7 +38,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
-from dpbench.privacy.core.head import BuiltinRowFunction, find_own_function
+from dpbench.privacy.core.head import BuiltinRowFunction, as_builtin_row_function
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
 from dpbench.privacy.core.noise import add_drawn_noise, draw_noise
 from dpbench.privacy.core.plan import Planned, Release
@@ -89,11 +89,11 @@ class Sum(Question):
         whole = draws.sample(curator.rows.count + witness.members, step.sample_rate)
         sample, planted = witness.split(whole, curator.rows.count)
         places, shares = curator.rows.expand_units(sample, curator.task.device)
-        own = find_own_function(self.rows)
+        own = as_builtin_row_function(self.rows)
         nothing = self._sums_of_empty_chunk(curator)
         stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
         if curator.ledger.spent[self.release] == 1 and any(stds):
-            draws.check_cost(sum(summed.total.numel() for summed in nothing), step.steps)
+            draws.check_duration(sum(summed.total.numel() for summed in nothing), step.steps)
         summing = own.prepare_sum_in_place(curator.rows, places, clips[0], shares) if own else None
         spare = own and nothing[0].total.numel() >= MANY
         noises = start_in_thread(
@@ -112,7 +112,7 @@ class Sum(Question):
         """Return the clipped sums of a sample, one per block, computed chunk by chunk."""
         clips = self.clips
         limit = self.chunk_size or count_rows_per_chunk(curator.rows, curator.task.classes)
-        chunks = curator.rows.chunks(places, None if own else draws.row_base(), limit, curator.task.device)
+        chunks = curator.rows.chunks(places, None if own else draws.row_seed_base(), limit, curator.task.device)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
             of_chunk = make_share_reader(shares)
@@ -131,7 +131,7 @@ class Sum(Question):
 
         So private rows influence neither the shape of an answer nor the grid to which its noise is rounded.
         """
-        if own := find_own_function(self.rows):
+        if own := as_builtin_row_function(self.rows):
             own.check(curator.task)  # by public shapes: a failure over rows would tell of them
             totals = [own.sum_of_empty_chunk(curator.task.example_shape[0], self.clips[0])]
         else:
@@ -142,7 +142,7 @@ class Sum(Question):
                     make_share_reader(None),
                 )
         for total in totals:
-            total.expect_room(curator.rows.count)
+            total.check_fits_64_bits(curator.rows.count)
         return totals
 
     def _integers(
@@ -166,7 +166,7 @@ class Sum(Question):
         """The bounds on a row's contribution, one per block."""
         return self.clips
 
-    def weigh(self, answer: Any, weight: float) -> Any:
+    def scale_answer(self, answer: Any, weight: float) -> Any:
         """Return the answer times the weight."""
         return tuple(part * weight for part in answer) if isinstance(answer, tuple) else answer * weight
 

@@ -1,4 +1,4 @@
-"""An audit's witness, and the canaries that it adds: closed to plugins, and passed only to `binding.bind`.
+"""The witness of an audit and its canaries: no plugin can use them; only `binding.bind` accepts a witness.
 
 A witness receives the integer sums before noise; together with the answers, these reveal the noise. So a witness is
 allowed only in runs whose randomness is published anyway (`research`); `bind` refuses it with any other randomness.
@@ -73,9 +73,9 @@ class ChoiceObservation:
 class Witness:
     """Observes every question of one fit, and adds canaries, if any, to the fit's private examples."""
 
-    see: Callable[[SumObservation], None]
+    on_sum: Callable[[SumObservation], None]
     canaries: Canaries | None = None
-    chose: Callable[[ChoiceObservation], None] = lambda chosen: None
+    on_choice: Callable[[ChoiceObservation], None] = lambda chosen: None
 
     def split(self, sample: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Split a sample into the positions of private rows and the coordinates of sampled canaries."""
@@ -93,13 +93,13 @@ class Witness:
         self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws,
         drawn: np.ndarray, sampled: np.ndarray,
     ) -> None:  # fmt: skip
-        """Add noise to the canaries' sum of each block, given its clip and std; pass a `SumObservation` to `see`."""
+        """Add noise to the canaries' sum of each block, given its clip and std; pass the observation to `on_sum`."""
         padding = []
         for summed, (clip, std) in zip(sums, bounds, strict=True):
             if self.canaries is not None:
                 planted = self.canaries.integers(sampled, clip, summed.grid.device)
                 padding.append((planted, add_noise(planted, std, draws)))
-        self.see(SumObservation(release, tuple(sums), drawn, sampled, tuple(padding)))
+        self.on_sum(SumObservation(release, tuple(sums), drawn, sampled, tuple(padding)))
 
 
 NO_WITNESS = Witness(lambda seen: None)

@@ -26,7 +26,7 @@ SIZES = (1e-30, 1e-8, 1e-2, 1.0, 1e4, 1e10, 1e20, 1e30)
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class ReplaySetup:
     """The rows from which an audit makes neighbouring datasets, and the plan of the question that it replays."""
 
     held: PrivateRows
@@ -40,11 +40,11 @@ class Neighbours:
         """Whether rows are feature vectors, which are cheap to replay, rather than images."""
         return len(self.held.example_shape) == 1
 
-    def draw_base(self, most: int) -> PrivateRows:
-        """Draw at most `most` of the private rows, from which neighbours are made."""
-        return draw_rows(self.held, most, self.generator)
+    def draw_base_rows(self, limit: int) -> PrivateRows:
+        """Draw at most `limit` of the private rows, from which neighbours are made."""
+        return draw_rows(self.held, limit, self.generator)
 
-    def make_odd_rows(self, base: PrivateRows) -> PrivateRows:
+    def make_unusual_rows(self, base: PrivateRows) -> PrivateRows:
         """Return unusual rows that private data could still contain."""
         return make_adversarial_rows(base, self.task.classes, self.generator, self.features)
 
@@ -71,16 +71,16 @@ class ReleasedSum:
     bounds: tuple[float, ...]
 
 
-def strip_seeds(chunk: Chunk) -> Chunk:
+def equalise_seeds(chunk: Chunk) -> Chunk:
     """Return the chunk with the same seed for all rows, because a row's seed depends on its position."""
     return Chunk(chunk.rows, chunk.y, torch.full_like(chunk.seeds, SEED))
 
 
-def take_row(rows: PrivateRows, place: int) -> PrivateRows:
+def take_row(rows: PrivateRows, index: int) -> PrivateRows:
     """Return a single row; if rows have units, all rows of one unit."""
     if rows.units is None:
-        return PrivateRows(rows.held[place : place + 1], rows.y[place : place + 1], torch.arange(1))
-    return _copy_rows(rows, rows.units.rows(np.array([place])))
+        return PrivateRows(rows.held[index : index + 1], rows.y[index : index + 1], torch.arange(1))
+    return _copy_rows(rows, rows.units.rows(np.array([index])))
 
 
 def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
@@ -104,16 +104,16 @@ def insert_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
     return _copy_rows(join_rows(rows, more), order)
 
 
-def draw_rows(rows: PrivateRows, most: int, generator: np.random.Generator) -> PrivateRows:
-    """Return a copy of at most `most` rows, drawn at random; whole units if rows have units, and at least one."""
+def draw_rows(rows: PrivateRows, limit: int, generator: np.random.Generator) -> PrivateRows:
+    """Return a copy of at most `limit` rows, drawn at random; whole units if rows have units, and at least one."""
     drawn = generator.permutation(rows.count)
     if rows.units is not None:
         sizes = np.bincount(rows.units.of)[drawn].cumsum()
-        return _copy_rows(rows, rows.units.rows(np.sort(drawn[: max(1, np.searchsorted(sizes, most, side="right"))])))
-    return _copy_rows(rows, np.sort(drawn[:most]))
+        return _copy_rows(rows, rows.units.rows(np.sort(drawn[: max(1, np.searchsorted(sizes, limit, side="right"))])))
+    return _copy_rows(rows, np.sort(drawn[:limit]))
 
 
-def group_rows(rows: PrivateRows, generator: np.random.Generator) -> PrivateRows:
+def group_rows_into_units(rows: PrivateRows, generator: np.random.Generator) -> PrivateRows:
     """Return the same rows, grouped at random into units of about three rows."""
     of = np.unique(generator.integers(-(-len(rows) // 3), size=len(rows)), return_inverse=True)[1]
     return PrivateRows(rows.held, rows.y, rows.index, Units(of.astype(np.int64)))
@@ -156,7 +156,7 @@ def make_adversarial_rows(base: PrivateRows, classes: int, generator: np.random.
     y[len(y) - len(labels) :] = torch.from_numpy(labels)
     held = quantise(stacked) if isinstance(base.held, QuantisedRows) else stacked
     made = PrivateRows(held, y, torch.arange(len(rows)))
-    return made if base.units is None else group_rows(made, generator)
+    return made if base.units is None else group_rows_into_units(made, generator)
 
 
 def _leading_direction(rows: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dpbench.privacy.core.forms.contributions import Contribution
     from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
-    from dpbench.privacy.mechanisms.replay import Neighbours, ReleasedSum, RowInfluence
+    from dpbench.privacy.mechanisms.replay import ReleasedSum, ReplaySetup, RowInfluence
 
 PLANS: tuple[type[Planned], ...] = (Release, Choice)
 """The types of planned use. No two have the same fields, because records identify the type by its fields."""
@@ -34,9 +34,9 @@ PLANS: tuple[type[Planned], ...] = (Release, Choice)
 class AuditReplay:
     """How an audit replays a mechanism's questions and reads their answers; sums are audited by `audit.sensitivity`."""
 
-    replay: Callable[[Any, Neighbours], RowInfluence]
-    costly: bool = False  # to ask again, whatever rows are
-    probe: Callable[[Neighbours], RowInfluence] | None = None  # a question of the audit's own
+    replay: Callable[[Any, ReplaySetup], RowInfluence]
+    is_costly: bool = False  # to ask again, whatever rows are
+    probe: Callable[[ReplaySetup], RowInfluence] | None = None  # a question of the audit's own
     laws: Callable[[float, Task, np.random.Generator], Iterator[ChoiceCounts]] | None = None
     released: Callable[[Any, Any], Sequence[ReleasedSum]] = lambda question, answer: ()
     """The noisy sums that an answer reveals, in order."""
@@ -89,9 +89,9 @@ def mechanisms() -> tuple[Mechanism, ...]:
         Mechanism(
             "mechanisms.choice",
             Choice,
-            (question.LeastLoss, question.Majorities, parts.LeastLosses),
-            (cells.Cells, parts.PartLosses),
-            AuditReplay(replay.replay, probe=replay.probe, laws=replay.draw_from_laws),
+            (question.LeastLossChoice, question.MajorityChoiceByPart, parts.LeastLossChoiceByPart),
+            (cells.CellContribution, parts.PartLosses),
+            AuditReplay(replay.replay_choice, probe=replay.replay_own_choice, laws=replay.draw_test_choices),
             claims=(
                 TestedClaim(
                     "one example moves each loss by 0 to 1, the law by eps0", ("test_choice", "test_units"), "steps"
@@ -108,18 +108,18 @@ def mechanisms() -> tuple[Mechanism, ...]:
             "mechanisms.votes",
             Release,
             (votes.TeacherVotes,),
-            audit=AuditReplay(votes.replay, costly=True, released=votes.released_counts),
+            audit=AuditReplay(votes.replay_votes, is_costly=True, released=votes.released_counts),
             claims=(TestedClaim("one example moves at most one vote a query", ("test_votes",)),),
         ),
     )
 
 
-def find_audit(question: type[Question]) -> AuditReplay | None:
+def find_question_audit(question: type[Question]) -> AuditReplay | None:
     """Return the audit replay of the mechanism to which this type of question belongs; None for sums and maps."""
     return next(mechanism.audit for mechanism in mechanisms() if question in mechanism.questions)
 
 
-def find_audits(planned: type[Planned]) -> tuple[AuditReplay, ...]:
+def find_plan_audits(planned: type[Planned]) -> tuple[AuditReplay, ...]:
     """Return the audit replays of all mechanisms whose uses are planned as this type."""
     return tuple(
         mechanism.audit for mechanism in mechanisms() if mechanism.planned is planned and mechanism.audit is not None

@@ -50,8 +50,8 @@ from dpbench.privacy.core.witness import SumObservation, Witness
 from dpbench.privacy.mechanisms.replay import (
     MOST_IMAGE_ROWS,
     REPLAY,
-    Neighbours,
     ReleasedSum,
+    ReplaySetup,
     RowInfluence,
     insert_rows,
     take_row,
@@ -123,16 +123,20 @@ class TeacherVotes(Question):
                     f"Expected sample_rate=1 of votes, got {planned.sample_rate:g} in release {planned.name!r}."
                 )
         draws = {name: curator.draws(name) for name in self.releases}
-        counts = self._count_votes(curator, deal_rows(curator.rows, self.shards, draws[self.release].row_base()))
+        counts = self._count_votes(
+            curator, assign_shards(curator.rows, self.shards, draws[self.release].row_seed_base())
+        )
         answered = torch.arange(len(counts), device=counts.device)
         if self.confident is not None:
             spread = largest_count_sensitivity(len(counts))
-            largest = _answer_counts(curator, counts.amax(1), self.confident, spread, draws[self.confident])
+            largest = _add_noise_to_counts(curator, counts.amax(1), self.confident, spread, draws[self.confident])
             answered = (largest >= self.threshold).nonzero().squeeze(1)
         answers = torch.full(counts.shape, math.nan, device=counts.device)
         if len(answered):
             spread = counts_sensitivity(len(answered))
-            answers[answered] = _answer_counts(curator, counts[answered], self.release, spread, draws[self.release])
+            answers[answered] = _add_noise_to_counts(
+                curator, counts[answered], self.release, spread, draws[self.release]
+            )
         return answers
 
     def _count_votes(self, curator: LedgerCurator, dealt: ShardAssignment) -> Tensor:
@@ -155,16 +159,16 @@ class TeacherVotes(Question):
         """Return the question with shards and threshold divided by `weight`, so that shards keep their real size."""
         return replace(self, shards=max(1, round(self.shards / weight)), threshold=self.threshold / weight)
 
-    def weigh(self, answer: Any, weight: float) -> Any:
+    def scale_answer(self, answer: Any, weight: float) -> Any:
         """Return the counts times the weight."""
         return weight * answer
 
 
-def _answer_counts(curator: LedgerCurator, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
+def _add_noise_to_counts(curator: LedgerCurator, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
     """Add noise of `spread` times the release's sigma to counts, and return them as float32."""
     std, witness, rows = curator.sigma[release] * spread, curator.witness, curator.rows.count
     if std:
-        draws.check_cost(counts.numel(), 1)
+        draws.check_duration(counts.numel(), 1)
     summed = to_integer_sum(counts)
     answer = add_noise(summed, std, draws)
     voters, planted = witness.split(np.arange(rows + witness.members), rows)
@@ -188,13 +192,13 @@ class ShardAssignment:
                 yield Chunk(chunk.rows, chunk.y, seeds)
 
 
-def deal_rows(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
+def assign_shards(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
     """Assign rows to shards according to a keyed hash (BLAKE2b) of their bytes; all rows of a unit share a shard.
 
     A unit's shard depends on its own rows alone, so adding a unit changes only one shard.
     """
     key = salt.to_bytes(8)
-    digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in list_contents(rows)]
+    digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in list_row_bytes(rows)]
     words, units = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2), rows.units
     if units is not None:  # all rows of a unit go where the least of their digests does
         digests = [min(digests[row] for row in units.rows(np.array([unit]))) for unit in range(units.count)]
@@ -206,7 +210,7 @@ def deal_rows(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
     )
 
 
-def list_contents(rows: PrivateRows) -> Generator[bytes, None, None]:
+def list_row_bytes(rows: PrivateRows) -> Generator[bytes, None, None]:
     """Yield the bytes of each row and its label, in order."""
     for chunk in rows.chunks(np.arange(len(rows)), 0, BATCH, torch.device("cpu")):
         held = (chunk.rows,) if isinstance(chunk.rows, Tensor) else chunk.rows.parts
@@ -248,13 +252,13 @@ def check_labels(labels: object, queries: int) -> Tensor:
     return labels.detach().as_subclass(Tensor).clone()
 
 
-def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
-    """Count votes over the base rows, and again with each of some odd rows inserted in the middle."""
-    base = near.draw_base(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
-    odd, moved, key = near.make_odd_rows(base), RowInfluence(), near.draw_key()
-    without = _replay_counts(question, near, base, key)
-    for place in near.generator.permutation(odd.count)[:MOST_REMOVED]:
-        among = _replay_counts(question, near, insert_rows(base, take_row(odd, int(place))), key)
+def replay_votes(question: TeacherVotes, setup: ReplaySetup) -> RowInfluence:
+    """Count votes over base rows, and again with each of some unusual rows inserted in the middle."""
+    base = setup.draw_base_rows(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
+    odd, moved, key = setup.make_unusual_rows(base), RowInfluence(), setup.draw_key()
+    without = _replay_counts(question, setup, base, key)
+    for place in setup.generator.permutation(odd.count)[:MOST_REMOVED]:
+        among = _replay_counts(question, setup, insert_rows(base, take_row(odd, int(place))), key)
         votes = (among.total - without.total).double() * without.grid  # (m, classes)
         moved.tried += 1
         moved.largest = max(moved.largest, float(votes.norm()) / counts_sensitivity(len(votes)))
@@ -264,17 +268,17 @@ def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
 
 
 def released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
-    """Return the released counts, and an empty sum for the largest counts, used only for the threshold."""
+    """Return the released counts, preceded (if there is a threshold) by a `ReleasedSum` without answers."""
     answered = answer[~answer.isnan().any(1)]
     largest = (ReleasedSum((), (largest_count_sensitivity(len(answer)),)),) if question.confident is not None else ()
     return (*largest, ReleasedSum((answered,), (counts_sensitivity(len(answered)),)))
 
 
-def _replay_counts(question: TeacherVotes, near: Neighbours, rows: PrivateRows, key: int) -> IntegerSum:
+def _replay_counts(question: TeacherVotes, setup: ReplaySetup, rows: PrivateRows, key: int) -> IntegerSum:
     """Return the counts of votes over these rows, before noise."""
     seen: list[SumObservation] = []
     randomness = Randomness.research(key, "replayed votes")
-    curator = bind(rows, near.task, (Release(REPLAY),), 1.0, randomness, Witness(seen.append))
+    curator = bind(rows, setup.task, (Release(REPLAY),), 1.0, randomness, Witness(seen.append))
     queries, shards = question.queries[:MOST_QUERIES], min(question.shards, MOST_REPLAY_SHARDS)
     curator.answer(TeacherVotes(question.teacher, queries, REPLAY, shards))
     return seen[0].sums[0]

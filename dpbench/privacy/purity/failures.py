@@ -84,7 +84,7 @@ def _hide_error_text(error: BaseException, what: str, public: bool) -> Exception
 
 
 def _describe_line(trace: TracebackType) -> str:
-    """Return file and line of code in a module's file; code that a plugin compiles could claim any file and line."""
+    """Return a frame's file and line if the file is its module's: code that a plugin compiles could claim any."""
     space = trace.tb_frame.f_globals
     file, line, module = trace.tb_frame.f_code.co_filename, trace.tb_lineno, sys.modules.get(str(space.get("__name__")))
     if getattr(module, "__dict__", None) is space and file == space.get("__file__") and 0 < line <= _count_lines(file):

@@ -34,8 +34,8 @@ from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
 from dpbench.privacy.purity.failures import call_without_error_text, name_exception
-from dpbench.privacy.purity.reach import Reach, Reading
-from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_probe
+from dpbench.privacy.purity.reach import Reach, ReachState
+from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_spot_check
 
 Evaluate = Callable[[Chunk], Any]
 Checked = Callable[[object], Tensor]
@@ -84,9 +84,9 @@ class Guard:
             return held.blocks(empty)
 
     def labels(
-        self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, checked: Checked
+        self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, check_labels: Checked
     ) -> Iterator[Tensor]:
-        """Yield a teacher's labels for each shard, checked by `checked`.
+        """Yield a teacher's labels for each shard, checked by `check_labels`.
 
         Raises:
             NotPure: the teacher changed an object that it can reach, or can reach one that cannot be compared.
@@ -95,7 +95,7 @@ class Guard:
         """
         with self.remember_refusals():
             held = self._guard_function(teacher, f"A teacher of release {release!r}")
-            yield from held.check_shards(shards, checked, self._moments[release])
+            yield from held.check_shards(shards, check_labels, self._moments[release])
 
     def map_rows(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
@@ -109,7 +109,7 @@ class Guard:
             held = self._guard_function(lambda chunk: transform(chunk.x), "A transform given to map")
             yield from held.check_chunks(chunks, (1.0,), CheckSchedule(MAP_INTERVALS, self._generator))
 
-    def conclude(self) -> None:
+    def raise_earlier_refusal(self) -> None:
         """Raise the refusal or failure of an earlier question, if there was one.
 
         Raises:
@@ -127,7 +127,7 @@ class Guard:
         Raises:
             DpbenchError: an earlier question was refused, or failed.
         """
-        self.conclude()
+        self.raise_earlier_refusal()
         try:
             yield
         except DpbenchError as error:
@@ -148,7 +148,7 @@ class Guard:
 class GuardedFunction:
     """A row function during one question; its purity is checked at every call."""
 
-    def __init__(self, function: Evaluate, what: str, reach: Reach, reading: Reading | None = None) -> None:
+    def __init__(self, function: Evaluate, what: str, reach: Reach, reading: ReachState | None = None) -> None:
         self._function, self._what, self._reach = function, what, reach
         self._before = reading or reach.read()
 
@@ -162,12 +162,12 @@ class GuardedFunction:
         )
 
     def check_chunks(
-        self, chunks: Iterable[Chunk], clips: Sequence[float], moments: CheckSchedule
+        self, chunks: Iterable[Chunk], clips: Sequence[float], schedule: CheckSchedule
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield the function's blocks for each chunk; if a check is due, be thorough and evaluate rows again."""
+        """Yield the function's blocks for each chunk; if a check is due, run all checks and evaluate rows again."""
         for chunk in chunks:
-            due = moments.is_due()
-            probe = make_probe(chunk, clips, moments.generator) if due else None
+            due = schedule.is_due()
+            probe = make_spot_check(chunk, clips, schedule.generator) if due else None
             blocks = self.blocks(chunk, thorough=due)
             if probe:
                 probe.keep(blocks)
@@ -191,21 +191,21 @@ class GuardedFunction:
                 )
         return blocks
 
-    def check_shards(self, shards: Iterable[Chunk], checked: Checked, moments: CheckSchedule) -> Iterator[Tensor]:
-        """Yield a teacher's labels for each shard; if a check is due, call it on half a shard and once more on all."""
+    def check_shards(self, shards: Iterable[Chunk], check_labels: Checked, schedule: CheckSchedule) -> Iterator[Tensor]:
+        """Yield a teacher's labels for each shard; if a check is due, call it again on half of it and on all of it."""
         for shard in shards:
-            due = moments.is_due()
+            due = schedule.is_due()
             again = shard.take(torch.arange(len(shard), device=shard.y.device)) if due else None
-            labels = checked(self(shard, thorough=due))
+            labels = check_labels(self(shard, thorough=due))
             if again:
-                self._check_repeats(again, labels, checked)
+                self._check_repeats(again, labels, check_labels)
             yield labels
 
-    def _check_repeats(self, shard: Chunk, labels: Tensor, checked: Checked) -> None:
+    def _check_repeats(self, shard: Chunk, labels: Tensor, check_labels: Checked) -> None:
         half = shard.take(torch.arange(-(-len(shard) // 2), device=shard.y.device))
         try:
             self(half)
-            same = torch.equal(checked(self(shard)), labels)
+            same = torch.equal(check_labels(self(shard)), labels)
         finally:
             for each in (half, shard):
                 wipe(each.rows, each.y, each.seeds)
@@ -216,7 +216,7 @@ class GuardedFunction:
             )
 
     def __call__(self, chunk: Chunk, thorough: bool = False) -> Any:
-        """Call the function on a chunk, and compare its reach before and after; if `thorough`, by all checks here.
+        """Call the function on a chunk, and compare its reach before and after; if `thorough`, run all checks.
 
         Raises:
             NotPure: an object that the function can reach has changed, or cannot be compared.

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.privacy.core.chunk import Answerer
+from dpbench.privacy.core.chunk import BaseCurator
 from dpbench.support.code import top_package
 
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
@@ -48,7 +48,7 @@ _State = Callable[[Any], object]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Kind:
+class ObjectReader:
     """How to read one type of object: its referents, their names, its state and its contents."""
 
     referents: _Referents | None = None  # compared by identity
@@ -93,7 +93,7 @@ def list_slots(cls: Any) -> tuple[str, ...]:
 
 @functools.lru_cache(1024)
 def _find_slot_reader(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that reads all slots of an object of this class: in C, if the class computes no attributes."""
+    """Return a function that reads all slots of such objects; it runs in C if the class computes no attributes."""
     names = list_slots(cls)
 
     def read_one_by_one(thing: Any) -> tuple[Any, ...]:
@@ -103,14 +103,14 @@ def _find_slot_reader(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
         return read_one_by_one
     read_all = operator.attrgetter(*names)
 
-    def read(thing: Any) -> tuple[Any, ...]:
+    def read_all_slots(thing: Any) -> tuple[Any, ...]:
         try:
             found: tuple[Any, ...] = read_all(thing)
         except AttributeError:  # of a slot that is empty
             return read_one_by_one(thing)
         return found
 
-    return read
+    return read_all_slots
 
 
 @functools.lru_cache(1024)
@@ -121,7 +121,7 @@ def _has_attributes(cls: Any) -> bool:
 
 @functools.lru_cache(1024)
 def list_cached_properties(cls: Any) -> frozenset[str]:
-    """Return the names of cached properties of a class that libraries define; their values follow from the object."""
+    """Return the names of a class's cached properties that a library defines: they follow from the object."""
     known = [base for base in cls.__mro__ if top_package(base.__module__) in LIBRARIES]
     pairs = [pair for base in known for pair in vars(base).items()]
     return frozenset(name for name, value in pairs if isinstance(value, functools.cached_property))
@@ -254,42 +254,48 @@ def torch_generator_state(generator: torch.Generator) -> object:
     return generator.get_state().numpy().tobytes()
 
 
-def _attribute_kind(*names: str) -> Kind:
+def _attribute_reader(*names: str) -> ObjectReader:
     referents: _Referents = lambda thing: tuple(getattr(thing, name, None) for name in names)
-    return Kind(referents, lambda _: [f"`{name}`" for name in names])
+    return ObjectReader(referents, lambda _: [f"`{name}`" for name in names])
 
 
-FUNCTION, INSTANCE = Kind(_function_referents, _function_names), Kind(instance_referents, _instance_names)
-CLASS = Kind(
+FUNCTION, INSTANCE = (
+    ObjectReader(_function_referents, _function_names),
+    ObjectReader(instance_referents, _instance_names),
+)
+CLASS = ObjectReader(
     lambda cls: tuple(_class_attributes(cls).values()),
     lambda cls: [f"attribute `{name}` of class `{cls.__name__}`" for name in _class_attributes(cls)],
 )
 
-_KINDS: tuple[tuple[tuple[type, ...], Kind], ...] = (
+_KINDS: tuple[tuple[tuple[type, ...], ObjectReader], ...] = (
     ((types.FunctionType,), FUNCTION),
-    ((types.MethodType,), _attribute_kind("__func__", "__self__")),
-    ((types.BuiltinMethodType, types.MethodWrapperType), _attribute_kind("__self__")),
-    ((functools.partial,), Kind(_partial_referents, _partial_names)),
+    ((types.MethodType,), _attribute_reader("__func__", "__self__")),
+    ((types.BuiltinMethodType, types.MethodWrapperType), _attribute_reader("__self__")),
+    ((functools.partial,), ObjectReader(_partial_referents, _partial_names)),
     (
         (type(functools.lru_cache(len)),),
-        Kind(lambda it: (it.__wrapped__,), lambda _: ["what it caches"], lambda it: it.cache_info()),
+        ObjectReader(lambda it: (it.__wrapped__,), lambda _: ["what it caches"], lambda it: it.cache_info()),
     ),
-    ((list, tuple, set, frozenset, deque), Kind(tuple, _item_names)),
-    ((dict, types.MappingProxyType), Kind(_dict_referents, _dict_names)),
-    ((property,), _attribute_kind("fget", "fset")),
-    ((staticmethod, classmethod), _attribute_kind("__func__")),
-    ((functools.cached_property,), _attribute_kind("func")),
-    ((BaseException,), _attribute_kind("args", "__cause__", "__context__", "__traceback__")),
-    ((types.CellType,), Kind(lambda cell: (read_cell(cell),), lambda _: ["content"])),
-    ((weakref.ref,), Kind(lambda ref: (ref(),), lambda _: ["what it refers to"])),
-    ((Tensor,), Kind(_tensor_referents, _tensor_names, _tensor_state, _tensor_contents)),
-    ((np.ndarray,), Kind(_array_referents, lambda found: _item_names(found.flat), _array_state, _array_contents)),
-    ((bytearray, array.array), Kind(state=len, contents=bytes)),
-    ((torch.Generator,), Kind(state=torch_generator_state)),
-    ((np.random.Generator,), _attribute_kind("bit_generator")),
-    ((np.random.RandomState,), Kind(state=lambda it: bit_generator_state(it._bit_generator))),
-    ((np.random.BitGenerator,), Kind(state=bit_generator_state)),
-    ((random.Random,), Kind(state=lambda it: it.getstate())),
+    ((list, tuple, set, frozenset, deque), ObjectReader(tuple, _item_names)),
+    ((dict, types.MappingProxyType), ObjectReader(_dict_referents, _dict_names)),
+    ((property,), _attribute_reader("fget", "fset")),
+    ((staticmethod, classmethod), _attribute_reader("__func__")),
+    ((functools.cached_property,), _attribute_reader("func")),
+    ((BaseException,), _attribute_reader("args", "__cause__", "__context__", "__traceback__")),
+    ((types.CellType,), ObjectReader(lambda cell: (read_cell(cell),), lambda _: ["content"])),
+    ((weakref.ref,), ObjectReader(lambda ref: (ref(),), lambda _: ["what it refers to"])),
+    ((Tensor,), ObjectReader(_tensor_referents, _tensor_names, _tensor_state, _tensor_contents)),
+    (
+        (np.ndarray,),
+        ObjectReader(_array_referents, lambda found: _item_names(found.flat), _array_state, _array_contents),
+    ),
+    ((bytearray, array.array), ObjectReader(state=len, contents=bytes)),
+    ((torch.Generator,), ObjectReader(state=torch_generator_state)),
+    ((np.random.Generator,), _attribute_reader("bit_generator")),
+    ((np.random.RandomState,), ObjectReader(state=lambda it: bit_generator_state(it._bit_generator))),
+    ((np.random.BitGenerator,), ObjectReader(state=bit_generator_state)),
+    ((random.Random,), ObjectReader(state=lambda it: it.getstate())),
 )
 
 _COMPLETE_TYPES = (
@@ -319,14 +325,14 @@ _C_TYPES: tuple[Any, ...] = (ctypes.Array.__base__, ctypes.CDLL)  # whatever `ct
 
 
 @functools.lru_cache(1024)
-def find_kinds(cls: Any) -> tuple[Kind, ...] | None:
-    """Return how to read objects of this type: empty if they never change, None if they cannot be read.
+def find_readers(cls: Any) -> tuple[ObjectReader, ...] | None:
+    """Return the readers of objects of this type: () if they never change, None if they cannot be read.
 
     dpbench's own curators are not read either, because their state changes with every question.
     """
     if issubclass(cls, _C_TYPES):
         return None
-    own = top_package(cls.__module__) == "dpbench" and issubclass(cls, Answerer)
+    own = top_package(cls.__module__) == "dpbench" and issubclass(cls, BaseCurator)
     constant = issubclass(cls, _CONSTANT_TYPES) and top_package(cls.__module__) in LIBRARIES
     if (
         own

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpbench.privacy.purity.kinds import ABSENT, LIBRARIES, Kind, read_cell
+from dpbench.privacy.purity.kinds import ABSENT, LIBRARIES, ObjectReader, read_cell
 from dpbench.support.code import top_package
 
 _DATA = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, tuple, torch.Tensor, np.ndarray)
@@ -24,15 +24,15 @@ LeftOut = Callable[[str], bool]
 """Returns whether the module of this name counts as absent."""
 
 
-def named_globals_kind(left_out: LeftOut) -> Kind:
-    """Return the kind that reads the globals named in a function's code; names are looked up at every reading."""
-    return Kind(
+def named_globals_reader(left_out: LeftOut) -> ObjectReader:
+    """Return the reader of the globals that a function's code names; they are looked up at every reading."""
+    return ObjectReader(
         lambda function: _read_globals(function, left_out), lambda function: _describe_globals(function, left_out)
     )
 
 
-def namespace_kind(left_out: LeftOut) -> Kind:
-    """Return the kind that reads all globals of a module, whether or not code names them."""
+def namespace_reader(left_out: LeftOut) -> ObjectReader:
+    """Return the reader of all globals of a module, whether or not code names them."""
 
     def read_namespace(module: ModuleType) -> dict[str, Any]:
         return {
@@ -41,18 +41,18 @@ def namespace_kind(left_out: LeftOut) -> Kind:
             if name not in _BY_PYTHON and not (isinstance(value, ModuleType) and left_out(value.__name__))
         }
 
-    def read(module: ModuleType) -> tuple[Any, ...]:
+    def read_referents(module: ModuleType) -> tuple[Any, ...]:
         found = read_namespace(module)
         return (*found, *found.values())
 
-    def names(module: ModuleType) -> list[str]:
+    def list_global_names(module: ModuleType) -> list[str]:
         return [f"global `{name}` of module `{module.__name__}`" for name in (*read_namespace(module),) * 2]
 
-    return Kind(read, names)
+    return ObjectReader(read_referents, list_global_names)
 
 
-def library_data_kind(function: FunctionType) -> Kind:
-    """Return the kind that reads data in library modules that a function's code names: plugins may hide state there.
+def library_data_reader(function: FunctionType) -> ObjectReader:
+    """Return the reader of library modules' data that a function's code names: plugins may hide state there.
 
     Only modules that are imported now are read, so a module that a library imports on first use does not count as a
     change.
@@ -69,12 +69,13 @@ def library_data_kind(function: FunctionType) -> Kind:
             modules[owner.__name__] = vars(owner)
             found += [vars(owner).get(name) for name in names]
     told = [f"attribute `{name}` of module `{owner}`" for owner in modules for name in names]
-    return Kind(
-        lambda _: tuple(_read_data(space, name) for space in modules.values() for name in names), lambda _: told
+    return ObjectReader(
+        lambda _: tuple(_read_library_value(space, name) for space in modules.values() for name in names),
+        lambda _: told,
     )
 
 
-def _read_data(space: Mapping[str, Any], name: str) -> Any:
+def _read_library_value(space: Mapping[str, Any], name: str) -> Any:
     found = space.get(name, ABSENT)
     return found if isinstance(found, _DATA) and found is not sys.modules else ABSENT
 

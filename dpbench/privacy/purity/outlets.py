@@ -47,8 +47,8 @@ class StreamProxy:
         return getattr(_open_null_stream() if self._hears() else self._stream, name)
 
 
-class Outlets:
-    """The output channels of this process, closed while any thread is in a quiet room."""
+class OutputSilencer:
+    """Withholds the output of threads in a quiet room; meanwhile it replaces this process's output channels."""
 
     def __init__(self, hears: Callable[[], bool], refuse: Callable[[str, tuple[Any, ...]], None]) -> None:
         """Store `hears` (records output, and returns whether this thread is in a room) and `refuse` (may raise)."""

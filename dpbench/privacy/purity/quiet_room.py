@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from dpbench.errors import NotPure
 from dpbench.privacy.purity.audit_events import JUDGE, judge_audit_events
 from dpbench.privacy.purity.kinds import LIBRARIES
-from dpbench.privacy.purity.outlets import DESCRIPTORS, Outlets
+from dpbench.privacy.purity.outlets import DESCRIPTORS, OutputSilencer
 from dpbench.support import progress
 from dpbench.support.code import top_package
 from dpbench.support.plugin_calls import DEBUG
@@ -70,7 +70,7 @@ ADVICE = (
 )
 
 
-class QuietRoom:
+class SideEffectBlocker:
     """Refuses audit events of one call that have a lasting effect, and records output and refusals."""
 
     def __init__(self, what: str, reads: bool) -> None:
@@ -111,7 +111,7 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
     Raises:
         NotPure: the function opened, started or reached something, even if it caught the error.
     """
-    room, outlets = QuietRoom(what, reads), None if DEBUG in os.environ else _get_outlets()
+    room, outlets = SideEffectBlocker(what, reads), None if DEBUG in os.environ else _get_output_silencer()
     if outlets:
         outlets.withhold_output()
     with judge_audit_events(room):
@@ -125,7 +125,7 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
             if outlets:
                 outlets.resume_output()
     if room.spoke:
-        _report_withheld()
+        _report_withheld_output()
     if room.refused is not None:
         raise NotPure(room.refused)  # out here it carries no frame of the function, where private rows may lie
     return found  # type: ignore[return-value]
@@ -146,29 +146,29 @@ def _find_caller(frame: FrameType | None) -> str:
     return asked
 
 
-def _withholds_output() -> bool:
+def _intercept_output() -> bool:
     """Return whether this thread is in a quiet room; if it is, record that it produced output there."""
     room = JUDGE.get()
-    if isinstance(room, QuietRoom):
+    if isinstance(room, SideEffectBlocker):
         room.spoke = True
         return True
     return False
 
 
 @cache
-def _get_outlets() -> Outlets:
-    """Return the outlets of this process, which has only one standard output."""
-    return Outlets(_withholds_output, _refuse)
+def _get_output_silencer() -> OutputSilencer:
+    """Return the silencer of this process, which has only one standard output."""
+    return OutputSilencer(_intercept_output, _judge_event)
 
 
-def _refuse(event: str, details: tuple[Any, ...]) -> None:
+def _judge_event(event: str, details: tuple[Any, ...]) -> None:
     room = JUDGE.get()
-    if isinstance(room, QuietRoom):
+    if isinstance(room, SideEffectBlocker):
         room.judge(event, details)
 
 
 @cache
-def _report_withheld() -> None:
+def _report_withheld_output() -> None:
     progress.print_line(
         "Output that a plugin printed, warned or logged while it held private rows is withheld, because it "
         "may tell private values. Add --debug to see it, where those may be seen."

@@ -26,13 +26,13 @@ from dpbench.privacy.purity.kinds import (
     CLASS,
     INSTANCE,
     LIBRARIES,
-    Kind,
+    ObjectReader,
     bit_generator_state,
-    find_kinds,
+    find_readers,
     instance_referents,
     torch_generator_state,
 )
-from dpbench.privacy.purity.names import LeftOut, library_data_kind, named_globals_kind, namespace_kind
+from dpbench.privacy.purity.names import LeftOut, library_data_reader, named_globals_reader, namespace_reader
 from dpbench.support.code import top_package
 
 MOST_OBJECTS = 100_000  # things: to compare more would take longer than the steps themselves
@@ -44,10 +44,10 @@ Referents = list[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ReachedValue:
-    """An object and the way to it: it is referent number `at` of `parent` or, without a parent, has this name."""
+    """An object, and how it was reached: as referent number `at` of `parent`, or by `name` if it has no parent."""
 
     thing: Any
-    kind: Kind
+    kind: ObjectReader
     parent: ReachedValue | None
     at: int
     name: str = ""
@@ -63,14 +63,14 @@ class ReachedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """The referents and the states of all objects at one time."""
+class ReachState:
+    """The referents and the states of all objects of a reach at one time."""
 
     referents: Referents
     flat: list[Any]
     states: list[object]
 
-    def has_same_referents(self, other: Reading) -> bool:
+    def has_same_referents(self, other: ReachState) -> bool:
         """Return whether all objects have the same referents as in `other`, so that both reach the same objects."""
         return (
             len(self.flat) == len(other.flat)
@@ -104,20 +104,22 @@ class Reach:
         own_package: str | None = None,
     ) -> None:
         self.root, self._thorough, self._own_package = root, thorough, own_package
-        self._names = named_globals_kind(left_out)
+        self._names = named_globals_reader(left_out)
         self._entries = list(_global_generators()) if thorough and generators else []
         self._entries += _library_settings() if settings else ()
-        self._walk(root)
+        self._collect_entries(root)
         self._holders = [(entry.kind.referents, entry.thing) for entry in self._entries if entry.kind.referents]
-        self._stateful = [(read, entry) for entry in self._entries if (read := self._reader(entry.kind)) is not None]
+        self._stateful = [
+            (read, entry) for entry in self._entries if (read := self._state_reader(entry.kind)) is not None
+        ]
         self._states = [(read, entry.thing) for read, entry in self._stateful]
 
-    def read(self) -> Reading:
+    def read(self) -> ReachState:
         """Read the referents and the states of all objects now."""
         referents = [read(thing) for read, thing in self._holders]
-        return Reading(referents, [*chain.from_iterable(referents)], [read(thing) for read, thing in self._states])
+        return ReachState(referents, [*chain.from_iterable(referents)], [read(thing) for read, thing in self._states])
 
-    def find_change(self, before: Reading, after: Reading) -> str | None:
+    def find_change(self, before: ReachState, after: ReachState) -> str | None:
         """Return the path to the first object that differs between two readings, without values; None if none does."""
         if not before.has_same_referents(after):
             holders = [entry for entry in self._entries if entry.kind.referents]
@@ -127,7 +129,9 @@ class Reach:
         if before.states != after.states:
             pairs = zip(self._stateful, before.states, after.states, strict=True)
             changed = next(entry for (_, entry), old, new in pairs if old != new)
-            kind = "" if changed.thing is None else f"{_describe(changed.thing)}, "  # a global generator is no thing
+            kind = (
+                "" if changed.thing is None else f"{_describe_object(changed.thing)}, "
+            )  # a global generator is no thing
             return f"{changed.path()} ({kind}changed in place)"
         return None
 
@@ -142,10 +146,10 @@ class Reach:
             if array or (isinstance(thing, torch.Tensor) and thing.layout == torch.strided and not thing.is_meta):
                 yield entry
 
-    def _reader(self, kind: Kind) -> Any:
+    def _state_reader(self, kind: ObjectReader) -> Any:
         return kind.contents if self._thorough and kind.contents else kind.state
 
-    def _walk(self, root: Any) -> None:
+    def _collect_entries(self, root: Any) -> None:
         seen: dict[int, Any] = {}  # holds what it has seen: an address is a name only while its owner lives
         ends: list[tuple[Any, ReachedValue | None, int]] = [(root, None, 0)]
         while ends:
@@ -154,24 +158,25 @@ class Reach:
                 continue
             seen[id(thing)] = thing
             for kind in self._kinds(thing, parent, at):
-                entry = ReachedValue(thing, kind, parent, at, _name(root))
+                entry = ReachedValue(thing, kind, parent, at, _quote_name(root))
                 self._entries.append(entry)
                 if kind.referents:
                     ends += [(referent, entry, place) for place, referent in enumerate(kind.referents(thing))]
             if len(seen) > MOST_OBJECTS:
                 raise NotPure(
-                    f"{_name(root)} reaches more than {MOST_OBJECTS:,} objects, too many to compare. Give it tensors."
+                    f"{_quote_name(root)} reaches more than {MOST_OBJECTS:,} objects, too many to compare. "
+                    "Give it tensors."
                 )
 
-    def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[Kind]:
-        if self._thorough and _is_published(thing):
+    def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[ObjectReader]:
+        if self._thorough and _is_library_definition(thing):
             return ()
         cls: Any = type(thing)
-        kinds = find_kinds(cls)
+        kinds = find_readers(cls)
         if self._own_package is not None and self._is_opaque(thing, kinds):
             return ()
         if kinds is None:
-            where = parent.referent_path(at) if parent else _name(thing)
+            where = parent.referent_path(at) if parent else _quote_name(thing)
             raise NotPure(
                 f"{where} is a {cls.__name__}, whose state cannot be compared: an iterator advances, and an object of "
                 "another library may keep state. Give a row function values, such as tensors."
@@ -180,17 +185,17 @@ class Reach:
             return kinds
         if isinstance(thing, FunctionType):
             known = top_package(thing.__globals__.get("__name__")) in LIBRARIES
-            return kinds if known else (*kinds, self._names, library_data_kind(thing))
+            return kinds if known else (*kinds, self._names, library_data_reader(thing))
         classes = (_CLASSES,) if _list_classes(thing) else ()
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
 
-    def _is_opaque(self, thing: Any, kinds: Sequence[Kind] | None) -> bool:
+    def _is_opaque(self, thing: Any, kinds: Sequence[ObjectReader] | None) -> bool:
         """Return whether an object cannot be compared, or belongs to another package and holds one that cannot."""
         if kinds is None or INSTANCE not in kinds:
             return kinds is None
         held: tuple[Any, ...] = instance_referents(thing)
         foreign = top_package(type(thing).__module__) != self._own_package
-        return foreign and any(find_kinds(cast(Any, type(value))) is None for value in held)
+        return foreign and any(find_readers(cast(Any, type(value))) is None for value in held)
 
 
 class ModuleReach(Reach):
@@ -201,16 +206,16 @@ class ModuleReach(Reach):
     """
 
     def __init__(self, modules: Sequence[ModuleType], left_out: LeftOut) -> None:
-        self._namespace, self._modules = namespace_kind(left_out), frozenset(map(id, modules))
+        self._namespace, self._modules = namespace_reader(left_out), frozenset(map(id, modules))
         self._packages = {top_package(module.__name__) for module in modules}
         super().__init__(tuple(modules), thorough=True, generators=False, left_out=left_out)
         self.first = self.read()
 
-    def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[Kind]:
+    def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[ObjectReader]:
         if isinstance(thing, ModuleType):
             return (self._namespace,) if id(thing) in self._modules else ()
         cls: Any = type(thing)
-        kinds = find_kinds(cls)
+        kinds = find_readers(cls)
         if kinds is None or (isinstance(thing, type | FunctionType) and self._is_foreign(thing)):
             return ()
         if isinstance(thing, FunctionType):  # the globals that it names are here whether it does or not
@@ -224,7 +229,7 @@ class ModuleReach(Reach):
 
 
 class Snapshot:
-    """A reading of a thorough `Reach` of `root`, to compare with the state at a later time."""
+    """The state of a thorough `Reach` of `root`, kept to find out later what has changed."""
 
     def __init__(self, root: Any, generators: bool = True, left_out: LeftOut = lambda module: False) -> None:
         self.reach = Reach(root, thorough=True, generators=generators, left_out=left_out)
@@ -246,7 +251,7 @@ def _describe_change(entry: ReachedValue, before: tuple[Any, ...], after: tuple[
         return f"{entry.path()} ({type(entry.thing).__name__}, had {old} items, has {new})"
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
         if old is not new and not _are_equal(old, new):
-            return f"{entry.referent_path(place)} ({_describe(old)}, replaced by {_describe(new)})"
+            return f"{entry.referent_path(place)} ({_describe_object(old)}, replaced by {_describe_object(new)})"
     return None
 
 
@@ -256,18 +261,18 @@ def _are_equal(old: Any, new: Any) -> bool:
     return type(old) is type(new) and type(old) in _PLAIN and bool(old == new)
 
 
-def _describe(thing: Any) -> str:
+def _describe_object(thing: Any) -> str:
     if thing is ABSENT:
         return "nothing"
     shape = f" {tuple(thing.shape)}" if isinstance(thing, (torch.Tensor, np.ndarray)) else ""
     return f"{type(thing).__name__}{shape}"
 
 
-def _name(root: Any) -> str:
+def _quote_name(root: Any) -> str:
     return f"`{getattr(root, '__name__', type(root).__name__)}`"
 
 
-def _is_published(thing: Any) -> bool:
+def _is_library_definition(thing: Any) -> bool:
     """Return whether a library holds this function or class under its own name, so it is not a plugin's wrapper."""
     try:
         module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
@@ -283,18 +288,18 @@ def _list_classes(thing: Any) -> tuple[type, ...]:
     return tuple(base for base in cls.__mro__ if top_package(base.__module__) not in _WITHOUT_CLASSES)
 
 
-_CLASSES = Kind(_list_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _list_classes(thing)])
+_CLASSES = ObjectReader(_list_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _list_classes(thing)])
 
 
 def _library_settings() -> Iterator[ReachedValue]:
     """Yield the library settings in which a row function could hide a value."""
     kinds = {
-        "numpy's error handling": Kind(state=lambda _: np.geterr()),
-        "numpy's print options": Kind(state=lambda _: repr(np.get_printoptions())),
-        "torch's print options": Kind(state=lambda _: repr(vars(torch._tensor_str.PRINT_OPTS))),
-        "torch's number of threads": Kind(state=lambda _: torch.get_num_threads()),
-        "torch's default type": Kind(state=lambda _: torch.get_default_dtype()),
-        "Python's recursion limit": Kind(state=lambda _: sys.getrecursionlimit()),
+        "numpy's error handling": ObjectReader(state=lambda _: np.geterr()),
+        "numpy's print options": ObjectReader(state=lambda _: repr(np.get_printoptions())),
+        "torch's print options": ObjectReader(state=lambda _: repr(vars(torch._tensor_str.PRINT_OPTS))),
+        "torch's number of threads": ObjectReader(state=lambda _: torch.get_num_threads()),
+        "torch's default type": ObjectReader(state=lambda _: torch.get_default_dtype()),
+        "Python's recursion limit": ObjectReader(state=lambda _: sys.getrecursionlimit()),
     }
     for name, kind in kinds.items():
         yield ReachedValue(None, kind, None, 0, name)
@@ -302,12 +307,16 @@ def _library_settings() -> Iterator[ReachedValue]:
 
 def _global_generators() -> Iterator[ReachedValue]:
     kinds = {
-        "torch's global generator": Kind(state=lambda _: torch_generator_state(torch.default_generator)),
-        "numpy's global generator": Kind(state=lambda _: bit_generator_state(np.random.mtrand.get_bit_generator())),
-        "a GPU's global generator": Kind(state=lambda _: [*map(torch_generator_state, torch.cuda.default_generators)]),
+        "torch's global generator": ObjectReader(state=lambda _: torch_generator_state(torch.default_generator)),
+        "numpy's global generator": ObjectReader(
+            state=lambda _: bit_generator_state(np.random.mtrand.get_bit_generator())
+        ),
+        "a GPU's global generator": ObjectReader(
+            state=lambda _: [*map(torch_generator_state, torch.cuda.default_generators)]
+        ),
     }
     others = [thread for thread in threading.enumerate() if top_package(type(thread).__module__) != "tqdm"]
     if len(others) == 1:  # threads of other libraries draw from it: Dask's, a notebook's
-        kinds["the global generator of `random`"] = Kind(state=lambda _: random.getstate())
+        kinds["the global generator of `random`"] = ObjectReader(state=lambda _: random.getstate())
     for name, kind in kinds.items():
         yield ReachedValue(None, kind, None, 0, name)

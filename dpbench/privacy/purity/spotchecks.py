@@ -40,7 +40,7 @@ Evaluate = Callable[[Chunk], Any]
 
 
 class CheckSchedule:
-    """Draws one chunk to check in each run of chunks. Runs grow, so short fits are checked and long fits stay fast."""
+    """Draws one chunk to check in each interval. Intervals grow: short fits are checked, long fits stay fast."""
 
     def __init__(self, lengths: Sequence[int], generator: np.random.Generator) -> None:
         self.generator = generator
@@ -57,13 +57,13 @@ def _draw_moments(lengths: Iterator[int], generator: np.random.Generator) -> Ite
         yield from (place == drawn for place in range(length))
 
 
-def make_probe(chunk: Chunk, clips: Sequence[float], generator: np.random.Generator) -> Probe | None:
+def make_spot_check(chunk: Chunk, clips: Sequence[float], generator: np.random.Generator) -> SpotCheck | None:
     """Copy some rows of a chunk before a row function can write to them; return None for fewer than two rows."""
     if len(chunk) < 2:
         return None
     numbers = max(1, chunk.rows[:1].numel() if isinstance(chunk.rows, Tensor) else chunk.rows.parts[0][:1].numel())
     picks = torch.from_numpy(generator.permutation(len(chunk))[: _count_rows_to_compare(len(chunk) // 2, numbers)])
-    return Probe(chunk, clips, picks.to(chunk.y.device))
+    return SpotCheck(chunk, clips, picks.to(chunk.y.device))
 
 
 def _count_rows_to_compare(count: int, numbers: int) -> int:
@@ -71,8 +71,8 @@ def _count_rows_to_compare(count: int, numbers: int) -> int:
     return min(count, max(FEW_ROWS, MOST_NUMBERS // numbers))
 
 
-class Probe:
-    """Some rows of a chunk, and their contributions."""
+class SpotCheck:
+    """Rows picked from a chunk and their contributions, to evaluate again and compare."""
 
     def __init__(self, chunk: Chunk, clips: Sequence[float], picks: Tensor) -> None:
         self._length, self._clips, self._picks = len(chunk), clips, picks

@@ -21,7 +21,7 @@ from dpbench.receipts.events import (
     Sampled,
     Sampler,
 )
-from dpbench.receipts.receipt import Accountant, Adjacency, Batches, Noise, Training, find_version
+from dpbench.receipts.receipt import Accountant, Adjacency, Batches, Noise, Training, find_installed_version
 from dpbench.support.validation import first_misfit
 
 
@@ -48,12 +48,12 @@ def from_dp_event(
     read = accountant.ledger if event is None and accountant is not None else event
     relative = _count_clips_per_multiplier(accountant)
     try:
-        events = convert_event(read, relative)
+        events = convert_dp_event(read, relative)
     except ValidationError as error:
         raise SpecError(f"Expected an event that makes sense, got {first_misfit(error)}.") from error
     return Training(
-        events=events, size=size, noise=noise, batches=batches, accountant=describe_accountant(accountant),
-        libraries={"dp-accounting": find_version("dp-accounting") or "unknown"},
+        events=events, size=size, noise=noise, batches=batches, accountant=make_accountant_record(accountant),
+        libraries={"dp-accounting": find_installed_version("dp-accounting") or "unknown"},
     )  # fmt: skip
 
 
@@ -71,16 +71,16 @@ def read_adjacency(accountant: Any) -> Adjacency:
     return known.get(accountant.neighboring_relation.name, "zero-out")
 
 
-def describe_accountant(accountant: Any) -> Accountant | None:
+def make_accountant_record(accountant: Any) -> Accountant | None:
     """Return the name, version and adjacency of an accountant of dp-accounting; None if there is no accountant."""
     if accountant is None:
         return None
     name = type(accountant).__name__.removesuffix("Accountant").lower()
-    found = find_version("dp-accounting")
+    found = find_installed_version("dp-accounting")
     return Accountant(name=name, library="dp-accounting", version=found, adjacency=read_adjacency(accountant))
 
 
-def convert_event(event: Any, relative: float = 1.0, depth: int = 0) -> Event:
+def convert_dp_event(event: Any, relative: float = 1.0, depth: int = 0) -> Event:
     """Convert an event of dp-accounting to an event of a receipt.
 
     Args:
@@ -96,7 +96,7 @@ def convert_event(event: Any, relative: float = 1.0, depth: int = 0) -> Event:
     return (
         _convert_noisy_sum(event, relative)
         or _convert_plain_release(event)
-        or _convert_nested(event, relative, depth + 1)
+        or _convert_nested_event(event, relative, depth + 1)
     )
 
 
@@ -124,29 +124,29 @@ def _convert_plain_release(event: Any) -> Event | None:
     return Composed(events=()) if isinstance(event, dp.NoOpDpEvent) else None
 
 
-def _convert_nested(event: Any, relative: float, depth: int) -> Event:
+def _convert_nested_event(event: Any, relative: float, depth: int) -> Event:
     from dp_accounting import dp_event as dp
 
     if isinstance(event, dp.ComposedDpEvent):
-        return Composed(events=tuple(convert_event(part, relative, depth) for part in event.events))
+        return Composed(events=tuple(convert_dp_event(part, relative, depth) for part in event.events))
     if isinstance(event, dp.SelfComposedDpEvent):
-        return Repeated(event=convert_event(event.event, relative, depth), times=event.count)
+        return Repeated(event=convert_dp_event(event.event, relative, depth), times=event.count)
     if isinstance(event, dp.PoissonSampledDpEvent):
-        return _sample_event("poisson", event.sampling_probability, convert_event(event.event, relative, depth))
+        return _wrap_in_sampled("poisson", event.sampling_probability, convert_dp_event(event.event, relative, depth))
     if isinstance(event, dp.SampledWithoutReplacementDpEvent):
         rate = event.sample_size / event.source_dataset_size
-        return _sample_event("fixed-size", rate, convert_event(event.event, relative, depth))
+        return _wrap_in_sampled("fixed-size", rate, convert_dp_event(event.event, relative, depth))
     if isinstance(event, dp.SampledWithReplacementDpEvent):
         drawn, rows = event.sample_size, event.source_dataset_size
         rate = -math.expm1(drawn * math.log1p(-1 / rows)) if rows > 1 else 1.0
-        return _sample_event("fixed-size-with-replacement", rate, convert_event(event.event, relative, depth))
+        return _wrap_in_sampled("fixed-size-with-replacement", rate, convert_dp_event(event.event, relative, depth))
     if isinstance(event, dp.RepeatAndSelectDpEvent):
-        return BestOf(mean=event.mean, shape=event.shape, event=convert_event(event.event, relative, depth))
+        return BestOf(mean=event.mean, shape=event.shape, event=convert_dp_event(event.event, relative, depth))
     raise SpecError(
         f"Receipts have no {type(event).__name__} of dp-accounting. Write down its cost, as 'zcdp' or 'approximate'."
     )
 
 
-def _sample_event(sampler: Sampler, rate: float, event: Event) -> Event:
+def _wrap_in_sampled(sampler: Sampler, rate: float, event: Event) -> Event:
     everybody = rate == 1 and sampler != "fixed-size-with-replacement"  # there a row may be in a sample several times
     return event if everybody else Sampled(sampler=sampler, rate=rate, event=event)

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.errors import SpecError
-from dpbench.receipts.exporters.dp_events import convert_event, describe_accountant, read_adjacency
-from dpbench.receipts.receipt import Accountant, Batches, BatchSampling, Divisor, Noise, Training, find_version
+from dpbench.receipts.exporters.dp_events import convert_dp_event, make_accountant_record, read_adjacency
+from dpbench.receipts.receipt import (
+    Accountant,
+    Batches,
+    BatchSampling,
+    Divisor,
+    Noise,
+    Training,
+    find_installed_version,
+)
 
 NOISE_DRAW_COUNT = 200_000  # of noise: their standard deviation is known to 0.2%
 
@@ -39,15 +47,15 @@ def from_jax_privacy(
     adjacency = read_adjacency(accountant) if accountant is not None else "zero-out"
     selection = plan.batch_selection_strategy
     name = Accountant(
-        name="pld", library="dp-accounting", version=find_version("dp-accounting"), adjacency=adjacency
+        name="pld", library="dp-accounting", version=find_installed_version("dp-accounting"), adjacency=adjacency
     )  # fmt: skip
     return Training(
-        events=convert_event(plan.dp_event, 2.0 if adjacency == "replace-one" else 1.0),
+        events=convert_dp_event(plan.dp_event, 2.0 if adjacency == "replace-one" else 1.0),
         size=size,
         noise=_measure_noise(plan, clipped_per),
         batches=_read_batches(selection, size, steps, normalised_by),
-        accountant=describe_accountant(accountant) or name,
-        libraries={package: found for package in ("jax-privacy", "jax") if (found := find_version(package))},
+        accountant=make_accountant_record(accountant) or name,
+        libraries={package: found for package in ("jax-privacy", "jax") if (found := find_installed_version(package))},
     )
 
 

@@ -15,7 +15,7 @@ from dpbench.receipts.receipt import (
     NumberType,
     SecondRelease,
     Training,
-    find_version,
+    find_installed_version,
 )
 from dpbench.receipts.steps import gaussian_steps
 
@@ -63,10 +63,10 @@ def from_opacus(
         noise=_read_noise(optimizer, clipped_per),
         batches=_read_batches(loader, steps or _count_steps(optimizer), "expected-size" if averaged else "nothing"),
         accountant=Accountant(
-            name=str(accountant.mechanism()), library="opacus", version=find_version("opacus"),
+            name=str(accountant.mechanism()), library="opacus", version=find_installed_version("opacus"),
             adjacency="add-or-remove-one",
         ),
-        libraries={name: found for name in ("opacus", "torch") if (found := find_version(name))},
+        libraries={name: found for name in ("opacus", "torch") if (found := find_installed_version(name))},
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def _read_noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
         return None
     if (count := getattr(optimizer, "unclipped_num_std", None)) is not None:
         second = SecondRelease(name="the number of rows that were not clipped", sigma=2 * float(count))
-        if not _has_gradient_sigma():
+        if not _is_sigma_of_gradient_alone():
             sigma = (sigma**-2 - second.sigma**-2) ** -0.5
     dtype = str(optimizer.params[0].dtype).removeprefix("torch.")
     return Noise(
@@ -86,13 +86,13 @@ def _read_noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
     )  # fmt: skip
 
 
-def _has_gradient_sigma() -> bool:
+def _is_sigma_of_gradient_alone() -> bool:
     """Return whether adaptive clipping replaces the optimizer's noise multiplier with that of the gradient alone.
 
     Since 1.6, Opacus computes the gradient's noise multiplier when it adds noise (Andrew et al. 2021, theorem 1: the
     count is centred, so that a row moves the count by 1/2).
     """
-    major, minor = (find_version("opacus") or "0.0").split(".")[:2]
+    major, minor = (find_installed_version("opacus") or "0.0").split(".")[:2]
     return (int(major), int(minor)) < (1, 6)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpbench.errors import SpecError
 from dpbench.receipts.events import Approximate, Concentrated, Event, Pure, Repeated
-from dpbench.receipts.receipt import Accountant, Adjacency, Training, find_version
+from dpbench.receipts.receipt import Accountant, Adjacency, Training, find_installed_version
 
 ADJACENCIES: dict[str, Adjacency] = {
     "SymmetricDistance": "add-or-remove-one", "InsertDeleteDistance": "add-or-remove-one",
@@ -38,9 +38,9 @@ def from_opendp(
         raise SpecError(
             f"Receipts are about one row: expected a distance of 1 in {', '.join(ADJACENCIES)}, got {d_in} in {metric}."
         )
-    event = _convert_cost(measure, measurement.map(d_in), delta)
+    event = _convert_privacy_loss(measure, measurement.map(d_in), delta)
     stated = re.search(r"size=(\d+)", str(measurement.input_domain))
-    found = find_version("opendp")
+    found = find_installed_version("opendp")
     return Training(
         events=Repeated(event=event, times=times) if times != 1 else event,
         size=size if size is not None or stated is None else int(stated[1]),
@@ -49,7 +49,7 @@ def from_opendp(
     )
 
 
-def _convert_cost(measure: str, cost: Any, delta: float | None) -> Event:
+def _convert_privacy_loss(measure: str, cost: Any, delta: float | None) -> Event:
     if measure == "MaxDivergence":
         return Pure(epsilon=float(cost))
     if measure == "ZeroConcentratedDivergence":

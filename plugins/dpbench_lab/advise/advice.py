@@ -13,8 +13,8 @@ import torch
 from dpbench.api import Budget, Learner, PublicData
 from dpbench.errors import SpecError
 from dpbench.harness.delta import default_delta
-from dpbench.harness.roles import Roles
-from dpbench.harness.tuning.trials import Bench
+from dpbench.harness.roles import ExamplesByRole
+from dpbench.harness.tuning.trials import TrialRunner
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.records.protocol import Component
@@ -116,7 +116,7 @@ def _advise_at(
     rehearsal = None
     if forecaster.basis == "rehearsal":
         with progress.show_status(f"Rehearsing at ε = {epsilon:g}"):
-            trials = _make_bench(part, Budget(epsilon, delta), plugins, GUIDE).choose().trials
+            trials = _make_bench(part, Budget(epsilon, delta), plugins, GUIDE).choose_setting().trials
         rehearsal = max(trial.accuracy for trial in trials if trial.accuracy is not None)
     asked = Question(part.private, len(part.classes), epsilon, rehearsal)
     found = {learner: forecaster.predict(asked, learner) for learner in LEARNERS}
@@ -147,19 +147,19 @@ def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon], fewest: int | Non
     return AccuracyTarget(accuracy, next(expected, None), next(safe, None), fewest)
 
 
-def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> Bench:
+def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> TrialRunner:
     """Return a bench that tries a learner on public labels, like `dpbench tune`, and knows only the private count."""
     learner: Learner = build(plugins, "learner", Component(name=name))
     who = plugins.find("learner", name).describe_call
     search: ResolvedSearch = resolve_search(Search.model_validate({}), learner, {})
-    return Bench(learner, who, _make_roles(part), budget, "pld", search, f"advice {name}")
+    return TrialRunner(learner, who, _make_roles(part), budget, "pld", search, f"advice {name}")
 
 
-def _make_roles(part: PublicPart) -> Roles:
+def _make_roles(part: PublicPart) -> ExamplesByRole:
     nothing = torch.zeros(part.private, dtype=torch.int64)
     units = None if part.units is None else Units(np.arange(part.private))
     rows = PrivateRows(torch.empty(0, *part.x.shape[1:]), nothing, nothing, units)
-    return Roles(part.task, rows, PublicData(part.x, part.y), part.units)
+    return ExamplesByRole(part.task, rows, PublicData(part.x, part.y), part.units)
 
 
 def _effective_dimensions(x: torch.Tensor) -> int:

@@ -17,7 +17,7 @@ from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component, Protocol, SplitRule
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MAX_EPSILONS = 20  # epsilons
 
 
 @add_setting_flags(
-    Protocol, Place,
+    Protocol, RunOptions,
     several=("epsilon",),
     only=("dataset", "unit", "epsilon", "extractor", "delta", "public_fraction", "split_seed", "device"),
     defaults={"dataset": "imagefolder:FOLDER"},

@@ -11,7 +11,7 @@ from dpbench.analysis.draw import Line, draw_lines, new_figure, score_without_in
 from dpbench.analysis.palette import REFERENCE, SHAPES, LearnerStyle, make_style
 from dpbench.board.index import Standing
 from dpbench.site.context import Site
-from dpbench.site.extras import ExtraPages
+from dpbench.site.extras import ExtraSection
 from dpbench.site.layout import PageSection
 from dpbench.site.picture import Chart, render_inline_svg
 from dpbench.site.render import Renderer
@@ -185,7 +185,7 @@ def _draw_chart(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, flo
     return figure
 
 
-PAGE = ExtraPages(
+PAGE = ExtraSection(
     PageSection("evidence", "Published claims", "claims.html", "Accuracies at an ε from papers, with ε recomputed."),
     _render_files,
     "dpbench_lab.claims",

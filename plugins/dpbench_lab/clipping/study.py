@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
-from dpbench.harness.fit import score_seed
+from dpbench.harness.fit import fit_and_score_seed
 from dpbench.harness.loaded import LoadedRun
 from dpbench.harness.prepare import prepare_run
 from dpbench.harness.session import Session, open_session
@@ -74,7 +74,7 @@ def measure_rules(session: Session, measured: list[RuleScores]) -> Iterator[Rule
         load = partial(_load, session, BOARDS[data], epsilon, learner, rule)
         pace = max(PACES, key=lambda pace: _score_held_out(load(pace)))
         prepared = prepare_run(load(pace))
-        scores = tuple(score_seed(prepared, seed).value(prepared.spec.metric) for seed in SEEDS)
+        scores = tuple(fit_and_score_seed(prepared, seed).value(prepared.spec.metric) for seed in SEEDS)
         yield RuleScores(data=data, epsilon=epsilon, learner=learner, rule=rule, private=prepared.roles.task.size,
                          pace=pace, scores=scores)  # fmt: skip
 

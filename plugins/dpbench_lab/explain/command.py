@@ -15,7 +15,7 @@ from dpbench.cli.output import Json, report_interrupt
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.metrics import TITLES
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.search import TUNE_SWITCH, Search
 from dpbench.records.spec import Spec, make_spec
 from dpbench_lab.output import check_outputs, write_study
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @add_setting_flags(
-    Spec, Search, Place,
+    Spec, Search, RunOptions,
     several=("learner",),
     without=(
         "public_labels", "secure_rng", "seeds", "selection", "tune", "space", "repeats", "repeats_shape", "search_seed",
@@ -49,7 +49,9 @@ def explain(
     if "tries" in given.flags and not tune:
         raise SpecError("--tries needs --tune: without --tune, nothing is searched.")
     if tune:
-        given = replace(given, taken=replace(given.taken, defaults={"selection": TUNE_SWITCH.value}))
+        given = replace(
+            given, command_settings=replace(given.command_settings, defaults={"selection": TUNE_SWITCH.value})
+        )
 
     from dpbench.registry import load
     from dpbench.registry.components import resolve
@@ -77,7 +79,7 @@ def explain(
 
 
 def _show(found: Explanation, written: list[Path], console: Console) -> None:
-    from dpbench.analysis.formats import write_percent_score
+    from dpbench.analysis.formats import format_percent_score
 
     spec = found.specs[0]
     console.print(
@@ -98,10 +100,10 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
         cells = [_write_points(lift) for lift in learner.ladder if lift.stage in stages]
         ladder.add_row(
             learner.learner.name,
-            write_percent_score(learner.private),
+            format_percent_score(learner.private),
             *cells,
             _write_interval(learner.rest),
-            write_percent_score(found.score),
+            format_percent_score(found.score),
         )
         alone.add_row(learner.learner.name, *(_write_points(lift) for lift in learner.alone))
     console.print(ladder, alone, _make_steps_table(found))

@@ -19,20 +19,20 @@ import torch
 
 from dpbench.api import Curator, Learner
 from dpbench.errors import ComponentFailed, SpecError
-from dpbench.harness.fit import score_seed
+from dpbench.harness.fit import fit_and_score_seed
 from dpbench.harness.fitting import fit_once, predict_isolated
-from dpbench.harness.loaded import get_origins
+from dpbench.harness.loaded import get_component_origins
 from dpbench.harness.plans import ask_plan
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.session import Session
 from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.records.result import Interval, SeedResult, mean_interval
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import write_component
+from dpbench.registry.components import make_component_record
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
@@ -87,7 +87,7 @@ def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Sp
         digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(run.spec for run in prepared),
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.scorer),
         ceiling=ceiling.spec.learner, score=mean_interval(tops), learners=tuple(found), digests=first.images.digests,
-        seconds=time.monotonic() - began, components=get_origins(first.parts),
+        seconds=time.monotonic() - began, components=get_component_origins(first.parts),
         provenance=first.loaded.provenance,
     )  # fmt: skip
 
@@ -147,7 +147,7 @@ def _explain_learner(default: PreparedRun, tuned: PreparedRun | None, tops: list
     plan, size, units = base.privacy.releases, base.roles.task.size, bool(base.spec.unit)
     ceiling = tops if len(tops) == len(scores) else tops * len(scores)
     return LearnerExplanation(
-        learner=write_component(base.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
+        learner=make_component_record(base.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=mean_interval(private), ladder=tuple(ladder), alone=alone,
         rest=_mean_interval([top - score for top, score in zip(ceiling, scores, strict=True)]),
         signals=tuple(measure_signals(steps, plan, release_sigmas(plan, base.privacy.sigma), size, units=units)),
@@ -159,7 +159,7 @@ def _score_seed(prepared: PreparedRun, seed: SeedResult) -> float:
 
 
 def _private_scores(prepared: PreparedRun) -> list[float]:
-    return [_score_seed(prepared, score_seed(prepared, seed)) for seed in prepared.spec.seeds]
+    return [_score_seed(prepared, fit_and_score_seed(prepared, seed)) for seed in prepared.spec.seeds]
 
 
 def _tuning_lift(tuned: PreparedRun | None, before: list[float], after: list[float]) -> Lift:
@@ -242,11 +242,13 @@ class LiftedFits:
         task = base.roles.task
         plan = ask_plan(learner, base.loaded.who, task, base.loaded.budget)
         noise, initial = torch.Generator().manual_seed(seed), Randomness.research(seed, base.identity)
-        given = dataclasses.replace(base.fit_input(seed), learner=learner, plan=plan, sigma=0.0, randomness=initial)
+        given = dataclasses.replace(
+            base.make_fit_input(seed), learner=learner, plan=plan, sigma=0.0, randomness=initial
+        )
         start = initial.initialisation.get_state()
 
         def wrap(curator: LedgerCurator) -> Curator:
-            exact = make_handle(curator)
+            exact = make_learner_curator(curator)
             exact = exact if steps is None else record_sums(exact, steps)
             return lift_protection(exact, release_sigmas(plan, base.privacy.sigma), kept, noise)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dpbench.analysis.columns import write_epsilon
-from dpbench.board.folder import read_content, validate_content
+from dpbench.analysis.columns import format_epsilon
+from dpbench.board.folder import read_json_object, validate_record
 from dpbench.errors import DataError, MalformedFile
 from dpbench.records.metrics import TITLES
 from dpbench.site.context import Site
@@ -35,7 +35,7 @@ def _read_explanations(site: Site) -> list[Explanation]:
     found = []
     for file in sorted((site.root / EXPLANATIONS).rglob("*.json")):
         try:
-            found.append(validate_content(Explanation, read_content(file)))
+            found.append(validate_record(Explanation, read_json_object(file)))
         except MalformedFile as error:
             raise DataError(
                 f"Expected an explanation in {file}, at {error.field}: {error.said}. Make it again."
@@ -52,7 +52,7 @@ def _make_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
             spec, key = explanation.specs[0], f"explain-{number}"
             title = f"What each part of privacy costs: {spec.dataset.name}, {spec.extractor.names}"
             rows = tuple(
-                (each.learner.name, write_epsilon(each.epsilon), stage, f"{after - before:+.2f}")
+                (each.learner.name, format_epsilon(each.epsilon), stage, f"{after - before:+.2f}")
                 for each in mine
                 for stage, before, after in list_stairs(each)
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
-from dpbench.analysis.figure_data import FigureData, FigureSeries
+from dpbench.analysis.figure_data import FigureData, PublishedSeries
 from dpbench.analysis.formula import evaluate_formula
 from dpbench.analysis.plots import Plot, Position, is_fitted_cell, locate_cell
 from dpbench.errors import DataError, DataMissing, SpecError
@@ -58,7 +58,7 @@ class PlotCell:
     result: Result | None
 
 
-def assemble_figure(name: str, plot: Plot, places: Sequence[PlotCell], series: Sequence[FigureSeries]) -> FigureData:
+def assemble_figure(name: str, plot: Plot, places: Sequence[PlotCell], series: Sequence[PublishedSeries]) -> FigureData:
     """Return the data of a figure with these cells, in order, each at its position.
 
     Raises:

@@ -54,8 +54,8 @@ def plot(
 
 def _write_folder_chart(folder: Path, files: list[Path], plugins: Registry) -> None:
     from dpbench.analysis.tables import make_grids
-    from dpbench.registry.components import component_shortener
+    from dpbench.registry.components import make_component_shortener
 
     write_charts(
-        make_grids(read_intact_results([folder]), named=component_shortener(plugins)), folder.resolve().name, files
+        make_grids(read_intact_results([folder]), named=make_component_shortener(plugins)), folder.resolve().name, files
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpbench.analysis.figure_data import FigureSeries
+from dpbench.analysis.figure_data import PublishedSeries
 from dpbench.analysis.plots import Plot
 from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
@@ -18,7 +18,7 @@ class Literature(Record):
     """The content of `published.json`."""
 
     papers: dict[str, str]  # short name -> authors, title, year
-    series: dict[str, FigureSeries]  # accuracies on test splits; the paper of each is a key of `papers`
+    series: dict[str, PublishedSeries]  # accuracies on test splits; the paper of each is a key of `papers`
 
 
 def read_literature() -> Literature:
@@ -26,7 +26,7 @@ def read_literature() -> Literature:
     return Literature.model_validate_json(FILE.read_bytes())
 
 
-def choose_series(plot: Plot, origin: str) -> Sequence[FigureSeries]:
+def choose_series(plot: Plot, origin: str) -> Sequence[PublishedSeries]:
     """Return the series that a plot names.
 
     Raises:

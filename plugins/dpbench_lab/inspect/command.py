@@ -12,7 +12,7 @@ from rich.table import Table
 from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json
 from dpbench.cli.takes import add_setting_flags
-from dpbench.records.place import Place
+from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Protocol
 from dpbench_lab.output import check_outputs, write_study
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @add_setting_flags(
-    Protocol, Place,
+    Protocol, RunOptions,
     only=("dataset", "extractor", "public_fraction", "public_dataset", "split_seed", "device", "out"),
 )  # fmt: skip
 def inspect(

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpbench.errors import SpecError
-from dpbench.harness.loaded import get_origins
-from dpbench.harness.roles import Roles
+from dpbench.harness.loaded import get_component_origins
+from dpbench.harness.roles import ExamplesByRole
 from dpbench.harness.session import Session
 from dpbench.harness.source import DataSource
 from dpbench.records import provenance
@@ -62,7 +62,7 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
 
 
 def _read_rows(
-    roles: Roles, parts: BuiltComponents, asked: InspectionRequest
+    roles: ExamplesByRole, parts: BuiltComponents, asked: InspectionRequest
 ) -> tuple[np.ndarray, np.ndarray | None, str]:
     """Return unit rows (n, d) float64; labels (n,), or None if their classes differ from the dataset's; and a note."""
     dataset, other = parts.dataset, parts.public_dataset
@@ -98,4 +98,4 @@ def _state_guarantee(asked: InspectionRequest) -> Guarantee:
 
 
 def _list_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
-    return {role: value for role, value in get_origins(parts).items() if role != "learner"}
+    return {role: value for role, value in get_component_origins(parts).items() if role != "learner"}

@@ -10,7 +10,7 @@ from dpbench.api import Release
 from dpbench.errors import AccountantsDisagree
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.crosscheck import cross_check
-from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+from dpbench_lab.museum.exhibit import ClaimedAndTrueEpsilon, Exhibit, Findings
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class UnderstatedEpsilon(Exhibit):
         """Return the stated epsilon, and sigma."""
         return self.shown(self.plan, self.given, self.delta), self.given
 
-    def truth(self) -> Epsilon:
+    def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon:
         """Return the stated epsilon, and the epsilon that the harness's accountant computes."""
         stated, sigma = self.claim()
-        return Epsilon(stated, accountant.epsilon(self.plan, sigma * self.noise, self.delta))
+        return ClaimedAndTrueEpsilon(stated, accountant.epsilon(self.plan, sigma * self.noise, self.delta))
 
     def visit(self) -> Findings:
         """Check the stated epsilon with the second accountant, as in every run."""
@@ -41,7 +41,7 @@ class UnderstatedEpsilon(Exhibit):
         return {"second accountant": None}
 
 
-class Calibration(UnderstatedEpsilon):
+class UndersizedSigma(UnderstatedEpsilon):
     """A sigma that is too small for the given epsilon."""
 
     def claim(self) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from scipy import stats
 from dpbench.audit import bounds
 from dpbench.audit.attack import CanaryScores, draw_members
 from dpbench.audit.figures import compute_figures
-from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+from dpbench_lab.museum.exhibit import ClaimedAndTrueEpsilon, Exhibit, Findings
 
 DELTA = 1e-5
 SEED = 11  # of twelve that were tried, the best number of guesses lies with three, where 5% may
@@ -21,21 +21,21 @@ Mechanism = Callable[[np.ndarray, np.random.Generator], tuple[np.ndarray, float]
 
 
 @dataclass(frozen=True)
-class LyingAudit(Exhibit):
+class InvalidAudit(Exhibit):
     """An audit whose bound is invalid; `shown` computes it from the scores of canaries inside and outside the data."""
 
     mechanism: Mechanism
     canaries: int
 
-    def truth(self) -> Epsilon:
+    def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon:
         """Return the bound that the audit reports, and the epsilon of the mechanism."""
-        _, scores, member, epsilon = self._attack()
-        return Epsilon(self.shown(scores[member], scores[~member]), epsilon)
+        _, scores, member, epsilon = self._score_canaries()
+        return ClaimedAndTrueEpsilon(self.shown(scores[member], scores[~member]), epsilon)
 
     def visit(self) -> Findings:
         """Compare the bound with those that dpbench's audit computes from the same scores."""
-        stated, epsilon = self.truth()
-        kept, *_ = self._attack()
+        stated, epsilon = self.claimed_and_true_epsilon()
+        kept, *_ = self._score_canaries()
         figures = compute_figures(epsilon, DELTA, None, None, kept.summarise())
         honest = max(bound.epsilon for bound in (figures.steinke, figures.mahloujifar) if bound)
         said = (
@@ -44,7 +44,7 @@ class LyingAudit(Exhibit):
         )
         return {"valid bound": said if honest <= epsilon < stated else None}
 
-    def _attack(self) -> tuple[CanaryScores, np.ndarray, np.ndarray, float]:
+    def _score_canaries(self) -> tuple[CanaryScores, np.ndarray, np.ndarray, float]:
         generator = np.random.default_rng(SEED)
         member = draw_members(self.canaries, generator)
         scores, epsilon = self.mechanism(member, generator)
@@ -53,18 +53,18 @@ class LyingAudit(Exhibit):
         return kept, scores, member, epsilon
 
 
-def guess_blindly(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
+def draw_uninformative_scores(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
     """Return scores that do not depend on the data: epsilon is 0."""
     return generator.normal(size=len(member)), 0.0
 
 
-def add_noise(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
+def draw_gaussian_scores(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
     """Return the scores of a Gaussian mechanism of epsilon 0.1."""
     mu = bounds.gaussian_dp_mu(0.1, DELTA)
     return mu * member + generator.normal(size=len(member)), 0.1
 
 
-def respond_all_or_nothing(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
+def draw_randomised_responses(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
     """Return randomised responses at epsilon 2, from a run that releases them.
 
     A run releases responses with probability 0.3 and nothing otherwise. The mechanism is 1-Gaussian DP.
@@ -80,12 +80,12 @@ def absolute_value_of_a_bound(inside: np.ndarray, outside: np.ndarray) -> float:
     near 1 make the difference of their quantiles very negative.
     """
 
-    def most(wrong: np.ndarray) -> float:
+    def bound_error_rate(wrong: np.ndarray) -> float:
         errors, of = int(wrong.sum()), len(wrong)
         return float(stats.beta.ppf(0.975, errors + 1, of - errors)) if errors < of else 1 - 1e-9
 
     lower = [
-        stats.norm.isf(most(outside >= threshold)) - stats.norm.ppf(most(inside < threshold))
+        stats.norm.isf(bound_error_rate(outside >= threshold)) - stats.norm.ppf(bound_error_rate(inside < threshold))
         for threshold in np.linspace(-1, 1, 9)
     ]
     return bounds.gaussian_dp_epsilon(float(np.abs(lower).max()), DELTA)

@@ -20,14 +20,14 @@ def museum(
 ) -> None:
     """List the exhibits and what catches each. With NAME, explain and run one; exits with 1 if nothing catches it."""
     if name is None:
-        _list(as_json)
+        _list_exhibits(as_json)
         return
     from dpbench_lab.museum.tour import find_exhibit
 
-    _show(find_exhibit(name), as_json)
+    _run_exhibit(find_exhibit(name), as_json)
 
 
-def _list(as_json: bool) -> None:
+def _list_exhibits(as_json: bool) -> None:
     from dpbench_lab.museum import record
 
     if as_json:
@@ -41,9 +41,9 @@ def _list(as_json: bool) -> None:
     console.print("dpbench museum NAME says where a bug was found, shows its code and runs it.", soft_wrap=True)
 
 
-def _show(exhibit: Exhibit, as_json: bool) -> None:
-    from dpbench_lab.museum.exhibit import first_guard
-    from dpbench_lab.museum.matrix import record_visit
+def _run_exhibit(exhibit: Exhibit, as_json: bool) -> None:
+    from dpbench_lab.museum.exhibit import find_first_catching_guard
+    from dpbench_lab.museum.matrix import make_exhibit_record
 
     console = Console()
     if not as_json:
@@ -52,7 +52,7 @@ def _show(exhibit: Exhibit, as_json: bool) -> None:
         console.print(f"{exhibit.summary}\n\nSource: {exhibit.source}\n", markup=False, highlight=False, soft_wrap=True)
         console.print(Syntax(exhibit.code, "python", background_color="default", word_wrap=True))
     findings = exhibit.visit()
-    found = record_visit(exhibit, findings)
+    found = make_exhibit_record(exhibit, findings)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
@@ -61,5 +61,5 @@ def _show(exhibit: Exhibit, as_json: bool) -> None:
         for guard, said in findings.items():
             told = f"caught it. {said}" if said else "missed it."
             console.print(f"\n{guard}: {told}", markup=False, highlight=False, soft_wrap=True)
-    if first_guard(findings) is None:
+    if find_first_catching_guard(findings) is None:
         raise typer.Exit(1)

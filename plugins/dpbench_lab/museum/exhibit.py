@@ -15,7 +15,7 @@ Findings = Mapping[Guard, str | None]
 """The message of each guard that ran; None if it missed the bug. Guards after one that caught it do not run."""
 
 
-class Epsilon(NamedTuple):
+class ClaimedAndTrueEpsilon(NamedTuple):
     """The claimed epsilon, and the actual epsilon."""
 
     claimed: float
@@ -28,13 +28,13 @@ class Exhibit(ABC):
 
     shown: Any
 
-    def truth(self) -> Epsilon | None:
-        """Return the claimed and the actual epsilon; None if the actual one is unknown or epsilon is not at fault."""
+    def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon | None:
+        """Return the claimed and the actual epsilon; None if the latter is unknown or the bug is not in epsilon."""
         return None
 
     @abstractmethod
     def visit(self) -> Findings:
-        """Run the exhibit, and return the findings of each guard."""
+        """Run the exhibit, and return what each guard found."""
 
     @property
     def name(self) -> str:
@@ -62,6 +62,6 @@ class Exhibit(ABC):
         return [" ".join(part.split()) for part in (inspect.getdoc(self.shown) or "").split("\n\n")]
 
 
-def first_guard(findings: Findings) -> Guard | None:
-    """Return the first guard that stopped an exhibit."""
+def find_first_catching_guard(findings: Findings) -> Guard | None:
+    """Return the first guard that caught an exhibit; None if no guard did."""
     return next((guard for guard in GUARDS if findings.get(guard)), None)

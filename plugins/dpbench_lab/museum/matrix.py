@@ -14,9 +14,9 @@ from dpbench_lab.museum.record import FILE, GUARDS, ExhibitRecord
 PAGE = FILE.with_name("README.md")
 
 
-def record_visit(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
+def make_exhibit_record(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
     """Return the record of an exhibit, from the findings of its run."""
-    truth = exhibit.truth()
+    truth = exhibit.claimed_and_true_epsilon()
     return ExhibitRecord(
         name=exhibit.name, summary=exhibit.summary, source=exhibit.source,
         claimed=truth and float(f"{truth.claimed:.3g}"), true=truth and float(f"{truth.true:.3g}"),
@@ -30,10 +30,10 @@ def write_museum_record(records: Iterable[ExhibitRecord]) -> None:
     kept = tuple(records)
     lines = [json.loads(exhibit.model_dump_json()) for exhibit in kept]
     FILE.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(write_page(kept), encoding="utf-8")
+    PAGE.write_text(format_matrix_page(kept), encoding="utf-8")
 
 
-def write_page(records: Iterable[ExhibitRecord]) -> str:
+def format_matrix_page(records: Iterable[ExhibitRecord]) -> str:
     """Return the detection matrix as Markdown, with a description of each exhibit."""
     kept = tuple(records)
     guards = [guard for guard in GUARDS if any(guard in exhibit.stopped + exhibit.passed for exhibit in kept)]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from dpbench.site import prose
 from dpbench.site.context import Site
-from dpbench.site.extras import ExtraPages
+from dpbench.site.extras import ExtraSection
 from dpbench.site.layout import PageSection
 from dpbench.site.render import Renderer
 from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read_museum_record
@@ -76,7 +76,7 @@ GUARD_NOUNS: Mapping[Guard, str] = {
 
 
 @dataclass(frozen=True)
-class Story:
+class ExhibitSection:
     """An exhibit as the museum's page presents it."""
 
     record: ExhibitRecord
@@ -102,24 +102,26 @@ class Story:
     @property
     def catching_checks(self) -> str:
         """The names of the checks that catch the bug, or `nothing`."""
-        return _nouns(self.record.stopped) or UNCAUGHT
+        return _join_guard_nouns(self.record.stopped) or UNCAUGHT
 
     @property
     def checks_that_missed(self) -> str:
         """The names of the checks that ran and missed the bug."""
-        return _nouns(self.record.passed)
+        return _join_guard_nouns(self.record.passed)
 
 
-def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def _render_museum_files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the museum's page: all exhibits with their code, grouped by the guard that catches them."""
     records = read_museum_record()
     guards = [guard for guard in GUARDS if any(guard in record.stopped + record.passed for record in records)]
     code = {exhibit.name: exhibit.code for exhibit in EXHIBITS}
     stories = [
-        Story(record, prose.render_paragraph(record.summary), _source_sentence(record), code.get(record.name, ""))
+        ExhibitSection(
+            record, prose.render_paragraph(record.summary), _render_source(record), code.get(record.name, "")
+        )
         for record in records
     ]
-    groups: dict[str, list[Story]] = defaultdict(list)
+    groups: dict[str, list[ExhibitSection]] = defaultdict(list)
     for story in stories:
         groups[(*story.record.stopped, UNCAUGHT)[0]].append(story)
     ordered = [(guard, groups[guard]) for guard in (*GUARDS, UNCAUGHT) if guard in groups]
@@ -130,17 +132,17 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     yield "museum.html", renderer.page("museum", "museum.html", "evidence", values)
 
 
-def _source_sentence(record: ExhibitRecord) -> Markup:
+def _render_source(record: ExhibitRecord) -> Markup:
     """Return an exhibit's source as HTML, with a capital first letter."""
     said = record.source
     return prose.render_paragraph(f"{said[:1].upper()}{said[1:]}")
 
 
-def _nouns(guards: Sequence[Guard]) -> str:
+def _join_guard_nouns(guards: Sequence[Guard]) -> str:
     return ", ".join(GUARD_NOUNS[guard] for guard in guards)
 
 
-def museum_sentence() -> Markup:
+def render_museum_sentence() -> Markup:
     """Return the sentence about the museum for the first page of the site."""
     records = read_museum_record()
     stopped = sum(bool(record.stopped) for record in records)
@@ -148,8 +150,8 @@ def museum_sentence() -> Markup:
     return Markup('{} in the <a href="museum.html">museum</a>.').format(known)
 
 
-PAGE = ExtraPages(
+PAGE = ExtraSection(
     PageSection("evidence", "Museum of privacy bugs", "museum.html", "Ways of getting ε wrong, and what catches each."),
-    _files,
+    _render_museum_files,
     "dpbench_lab.museum",
 )

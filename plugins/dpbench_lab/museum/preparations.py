@@ -18,8 +18,8 @@ from dpbench.harness.guarantee import compute_copies_epsilon
 from dpbench.harness.session import open_session
 from dpbench.records.search import UNRANKED
 from dpbench.testing.checking import check_laws
-from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
-from dpbench_lab.museum.strangers import EPSILON, digits_spec, extend_registry, prepare_learner, run_learner
+from dpbench_lab.museum.exhibit import ClaimedAndTrueEpsilon, Exhibit, Findings
+from dpbench_lab.museum.strangers import EPSILON, extend_registry, make_digits_spec, prepare_learner, run_learner
 
 PHOTOS = {"cats": 9, "dogs": 5}
 """How many photos each class has."""
@@ -37,19 +37,19 @@ class DataBug(Exhibit):
     alone: tuple[str, ...] = ()  # further classes of these photos, with a single photo each
     leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
 
-    def truth(self) -> Epsilon | None:
+    def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon | None:
         """Return the epsilon of one row and of all rows of one image (infinite if the exhibit leaks rows)."""
         if self.leaks:
-            return Epsilon(EPSILON, math.inf)
+            return ClaimedAndTrueEpsilon(EPSILON, math.inf)
         if self.copies == 1:
             return None
         found = compute_copies_epsilon(prepare_learner(self.learner).privacy, self.copies)
-        return None if found is None else Epsilon(EPSILON, found)
+        return None if found is None else ClaimedAndTrueEpsilon(EPSILON, found)
 
     def visit(self) -> Findings:
         """Run the exhibit; if the run passes, check its laws; if these pass too, run it for a board."""
         findings: dict[Any, str | None] = {}
-        with self._named() as name:
+        with self._provide_component_name() as name:
             values = {self.role: name, "public_fraction": 0.0}
             findings["while running"] = self._run(values, for_board=False)
             if findings["while running"] is None:
@@ -67,7 +67,7 @@ class DataBug(Exhibit):
         return None
 
     @contextmanager
-    def _named(self) -> Iterator[str]:
+    def _provide_component_name(self) -> Iterator[str]:
         if not self.photos:
             yield self.shown.name
             return
@@ -77,11 +77,11 @@ class DataBug(Exhibit):
                     place = Path(folder) / split / kind
                     place.mkdir(parents=True)
                     for number in range(count):
-                        _photo(number, kind, last=number == count - 1).save(place / f"{number}.png")
+                        _make_photo(number, kind, last=number == count - 1).save(place / f"{number}.png")
             yield f"{self.shown.name}:{folder}"
 
 
-def _photo(number: int, kind: str, *, last: bool) -> Image.Image:
+def _make_photo(number: int, kind: str, *, last: bool) -> Image.Image:
     """Return photo `number` of a class; the last photo has the same mean colour as the one before it."""
     level, blue = 20 * max(0, number - last), BLUE.get(kind, 40)
     photo = Image.new("RGB", (8, 8), (level, 60 + 9 * last, blue))
@@ -99,9 +99,9 @@ class LaunderedSettings(Exhibit):
         """Choose settings on altered copies, run on the originals, and check which origin the record states."""
         session = open_session("cpu", plugins=extend_registry(self.learner, self.shown))
         search = {"rule": "public-validation", "space": {"learning_rate": [1.0, 2.0]}}
-        there = digits_spec(self.learner, dataset=self.shown.name, split_seed=1, public_labels=True, search=search)
+        there = make_digits_spec(self.learner, dataset=self.shown.name, split_seed=1, public_labels=True, search=search)
         with tempfile.TemporaryDirectory() as folder:
             settings = session.tune(there).write(Path(folder))
-            result = session.run(digits_spec(self.learner), settings=settings)
+            result = session.run(make_digits_spec(self.learner), settings=settings)
         rule = result.selection
         return {"board": f"The settings are recorded as {rule}, which no board ranks." if rule in UNRANKED else None}

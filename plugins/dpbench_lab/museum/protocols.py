@@ -15,7 +15,7 @@ from dpbench_lab.museum.strangers import extend_registry, run_learner
 
 
 @dataclass(frozen=True)
-class Submission(Exhibit):
+class RuleBreakingSubmission(Exhibit):
     """A submission that breaks the rules of boards; `shown` makes it."""
 
     learner: type[Learner] | None = None

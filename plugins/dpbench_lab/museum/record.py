@@ -33,7 +33,11 @@ class ExhibitRecord(Record):
     @property
     def epsilon(self) -> str:
         """The claimed and the actual epsilon as text; empty if either is unknown."""
-        return "" if self.claimed is None or self.true is None else f"{_short(self.claimed)} → {_short(self.true)}"
+        return (
+            ""
+            if self.claimed is None or self.true is None
+            else f"{_format_epsilon(self.claimed)} → {_format_epsilon(self.true)}"
+        )
 
 
 def read_museum_record() -> tuple[ExhibitRecord, ...]:
@@ -41,5 +45,5 @@ def read_museum_record() -> tuple[ExhibitRecord, ...]:
     return TypeAdapter(tuple[ExhibitRecord, ...]).validate_json(FILE.read_bytes())
 
 
-def _short(epsilon: float) -> str:
+def _format_epsilon(epsilon: float) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"

@@ -12,9 +12,9 @@ from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.session import open_session
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
-from dpbench.registry import KINDS, Kind, Registration, Registry, load
+from dpbench.registry import KINDS, ComponentKind, Registration, Registry, load
 from dpbench.testing.checking import check_laws
-from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+from dpbench_lab.museum.exhibit import ClaimedAndTrueEpsilon, Exhibit, Findings
 
 EPSILON = 4.0
 """The epsilon at which exhibits run."""
@@ -24,12 +24,12 @@ def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -
     """Return a registry of the installed plugins and these classes."""
     components = {kind: dict(items) for kind, items in load().components.items()}
     for cls in brought:
-        kind: Kind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
+        kind: ComponentKind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
         components[kind][cls.name] = Registration(cls, "museum", "museum", "0.1")
     return Registry(components)
 
 
-def digits_spec(learner: type[Learner], **values: Any) -> Spec:
+def make_digits_spec(learner: type[Learner], **values: Any) -> Spec:
     """Return the spec of one run of a learner on digits."""
     wanted = {"learner": learner.name, "dataset": "digits", "epsilon": EPSILON, "seeds": 1}
     return make_spec({**wanted, **values}, "the museum")
@@ -45,7 +45,7 @@ def run_learner(
     """
     plugins = extend_registry(learner, *others)
     session = open_session("cpu", plugins=plugins)
-    return session.run(digits_spec(learner, **values), sharing="board" if for_board else "none")
+    return session.run(make_digits_spec(learner, **values), sharing="board" if for_board else "none")
 
 
 def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: Any) -> PreparedRun:
@@ -54,7 +54,7 @@ def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: An
     Raises:
         DpbenchError: the run was refused.
     """
-    return open_session("cpu", plugins=extend_registry(learner, *others)).prepare(digits_spec(learner, **values))
+    return open_session("cpu", plugins=extend_registry(learner, *others)).prepare(make_digits_spec(learner, **values))
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class ContractViolation(Exhibit):
 
     leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
 
-    def truth(self) -> Epsilon | None:
+    def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon | None:
         """Return the claimed epsilon and infinity if private data leaks without noise, and None otherwise."""
-        return Epsilon(EPSILON, math.inf) if self.leaks else None
+        return ClaimedAndTrueEpsilon(EPSILON, math.inf) if self.leaks else None
 
     def visit(self) -> Findings:
-        """Run the exhibit; if the run passes, check its laws."""
+        """Run the learner as a user would; if the run passes, check the learner against the laws."""
         try:
             run_learner(self.shown)
         except DpbenchError as error:

@@ -6,8 +6,8 @@ from dpbench.api import Release
 from dpbench.errors import UnknownName
 from dpbench.support.messages import unknown_name
 from dpbench_lab.museum import accounts, audits, protocols
-from dpbench_lab.museum.accounts import Calibration, UnderstatedEpsilon
-from dpbench_lab.museum.audits import LyingAudit
+from dpbench_lab.museum.accounts import UndersizedSigma, UnderstatedEpsilon
+from dpbench_lab.museum.audits import InvalidAudit
 from dpbench_lab.museum.cores import CORES
 from dpbench_lab.museum.exhibit import Exhibit
 from dpbench_lab.museum.exhibits import (
@@ -24,7 +24,7 @@ from dpbench_lab.museum.exhibits import (
 )
 from dpbench_lab.museum.outlets import PrintingExhibit
 from dpbench_lab.museum.preparations import DataBug, LaunderedSettings
-from dpbench_lab.museum.protocols import Submission
+from dpbench_lab.museum.protocols import RuleBreakingSubmission
 from dpbench_lab.museum.strangers import ContractViolation, HarmlessBug, ImpossibleRequest
 
 _WHOLE = honest_learners.HonestLearner
@@ -86,17 +86,17 @@ EXHIBITS: tuple[Exhibit, ...] = (
         noise=1 / 2,
     ),
     UnderstatedEpsilon(accounts.textbook_gaussian, (Release("gradient"),), 0.2422),
-    Calibration(accounts.bisection_to_the_unsafe_side, (Release("gradient"),), 30.0),
+    UndersizedSigma(accounts.bisection_to_the_unsafe_side, (Release("gradient"),), 30.0),
     UnderstatedEpsilon(accounts.best_run_reported_alone, (Release("gradient", 48_000, 1024 / 45_000),), 2.8256),
     UnderstatedEpsilon(accounts.replaced_row_counted_once, (Release("sum"),), 1.081, noise=1 / 2),
     UnderstatedEpsilon(accounts.adaptive_clip_half_accounted, (Release("gradient", 1000, 0.01),), 1.5),
     UnderstatedEpsilon(accounts.rate_of_a_micro_batch, (Release("gradient", 100, 0.08),), 1.0),
     UnderstatedEpsilon(accounts.understated_epsilon, (Release("gradient", 12),), 4.0),
-    LyingAudit(audits.absolute_value_of_a_bound, audits.guess_blindly, canaries=60),
-    LyingAudit(audits.best_number_of_guesses, audits.add_noise, canaries=10_000),
-    LyingAudit(audits.canaries_assumed_independent, audits.respond_all_or_nothing, canaries=1_000),
-    Submission(protocols.evaluation_on_training_images, _WHOLE),
-    Submission(protocols.unaccounted_tuning, _WHOLE),
+    InvalidAudit(audits.absolute_value_of_a_bound, audits.draw_uninformative_scores, canaries=60),
+    InvalidAudit(audits.best_number_of_guesses, audits.draw_gaussian_scores, canaries=10_000),
+    InvalidAudit(audits.canaries_assumed_independent, audits.draw_randomised_responses, canaries=1_000),
+    RuleBreakingSubmission(protocols.evaluation_on_training_images, _WHOLE),
+    RuleBreakingSubmission(protocols.unaccounted_tuning, _WHOLE),
     DataBug(datasets.OversamplingOfARareClass, _WHOLE, copies=8),
     LaunderedSettings(datasets.SettingsLaunderedByResizing, _WHOLE),
 )  # fmt: skip

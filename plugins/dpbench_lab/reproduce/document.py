@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpbench.analysis.plots import write_axis_value
+from dpbench.analysis.plots import format_axis_value
 from dpbench.registry import Registry
 from dpbench_lab.reproduce.catalogue import Study, read_studies
 from dpbench_lab.reproduce.measurements import Measurement, read_measurements
@@ -186,4 +186,4 @@ def _percent(ours: Measurement | None) -> str:
 
 
 def _write_axis_values(at: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis} {write_axis_value(value)}" for axis, value in at.items())
+    return ", ".join(f"{axis} {format_axis_value(value)}" for axis, value in at.items())

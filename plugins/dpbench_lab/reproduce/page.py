@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import FigureData
-from dpbench.analysis.formats import write_percent_score
-from dpbench.analysis.formula import collect_numbers
-from dpbench.analysis.plots import Plot, Position, locate_cell, write_axis_value
+from dpbench.analysis.formats import format_percent_score
+from dpbench.analysis.formula import collect_numeric_values
+from dpbench.analysis.plots import Plot, Position, format_axis_value, locate_cell
 from dpbench.records.packed import list_records
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.site.context import Site
-from dpbench.site.extras import ExtraPages
+from dpbench.site.extras import ExtraSection
 from dpbench.site.layout import PageSection
 from dpbench.site.picture import Chart, render_inline_svg
 from dpbench.site.render import Renderer
@@ -81,9 +81,13 @@ def figure_with_results(name: str, results: Sequence[Result]) -> FigureData:
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
     places = [
-        PlotCell({axis: _axis_value(result, axis) for axis in axes}, collect_numbers(result.spec.model_dump()), result)
+        PlotCell(
+            {axis: _axis_value(result, axis) for axis in axes},
+            collect_numeric_values(result.spec.model_dump()),
+            result,
+        )
         for result in kept
-    ]  # fmt: skip
+    ]
     places.sort(key=lambda place: _order_key(locate_cell(plot, place.values, place.numbers)))
     return assemble_figure(name, plot, places, literature.choose_series(plot, name))
 
@@ -113,8 +117,8 @@ def _chart(data: FigureData) -> Chart:
     head = (*data.plot.panels, *([data.plot.lines] if data.plot.lines else []), data.plot.x, f"{data.plot.metric} (%)")
     rows = tuple(
         (*at.panel, *([at.line] if data.plot.lines else []),
-         data.plot.without or "" if at.x is None else write_axis_value(at.x),
-         write_percent_score(score))
+         data.plot.without or "" if at.x is None else format_axis_value(at.x),
+         format_percent_score(score))
         for at, score in data.measured.items()
     )  # fmt: skip
     seeds = f"{min(data.seeds)} to {max(data.seeds)}" if min(data.seeds) < max(data.seeds) else str(data.seeds[0])
@@ -129,7 +133,7 @@ def _chart(data: FigureData) -> Chart:
     return Chart(data.name, title, note, drawn, head, rows)
 
 
-PAGE = ExtraPages(
+PAGE = ExtraSection(
     PageSection(
         "evidence", "Papers, measured again", "figures.html", "Published tables, figures and theorems, re-run."
     ),

@@ -31,7 +31,7 @@ from dpbench.harness.scoring import predict_all
 from dpbench.harness.session import Session
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.accounting import accountant
-from dpbench.receipts.receipt import find_version
+from dpbench.receipts.receipt import find_installed_version
 from dpbench.records.result import Interval, mean_interval
 from dpbench.records.spec import Spec, make_spec
 from dpbench.support.threads import limit_threads
@@ -94,7 +94,7 @@ def load_peer(name: str) -> type[PeerFits]:
     """
     module, _, kind = PEERS[name].partition(":")
     found: type[PeerFits] = getattr(import_module(module), kind)
-    if absent := [package for package in found.packages if find_version(package) is None]:
+    if absent := [package for package in found.packages if find_installed_version(package) is None]:
         raise SpecError(f"{name} needs {', '.join(absent)}. Install it: pip install 'dpbench-vision[peers]'.")
     return found
 
@@ -233,7 +233,7 @@ def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerF
     if not isinstance(learner, ProbeLearner):
         raise TypeError(f"Expected a linear probe, got {learner.name}.")
     fits = peer(prepared, learner)
-    ours = _measure(prepared, lambda seed: fit_once(prepared.fit_input(seed)).predict)
+    ours = _measure(prepared, lambda seed: fit_once(prepared.make_fit_input(seed)).predict)
     theirs, probe = _measure(prepared, fits.fit), learner.probe
     epsilons = {
         f"dpbench {name}": accountant.epsilon(privacy.releases, privacy.sigma, privacy.delta, name)
@@ -244,7 +244,7 @@ def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerF
         board=board, implementation=peer.implementation, epsilon=spec.epsilon, steps=probe.steps,
         sample_rate=probe.sample_rate, learning_rate=probe.learning_rate, sigma=privacy.sigma, private=fits.task.size,
         test=len(prepared.test.scorer), epsilons=epsilons, ours=ours, theirs=theirs,
-        versions={name: find_version(name) for name in (*peer.packages, "torch")},
+        versions={name: find_installed_version(name) for name in (*peer.packages, "torch")},
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.analysis.plots import write_axis_value
+from dpbench.analysis.plots import format_axis_value
 from dpbench_lab.reproduce.catalogue import Study
 from dpbench_lab.reproduce.measurements import Measurement, Rate
 
@@ -98,6 +98,6 @@ def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport |
 
 def _is_outside_study(study: Study, rate: Rate) -> bool:
     return any(
-        all(write_axis_value(rate.at.get(axis)) == write_axis_value(value) for axis, value in at.items())
+        all(format_axis_value(rate.at.get(axis)) == format_axis_value(value) for axis, value in at.items())
         for at in study.outside
     )

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
-from dpbench.analysis.figure_data import Point
-from dpbench.analysis.plots import write_axis_value
+from dpbench.analysis.figure_data import PublishedPoint
+from dpbench.analysis.plots import format_axis_value
 from dpbench_lab.figures import literature
 from dpbench_lab.reproduce.catalogue import At, OrderClaim, Study
 from dpbench_lab.reproduce.measurements import Measurement
@@ -41,7 +41,7 @@ APART = 1.0  # points
 class NumberComparison:
     """A number of the paper, and our measurement of it."""
 
-    point: Point
+    point: PublishedPoint
     ours: Measurement | None
     doubts: tuple[str, ...] = ()  # why ours decides nothing
 
@@ -151,7 +151,7 @@ def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
     return Comparison(study, tuple(rows), orders, against, verdict)
 
 
-def _compare_number(study: Study, point: Point, ours: Measurement | None) -> NumberComparison:
+def _compare_number(study: Study, point: PublishedPoint, ours: Measurement | None) -> NumberComparison:
     return NumberComparison(point, ours, tuple(_doubts(study, ours)) if ours else ())
 
 
@@ -189,7 +189,7 @@ def _is_same_value(theirs: float | str | None, ours: Mapping[str, Any], axis: st
     mine = ours.get(axis)
     if theirs == "best":  # of the values of an axis that the paper does not name
         return mine is not None
-    return write_axis_value(theirs) == write_axis_value(mine)
+    return format_axis_value(theirs) == format_axis_value(mine)
 
 
 def _best_measurement(found: Sequence[Measurement]) -> Measurement | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate, setting
 from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, published_records
+from dpbench_plugins.datasets.image_files import digest_parts, make_array_records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,8 +72,8 @@ class Cifar101(Dataset):
         _check_array(paths[0], images, (size, 32, 32, 3), images.dtype == np.uint8, "of uint8")
         within = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < 10)).all())
         _check_array(paths[1], labels, (size,), within, "of integers in 0..9")
-        train = Split(published_records(images), labels.astype(np.int64))
-        return Splits(train, Split(published_records(images[:0]), train.labels[:0]), digest_parts(*contents))
+        train = Split(make_array_records(images), labels.astype(np.int64))
+        return Splits(train, Split(make_array_records(images[:0]), train.labels[:0]), digest_parts(*contents))
 
 
 def _parse_array(content: bytes, path: Path) -> np.ndarray:

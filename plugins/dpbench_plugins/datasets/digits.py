@@ -55,9 +55,9 @@ def open_digits() -> Splits:
     levels, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
     digest = hashlib.sha256(scale_levels(levels).tobytes() + labels.tobytes()).hexdigest()
     test = np.arange(len(labels)) % 5 == 4
-    train, held_out = (Split(_records(levels[rows]), labels[rows]) for rows in (~test, test))
+    train, held_out = (Split(_make_records(levels[rows]), labels[rows]) for rows in (~test, test))
     return Splits(train, held_out, digest)
 
 
-def _records(levels: np.ndarray) -> Records[bytes]:
+def _make_records(levels: np.ndarray) -> Records[bytes]:
     return Records([image.tobytes() for image in levels], read_digit, PROCESSING, reader="digits-1")

@@ -21,7 +21,7 @@ from dpbench_plugins.datasets.image_trees import (
     add_groups,
     add_units,
     age_band,
-    digest,
+    digest_images,
     list_images,
     open_splits,
     read_rows,
@@ -114,16 +114,16 @@ class Ham10000(Dataset):
         who = {name: line.lesion if self.cut == "lesion" else name for name, line in lines.items()}
         tested = _choose_test_names([(lines[name].kind, unit) for name, unit in who.items()], self.seed)
 
-        def place(file: ImageFile) -> ImageFile:
-            name = _read_image_name(file)
+        def assign_split(file: ImageFile) -> ImageFile:
+            name = _image_name(file)
             return file._replace(kind=lines[name].kind, split="test" if who[name] in tested else "train")
 
-        files = sorted(map(place, add_checksums(listed)))
+        files = sorted(map(assign_split, add_checksums(listed)))
         lesions = "\n".join(f"{name} {line.lesion}" for name, line in sorted(lines.items()))
-        of_all = hashlib.sha256(f"{digest(files)}\n{lesions}".encode()).hexdigest()
+        of_all = hashlib.sha256(f"{digest_images(files)}\n{lesions}".encode()).hexdigest()
         splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
-        splits = add_groups(splits, files, lambda file: lines[_read_image_name(file)].groups)
-        return add_units(splits, files, "lesion", lambda file: lines[_read_image_name(file)].lesion)
+        splits = add_groups(splits, files, lambda file: lines[_image_name(file)].groups)
+        return add_units(splits, files, "lesion", lambda file: lines[_image_name(file)].lesion)
 
     def _check_table(self, files: Sequence[ImageFile], lines: Mapping[str, TableRow], table: Path) -> None:
         if (len(files), len(lines)) != (self.count, self.count):
@@ -131,7 +131,7 @@ class Ham10000(Dataset):
                 f"Expected {self.count:,} images in {table.parent} and in {table.name}, got {len(files):,} and "
                 f"{len(lines):,}. {ADVICE}"
             )
-        if odd := {_read_image_name(file) for file in files} ^ lines.keys():
+        if odd := {_image_name(file) for file in files} ^ lines.keys():
             raise DataError(
                 f"Expected the images that {table} names in {table.parent}, {min(odd)} is one alone. {ADVICE}"
             )
@@ -141,7 +141,7 @@ class Ham10000(Dataset):
             )
 
 
-def _read_image_name(file: ImageFile) -> str:
+def _image_name(file: ImageFile) -> str:
     return file.file.removesuffix(".jpg")
 
 
@@ -164,10 +164,10 @@ def _read_table(table: Path) -> dict[str, TableRow]:
     return lines
 
 
-def _choose_test_names(named: Iterable[tuple[str, str]], seed: int) -> set[str]:
+def _choose_test_names(kinds_and_names: Iterable[tuple[str, str]], seed: int) -> set[str]:
     """Return the names (of lesions or images) in the test split: a fifth of each class."""
     of_kind = defaultdict(set)
-    for kind, name in named:
+    for kind, name in kinds_and_names:
         of_kind[kind].add(name)
     key = lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest()
     return {name for found in of_kind.values() for name in sorted(found, key=key)[: round(len(found) / 5)]}

@@ -29,7 +29,7 @@ PROCESSING = "a row of the published Parquet files, decoded on its own"
 
 
 @dataclass(frozen=True)
-class OpenRepository:
+class RepositorySplits:
     """The splits of a repository, and a digest of their data."""
 
     train: Any
@@ -55,7 +55,7 @@ class ImageColumn:
 
 def open_repository(
     dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, revision: str = ""
-) -> OpenRepository:
+) -> RepositorySplits:
     """Open the training and test splits from a mirror, else from the hub; a `revision` is always read from the hub."""
     try:
         if revision:
@@ -96,7 +96,7 @@ def _find_shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, 
     return {split: [named[0] / shard.string for shard in shards] for split, shards in chosen.items()}
 
 
-def _open_mirror(shards: Mapping[str, Sequence[Path]]) -> OpenRepository:
+def _open_mirror(shards: Mapping[str, Sequence[Path]]) -> RepositorySplits:
     """Open the shards of both splits, training first, or of the only split."""
     import datasets
 
@@ -113,10 +113,10 @@ def _open_mirror(shards: Mapping[str, Sequence[Path]]) -> OpenRepository:
     for file in paths:
         with file.open("rb") as content:
             total.update(hashlib.file_digest(content, "sha256").digest())
-    return OpenRepository(data["train"], data.get("test"), total.hexdigest(), "" if "test" in data else min(shards))
+    return RepositorySplits(data["train"], data.get("test"), total.hexdigest(), "" if "test" in data else min(shards))
 
 
-def _load_from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **which: str | None) -> OpenRepository:
+def _load_from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **which: str | None) -> RepositorySplits:
     """Load the splits from the hub, with the config and revision in `which`; report `missing` too if the hub fails."""
     import datasets
 
@@ -137,8 +137,8 @@ def _load_from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, *
     fingerprints = "".join(data[split]._fingerprint for split in named)  # the hub's own: they identify the revision
     digest = hashlib.sha256(fingerprints.encode()).hexdigest()
     if len(named) < 2:
-        return OpenRepository(data[named[0]], None, digest, named[0])
-    return OpenRepository(data[named[0]], data[named[1]], digest)
+        return RepositorySplits(data[named[0]], None, digest, named[0])
+    return RepositorySplits(data[named[0]], data[named[1]], digest)
 
 
 def _go_offline_unless_reachable(hub_id: str) -> None:

@@ -23,8 +23,8 @@ CUT = (
 )
 
 
-class LazyClasses:
-    """Class names that only the data files contain: an instance reads them; the dataset class itself has none."""
+class LazyClassNames:
+    """Descriptor of class names that only the data files contain: read for an instance, empty for the dataset class."""
 
     def __get__(self, dataset: HuggingFace | None, owner: type) -> tuple[str, ...]:
         return dataset._read[1] if dataset else ()
@@ -50,7 +50,7 @@ class HuggingFace(Dataset):
 
     name = "hf"
     default_extractor = NETWORK
-    classes = LazyClasses()
+    classes = LazyClassNames()
     licence = "as its page states"
     citation = "as its page states"
     shorthand = "id"
@@ -92,8 +92,8 @@ class HuggingFace(Dataset):
         opened = open_repository(self, self.id, (self.train, self.test), self.config, self.revision)
         train, test, digest = opened.train, opened.test, opened.digest
         features, edition = train.features, ""
-        image = self._column("image", datasets.Image, features)
-        label = self._column("label", datasets.ClassLabel, features)
+        image = self._find_column("image", datasets.Image, features)
+        label = self._find_column("label", datasets.ClassLabel, features)
         if sum(isinstance(feature, datasets.Image) for feature in features.values()) > 1:
             # Other images of the same files need their own name for their features.
             digest = hashlib.sha256(f"{digest}/{image}".encode()).hexdigest()
@@ -103,7 +103,7 @@ class HuggingFace(Dataset):
         splits = Splits(open_split(train, image, label), open_split(test, image, label), digest, edition=edition)
         return splits, tuple(features[label].names)
 
-    def _column(self, option: str, kind: type, features: Mapping[str, Any]) -> str:
+    def _find_column(self, option: str, kind: type, features: Mapping[str, Any]) -> str:
         """Return the column that an option names or, if the option is empty, the only column of type `kind`."""
         asked, fitting = getattr(self, option), [name for name, column in features.items() if isinstance(column, kind)]
         if asked in fitting or (len(fitting) == 1 and not asked):

@@ -32,13 +32,13 @@ class RawImageReader:
         return Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(self.shape))
 
 
-def published_records(array: np.ndarray) -> Records[bytes]:
+def make_array_records(array: np.ndarray) -> Records[bytes]:
     """Return a published array of images, (n, height, width) or (n, height, width, 3) uint8, as records."""
     shape = array.shape[1:]
     return Records([row.tobytes() for row in array], RawImageReader(shape), AS_PUBLISHED, reader=f"raw-{shape}-1")
 
 
-def read_colour(path: Path) -> Image:
+def read_rgb_image(path: Path) -> Image:
     """Decode an image file to RGB, so that images stack.
 
     Raises:
@@ -53,7 +53,7 @@ def read_colour(path: Path) -> Image:
         raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
 
 
-def read_and_verify(path: Path, md5: str, page: str) -> bytes:
+def read_verified_file(path: Path, md5: str, page: str) -> bytes:
     """Return the bytes of a file after checking its published MD5, which detects accidents but not forgery.
 
     Raises:
@@ -74,7 +74,7 @@ def digest_parts(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
-def fingerprint(paths: Sequence[Path], root: Path) -> bytes:
+def fingerprint_files(paths: Sequence[Path], root: Path) -> bytes:
     """Return a hash of the names and sizes of all files, and of the bytes of 256 files.
 
     The 256 files are evenly spaced in the given order. A change in another file goes unnoticed if its size stays the

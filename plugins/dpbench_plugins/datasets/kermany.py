@@ -16,7 +16,7 @@ from dpbench_plugins.datasets.image_trees import (
     Layout,
     add_checksums,
     add_units,
-    digest,
+    digest_images,
     list_images,
     open_splits,
 )
@@ -94,7 +94,7 @@ class Pneumonia(Dataset):
         listed = list_images(path, LAYOUT)
         _check_counts(listed, path, self.accepted)
         files = add_checksums(listed)
-        return add_units(open_splits(files, KINDS, None, digest(files), ADVICE), files, "patient", _find_patient)
+        return add_units(open_splits(files, KINDS, None, digest_images(files), ADVICE), files, "patient", _find_patient)
 
 
 def _find_patient(file: ImageFile) -> str | None:
@@ -106,14 +106,14 @@ def _check_counts(files: Sequence[ImageFile], path: Path, accepted: Sequence[Cou
     counted = Counter((file.split, file.kind) for file in files)
     train, test = (tuple(counted[split, kind] for kind in KINDS) for split in ("train", "test"))
     if (train, test) not in accepted:
-        expected = "; or ".join(_write_counts(*counts) for counts in accepted)
+        expected = "; or ".join(_format_counts(*counts) for counts in accepted)
         raise DataError(
             f"Expected in {path}, as {FOLDER}/{{train,val,test}}/{{NORMAL,PNEUMONIA}}/*.jpeg: {expected}; got "
-            f"{_write_counts(train, test)}. Download the data again from {PAGE}, and do not add or remove anything."
+            f"{_format_counts(train, test)}. Download the data again from {PAGE}, and do not add or remove anything."
         )
 
 
-def _write_counts(train: Sequence[int], test: Sequence[int]) -> str:
+def _format_counts(train: Sequence[int], test: Sequence[int]) -> str:
     splits = (("training", train), ("test", test))
     return " and ".join(
         f"{normal:,} normal + {pneumonia:,} pneumonia {name} images" for name, (normal, pneumonia) in splits

@@ -65,7 +65,7 @@ class ArchiveImages:
 
 @dataclass(frozen=True)
 class _MedMnist(Dataset):
-    """Base of the datasets; `size` is the images' width and height: 28, 64, 128 or 224.
+    """Base class of the MedMNIST datasets; `size` is the width and height of the images: 28, 64, 128 or 224.
 
     The splits are the published train and test. The validation split is left out, neither private nor public, unless
     `val=train` adds it to the training split. The file is NAME.npz (28 pixels) or NAME_SIZE.npz, in a data folder or

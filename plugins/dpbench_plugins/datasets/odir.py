@@ -20,8 +20,8 @@ from dpbench_plugins.datasets.image_trees import (
     add_groups,
     add_units,
     age_band,
-    check_names,
-    digest,
+    check_one_line_per_image,
+    digest_images,
     list_images,
     open_splits,
     read_rows,
@@ -111,19 +111,21 @@ class Odir(Dataset):
         paths = locate(self).paths
         images, table = paths[0], paths[-1]
         lines, listed = _read_table(table), list_images(images, LAYOUT)
-        check_names([file.file for file in listed], list(lines), images, table_name(table, _table_name(table)), ADVICE)
+        check_one_line_per_image(
+            [file.file for file in listed], list(lines), images, table_name(table, _table_name(table)), ADVICE
+        )
 
-        def place(file: ImageFile) -> ImageFile:
+        def assign_split(file: ImageFile) -> ImageFile:
             line = lines[file.file]
             return file._replace(kind=line.kind, split="test" if is_in_test_split(line.person.encode()) else "train")
 
-        files = sorted(map(place, add_checksums(listed)))
+        files = sorted(map(assign_split, add_checksums(listed)))
         told = "\n".join(f"{name} {line.person} {line.sex} {line.age}" for name, line in sorted(lines.items()))
-        of_all = hashlib.sha256(f"{digest(files)}\n{told}".encode()).hexdigest()
+        of_all = hashlib.sha256(f"{digest_images(files)}\n{told}".encode()).hexdigest()
         splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
-        splits = add_groups(splits, files, lambda file: _groups(lines[file.file]))
+        splits = add_groups(splits, files, lambda file: _describe_groups(lines[file.file]))
         splits = add_units(splits, files, "patient", lambda file: lines[file.file].person)
-        return dataclasses.replace(splits, edition=_write_edition(len(files), of_all))
+        return dataclasses.replace(splits, edition=_format_edition(len(files), of_all))
 
 
 def _table_name(table: Path) -> str:
@@ -160,11 +162,11 @@ def _parse_row(row: tuple[str, ...], where: str) -> tuple[str, TableRow]:
     return f"{image.removesuffix('.jpg')}.jpg", TableRow(SAME_PERSON.get(patient, patient), age, sex, kind)
 
 
-def _groups(line: TableRow) -> dict[str, str]:
+def _describe_groups(line: TableRow) -> dict[str, str]:
     return {"sex": line.sex.lower(), "age": "" if line.age == UNKNOWN_AGE else age_band(line.age)}
 
 
-def _write_edition(count: int, digest: str) -> str:
+def _format_edition(count: int, digest: str) -> str:
     return (
         f"{count:,} of the {COUNT:,} photographs of Kaggle's ODIR-5K, digest {digest[:12]}; no split is published, so "
         "the fifth of the patients whose SHA-256 of the number is divisible by five is the test split"

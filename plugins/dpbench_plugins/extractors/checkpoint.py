@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl, setting
-from dpbench_plugins.extractors.vision import Photographs
+from dpbench_plugins.extractors.vision import PhotographExtractor
 from dpbench_plugins.extractors.weights import (
     candidate_paths,
-    digest,
-    first_file,
-    load_exactly,
-    read_state,
+    digest_file,
+    find_first_file,
+    load_state_strictly,
+    read_state_dict,
     remove_head,
     unknown_name,
 )
@@ -43,7 +43,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by chan
 
 
 @dataclass(frozen=True)
-class Backbone(Photographs):
+class Backbone(PhotographExtractor):
     """A torchvision network without its last layer, with the weights of the file at `path`.
 
     `path` is absolute, or relative to the working folder or to a folder of `DPBENCH_DATA`. The digest of the file, not
@@ -57,7 +57,7 @@ class Backbone(Photographs):
     path: str = setting(says="file of the weights")
 
     @property
-    def _model(self) -> str:
+    def _architecture(self) -> str:
         return "resnet50"
 
     @property
@@ -66,12 +66,12 @@ class Backbone(Photographs):
 
     def present(self) -> bool:
         """Return whether the file is on this machine."""
-        return first_file(candidate_paths(self.path)) is not None
+        return find_first_file(candidate_paths(self.path)) is not None
 
     @cached_property
     def _file(self) -> Path:
         paths = candidate_paths(self.path)
-        if file := first_file(paths):
+        if file := find_first_file(paths):
             return file
         looked = ", ".join(map(str, paths))
         raise DataMissing(
@@ -81,7 +81,7 @@ class Backbone(Photographs):
 
     def weights(self) -> str:
         """Return the SHA-256 of the checkpoint."""
-        return digest(self._file)
+        return digest_file(self._file)
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, 224, 224) float32: short side resized to 256 (bilinear), centre crop, pixels scaled by the recipe.
@@ -100,13 +100,13 @@ class Backbone(Photographs):
         """Return the network (c, 3, 224, 224) -> (c, d)."""
         from torchvision import models
 
-        network: torch.nn.Module = models.get_model(self._model, weights=None)
+        network: torch.nn.Module = models.get_model(self._architecture, weights=None)
         if not remove_head(network):
-            raise SpecError(f"Expected a last linear layer to remove from arch {self._model!r}, found none.")
+            raise SpecError(f"Expected a last linear layer to remove from arch {self._architecture!r}, found none.")
         wanted = network.state_dict()
-        state = extract_backbone(read_state(self._file), wanted, self.prefixes)
+        state = extract_backbone(read_state_dict(self._file), wanted, self.prefixes)
         _check_first_layer(state, wanted, self._file)
-        load_exactly(network, state, self._file)
+        load_state_strictly(network, state, self._file)
         return network
 
 
@@ -165,7 +165,7 @@ class Checkpoint(Backbone):
             self.check_sizes(SIDE, least=None)
 
     @property
-    def _model(self) -> str:
+    def _architecture(self) -> str:
         return self.arch
 
     @property

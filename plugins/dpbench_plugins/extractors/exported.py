@@ -22,8 +22,8 @@ class PooledFeatures(nn.Module):
         return (features + self.backbone(images.flip(3)).flatten(1)) / 2 if self.mirror else features
 
 
-class Activations(nn.Module):
-    """The activations (c, channels, h', w') float16 after the first layers of a network."""
+class FirstLayers(nn.Module):
+    """The first layers of a network; returns their activations (c, channels, h', w') in float16."""
 
     def __init__(self, layers: nn.Module) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ def fold_batch_norm(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     return network.requires_grad_(False)
 
 
-def _convert_to_plain(convolution: Any, seen: tuple[int, ...]) -> nn.Module:
+def _convert_to_plain(convolution: Any, input_shape: tuple[int, ...]) -> nn.Module:
     """Convert a convolution to `nn.Conv2d`; TensorFlow's padding becomes a constant padding before it."""
     from torch import nn
 
@@ -71,7 +71,7 @@ def _convert_to_plain(convolution: Any, seen: tuple[int, ...]) -> nn.Module:
         return plain
     pads: list[int] = []
     for size, kernel, stride in zip(
-        reversed(seen[2:]), reversed(plain.kernel_size), reversed(plain.stride), strict=True
+        reversed(input_shape[2:]), reversed(plain.kernel_size), reversed(plain.stride), strict=True
     ):
         whole = max((-(-size // stride) - 1) * stride + kernel - size, 0)
         pads += [whole // 2, whole - whole // 2]

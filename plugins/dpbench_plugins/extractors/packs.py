@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpbench import DataMissing, Extractor, FeaturePack, hookimpl, setting
-from dpbench_plugins.extractors.weights import candidate_paths, first_file
+from dpbench_plugins.extractors.weights import candidate_paths, find_first_file
 
 if TYPE_CHECKING:
     import torch
@@ -42,12 +42,12 @@ class Pack(Extractor):
 
     def present(self) -> bool:
         """Return whether the file is on this machine."""
-        return first_file(candidate_paths(self.path)) is not None
+        return find_first_file(candidate_paths(self.path)) is not None
 
     @cached_property
     def _pack(self) -> FeaturePack:
         paths = candidate_paths(self.path)
-        if file := first_file(paths):
+        if file := find_first_file(paths):
             return FeaturePack.read(file)
         raise DataMissing(
             f"The feature pack {self.path} is not on this machine (looked for {', '.join(map(str, paths))}). Get it "

@@ -19,22 +19,22 @@ SMALLEST = 8  # side of an image of the random processes
 
 
 @dataclass(frozen=True)
-class Filters:
-    """The whitening of patches of p = 3 * patch * patch numbers, and filters of norm 1 for whitened patches."""
+class FilterBank:
+    """A whitening matrix for patches of p = 3 * patch * patch numbers, and filters of norm 1 for whitened patches."""
 
     whiten: Tensor  # (p, p), symmetric
     filters: Tensor  # (filters, p); the second half mirrors the first
     rounds: bool = False  # float32 products of numbers with 8 bits of precision, in place of bfloat16 ones
 
-    def respond(self, patches: Tensor) -> Tensor:
+    def compute_responses(self, patches: Tensor) -> Tensor:
         """Whiten patches (n, p) and return their cosines (n, filters) with the filters, in the filters' precision."""
-        units = normalize(normalise(patches) @ self.whiten, dim=1)
+        units = normalize(normalise_patches(patches) @ self.whiten, dim=1)
         if self.rounds:
-            return _round(_round(units) @ _round(self.filters).T)
+            return _round_to_bfloat16(_round_to_bfloat16(units) @ _round_to_bfloat16(self.filters).T)
         return units.to(self.filters.dtype) @ self.filters.T
 
 
-def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> Filters:
+def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> FilterBank:
     """Return filters of side x side pixels, float32, drawn on the CPU: the same for every device.
 
     Args:
@@ -48,17 +48,17 @@ def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> 
     canvas = max(SMALLEST, 1 << (size - 1).bit_length())  # generators double their images
     made = [make_generator(name, seed, canvas)(torch.arange(images)) for name in PROCESSES]
     windows = cut_patches(torch.cat(made), side)  # (all patches, p)
-    patches = normalise(windows[torch.randint(len(windows), (DRAWN,), generator=draws)])
+    patches = normalise_patches(windows[torch.randint(len(windows), (DRAWN,), generator=draws)])
     mirrored = patches.view(-1, CHANNELS, side, side).flip(3).flatten(1)
     both = torch.cat([patches, mirrored]).double()
     values, vectors = torch.linalg.eigh(both.T @ both / len(both))
     whiten = vectors * (values + RIDGE).rsqrt() @ vectors.T
     half = filters // 2
     chosen = torch.cat([patches[:half], mirrored[:half]]).double()
-    return Filters(whiten.float(), normalize(chosen @ whiten, dim=1).float())
+    return FilterBank(whiten.float(), normalize(chosen @ whiten, dim=1).float())
 
 
-def _round(values: Tensor) -> Tensor:
+def _round_to_bfloat16(values: Tensor) -> Tensor:
     return values.bfloat16().float()
 
 
@@ -68,7 +68,7 @@ def cut_patches(images: Tensor, side: int) -> Tensor:
     return windows.permute(0, 2, 3, 1, 4, 5).reshape(-1, CHANNELS * side * side)
 
 
-def normalise(patches: Tensor) -> Tensor:
+def normalise_patches(patches: Tensor) -> Tensor:
     """Return patches (n, p) with mean 0, each divided by its contrast."""
     centred = patches - patches.mean(1, keepdim=True)
     return centred / (centred.square().sum(1, keepdim=True) / (patches.shape[1] - 1) + CONTRAST).sqrt()

@@ -86,22 +86,22 @@ class Patches(Extractor):
         """Draw the filters and return the map (c, 3, size, size) -> (c, d) float16."""
         import torch
 
-        from dpbench_plugins.extractors.patch_filters import Filters, cut_patches, draw_filters
+        from dpbench_plugins.extractors.patch_filters import FilterBank, cut_patches, draw_filters
 
         drawn = draw_filters(self.filters, self.patch, self.size, self.images, self.seed)
         short = self.precision == "bfloat16"
         rounds = short and device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
         kind = torch.bfloat16 if short and not rounds else torch.float32
-        filters = Filters(drawn.whiten.to(device), drawn.filters.to(device, kind), rounds)
+        filters = FilterBank(drawn.whiten.to(device), drawn.filters.to(device, kind), rounds)
         places = self.size - self.patch + 1
 
-        def features(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, d)
-            responses = filters.respond(cut_patches(images, self.patch))
+        def compute_features(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, d)
+            responses = filters.compute_responses(cut_patches(images, self.patch))
             return self._pool_responses(responses.view(len(images), places, places, self.filters))
 
         def embed(images: Tensor) -> Tensor:
             with torch.inference_mode():
-                return torch.cat([features(some) for some in torch.split(images.to(device), AT_ONCE)])
+                return torch.cat([compute_features(some) for some in torch.split(images.to(device), AT_ONCE)])
 
         return embed
 

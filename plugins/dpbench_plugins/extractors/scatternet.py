@@ -87,7 +87,7 @@ class ScatterNet(Extractor):
         """Return the map (c, channels, size, size) -> (c, d)."""
         import torch
 
-        scattering = _scattering_2d()(J=DEPTH, L=ANGLES, shape=(self.size, self.size)).to(device)
+        scattering = _import_scattering_2d()(J=DEPTH, L=ANGLES, shape=(self.size, self.size)).to(device)
 
         def embed(images: Tensor) -> Tensor:  # (c, channels, size, size) -> (c, d)
             with torch.inference_mode():
@@ -97,7 +97,7 @@ class ScatterNet(Extractor):
         return embed
 
 
-def _scattering_2d() -> Any:
+def _import_scattering_2d() -> Any:
     try:
         with _restore_spherical_harmonics():
             from kymatio.torch import Scattering2D
@@ -177,7 +177,7 @@ class ScatterNetLinear(ProbeLearner):
         return {}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release: the noisy gradient of every step.
+        """Plan one release: the noisy gradient of every step.
 
         Raises:
             SpecError: the features cannot be cut into `groups` equal runs of two or more.

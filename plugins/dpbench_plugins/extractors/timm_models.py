@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl, setting
-from dpbench_plugins.extractors.vision import Photographs
-from dpbench_plugins.extractors.weights import digest, find_in_hub_cache, first_file, read_state, unknown_name
+from dpbench_plugins.extractors.vision import PhotographExtractor
+from dpbench_plugins.extractors.weights import (
+    digest_file,
+    find_first_file,
+    hub_cache_path,
+    read_state_dict,
+    unknown_name,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +41,7 @@ DATA_OF_TAGS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainedNetwork(Photographs):
+class TimmNetwork(PhotographExtractor):
     """A timm network without its classifier; `selection` names the network."""
 
     def __post_init__(self) -> None:
@@ -58,7 +64,7 @@ class PretrainedNetwork(Photographs):
     @cached_property
     def _entry(self) -> Any:
         """The configuration that timm stores with the weights."""
-        timm = _timm()
+        timm = _import_timm()
         names = timm.list_pretrained()
         if self.selection not in names:
             near = timm.list_pretrained(f"{self.selection.partition('.')[0]}.*")[:10] or names
@@ -75,14 +81,14 @@ class PretrainedNetwork(Photographs):
 
     @cached_property
     def _transform(self) -> Callable[[Image], Tensor]:
-        data = _timm().data
+        data = _import_timm().data
         recipe = data.resolve_data_config({"img_size": self.size}, pretrained_cfg=self._entry.to_dict())
         transform: Callable[[Image], Tensor] = data.create_transform(**recipe, is_training=False)
         return transform
 
     @cached_property
     def _file(self) -> Path:
-        return first_file(self._candidates()) or self._download()
+        return find_first_file(self._candidate_paths()) or self._download()
 
     @property
     def _hub_id(self) -> str:
@@ -92,15 +98,15 @@ class PretrainedNetwork(Photographs):
     def _names(self) -> tuple[str, ...]:
         return FILES
 
-    def _candidates(self) -> Iterator[Path]:
+    def _candidate_paths(self) -> Iterator[Path]:
         for folder in data_folders():
             for model in (self.selection, self._hub_id):
                 yield from (folder / model / name for name in self._names)
-        yield from (find_in_hub_cache(self._hub_id, name) for name in self._names)
+        yield from (hub_cache_path(self._hub_id, name) for name in self._names)
 
     def present(self) -> bool:
         """Return whether the weights file is on this machine."""
-        return first_file(self._candidates()) is not None
+        return find_first_file(self._candidate_paths()) is not None
 
     def _download(self) -> Path:
         import huggingface_hub
@@ -122,7 +128,7 @@ class PretrainedNetwork(Photographs):
 
     def weights(self) -> str:
         """Return the SHA-256 of the weights file."""
-        return digest(self._file)
+        return digest_file(self._file)
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, h, w) float32, preprocessed as the weights require: resize, crop, normalise."""
@@ -130,10 +136,10 @@ class PretrainedNetwork(Photographs):
 
     def backbone(self) -> torch.nn.Module:
         """Return the network (c, 3, h, w) -> (c, d)."""
-        state = read_state(self._file)
+        state = read_state_dict(self._file)
         try:
             # With its classifier, because only then does timm load strictly: without, missing layers would stay random.
-            network: Any = _timm().create_model(
+            network: Any = _import_timm().create_model(
                 self.selection, pretrained=True, pretrained_cfg_overlay={"state_dict": state}
             )
         except (RuntimeError, KeyError, AttributeError) as error:  # from loading, or from adapting an old file's names
@@ -146,7 +152,7 @@ class PretrainedNetwork(Photographs):
         return backbone
 
 
-def _timm() -> Any:
+def _import_timm() -> Any:
     try:
         import timm
         import timm.data
@@ -162,14 +168,14 @@ def _describe_size(model: str) -> str:
 
     try:
         with torch.device("meta"):
-            network = _timm().create_model(model, pretrained=False)  # without weights: only their number matters
+            network = _import_timm().create_model(model, pretrained=False)  # without weights: only their number matters
     except (RuntimeError, NotImplementedError):  # a few networks compute with their weights while being built
         return "of unknown size"
     return f"about {sum(weight.numel() for weight in network.parameters()) * 4 / 1e6:.0f} MB"
 
 
 @dataclass(frozen=True)
-class Timm(PretrainedNetwork):
+class Timm(TimmNetwork):
     """The pooled features of any pre-trained network of timm (d = `num_features`: 2,048 for a ResNet-50).
 
     `model` is timm's name with its tag, as in `timm.list_pretrained()`. Licence and training data differ by model: see
@@ -202,7 +208,7 @@ class Timm(PretrainedNetwork):
 
 
 @dataclass(frozen=True)
-class ResNet50SSL(PretrainedNetwork):
+class ResNet50SSL(TimmNetwork):
     """The 2,048 pooled features of a ResNet-50 semi-supervised on YFCC-100M, then ImageNet-1K: PILLAR's SemiSL.
 
     Yalniz et al. 2019, arXiv:1905.00546. Weights: timm's resnet50.fb_ssl_yfcc100m_ft_in1k (102 MB), converted from
@@ -221,7 +227,7 @@ class ResNet50SSL(PretrainedNetwork):
 
 
 @dataclass(frozen=True)
-class ResNet50SWSL(PretrainedNetwork):
+class ResNet50SWSL(TimmNetwork):
     """The 2,048 pooled features of a ResNet-50 weakly supervised on a billion tagged images: PILLAR's SemiWeakSL.
 
     Yalniz et al. 2019, arXiv:1905.00546. Weights: timm's resnet50.fb_swsl_ig1b_ft_in1k (102 MB), converted from

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl, setting
-from dpbench_plugins.extractors.vision import Photographs
+from dpbench_plugins.extractors.vision import PhotographExtractor
 from dpbench_plugins.extractors.weights import (
-    digest,
-    first_file,
-    load_exactly,
-    read_state,
+    digest_file,
+    find_first_file,
+    load_state_strictly,
+    read_state_dict,
     remove_head,
-    torch_folder,
+    torch_cache_folder,
     unknown_name,
 )
 
@@ -37,7 +37,7 @@ RESNET50_FILE = "resnet50-0676ba61.pth"  # so that listing the defaults imports 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classifier(Photographs):
+class TorchvisionClassifier(PhotographExtractor):
     """A torchvision classifier without its last layer; `selection` names the model and its weights."""
 
     def __post_init__(self) -> None:
@@ -91,19 +91,19 @@ class Classifier(Photographs):
     def present(self) -> bool:
         """Return whether the weights file is on this machine."""
         name = RESNET50_FILE if self.selection == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
-        return first_file(_candidates(name)) is not None
+        return find_first_file(_candidate_paths(name)) is not None
 
     @cached_property
     def _file(self) -> Path:
         url = self._entry.url
         name = url.rsplit("/", 1)[-1]
-        candidates = _candidates(name)
-        file = first_file(candidates) or self._download(candidates[0])
+        candidates = _candidate_paths(name)
+        file = find_first_file(candidates) or self._download(candidates[0])
         expected = _digest_prefix(name)
-        if not digest(file).startswith(expected):
+        if not digest_file(file).startswith(expected):
             raise DataError(
                 f"Expected {file} to have a SHA-256 that starts with {expected}, as in its name, got "
-                f"{digest(file)[:12]}. Delete it and download it again from {url}."
+                f"{digest_file(file)[:12]}. Delete it and download it again from {url}."
             )
         return file
 
@@ -128,7 +128,7 @@ class Classifier(Photographs):
 
     def weights(self) -> str:
         """Return the SHA-256 of the weights file."""
-        return digest(self._file)
+        return digest_file(self._file)
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, h, w) float32, preprocessed as the weights require: resize, centre crop, normalise."""
@@ -140,7 +140,7 @@ class Classifier(Photographs):
 
         model, _ = self.selection
         network: torch.nn.Module = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
-        load_exactly(network, _rename_modules(read_state(self._file), model), self._file)
+        load_state_strictly(network, _rename_modules(read_state_dict(self._file), model), self._file)
         if not remove_head(network):
             raise SpecError(
                 f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
@@ -149,8 +149,8 @@ class Classifier(Photographs):
         return network
 
 
-def _candidates(name: str) -> list[Path]:
-    return [folder / name for folder in (torch_folder(), *data_folders())]
+def _candidate_paths(name: str) -> list[Path]:
+    return [folder / name for folder in (torch_cache_folder(), *data_folders())]
 
 
 def _digest_prefix(name: str) -> str:
@@ -180,7 +180,7 @@ def _rename_modules(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class TorchVision(Classifier):
+class TorchVision(TorchvisionClassifier):
     """The features before the last layer of any torchvision classifier (d = 512 for resnet18, 2,048 for resnet50).
 
     `tag` is torchvision's name of the weights: IMAGENET1K_V1, IMAGENET1K_V2, IMAGENET1K_SWAG_LINEAR_V1 ... or DEFAULT.
@@ -207,7 +207,7 @@ class TorchVision(Classifier):
 
 
 @dataclass(frozen=True)
-class ResNet50(Classifier):
+class ResNet50(TorchvisionClassifier):
     """The 2,048 pooled features of ResNet-50, supervised on ImageNet-1K: PILLAR's SL.
 
     Weights: torchvision's IMAGENET1K_V1 (resnet50-0676ba61.pth, 103 MB, 76.1% top-1), trained by torchvision's

@@ -25,7 +25,7 @@ AT_ONCE = 4 * 224**2  # pixels that a processor's network sees at once: the laye
 
 
 @dataclass(frozen=True, kw_only=True)
-class Photographs(Extractor):
+class PhotographExtractor(Extractor):
     """Base class of extractors that apply a network for photographs; d is the number of the network's pooled features.
 
     `size` is the side of the network's input in pixels (default: the size that the weights were trained on). `views`
@@ -151,11 +151,11 @@ def round_to_bfloat16(network: torch.nn.Module) -> torch.nn.Module:
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             for weight in layer.parameters():
-                weight.data = _round(weight.data)
-            layer.register_forward_pre_hook(lambda _, given: tuple(map(_round, given)))
-            layer.register_forward_hook(lambda _, given, gave: _round(gave))
+                weight.data = _round_values(weight.data)
+            layer.register_forward_pre_hook(lambda _, given: tuple(map(_round_values, given)))
+            layer.register_forward_hook(lambda _, given, gave: _round_values(gave))
     return network
 
 
-def _round(values: Tensor) -> Tensor:
+def _round_values(values: Tensor) -> Tensor:
     return values.bfloat16().float()

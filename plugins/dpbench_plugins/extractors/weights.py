@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 NESTED = ("state_dict", "model")  # where training scripts store the weights, beside epochs and optimisers
 
 
-def torch_folder() -> Path:
+def torch_cache_folder() -> Path:
     """Return torch's weights cache, like `torch.hub.get_dir` but without importing torch."""
     caches = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     return Path(os.environ.get("TORCH_HOME", f"{caches}/torch")).expanduser() / "hub" / "checkpoints"
 
 
-def find_in_hub_cache(repository: str, name: str) -> Path:
+def hub_cache_path(repository: str, name: str) -> Path:
     """Return the path of a model file in the Hugging Face cache, existing or not; `try_to_load_from_cache` is slow.
 
     The cache names folders by commit, and the file `refs/main` holds the last one requested.
@@ -47,12 +47,12 @@ def candidate_paths(path: str) -> list[Path]:
     return list(dict.fromkeys([named, *(folder / named for folder in data_folders())]))
 
 
-def first_file(paths: Iterable[Path]) -> Path | None:
+def find_first_file(paths: Iterable[Path]) -> Path | None:
     """Return the first of `paths` that is a file."""
     return next((path for path in paths if path.is_file()), None)
 
 
-def digest(file: Path) -> str:
+def digest_file(file: Path) -> str:
     """Return the SHA-256 of a file, without a cache: a cache that a fit fills would keep state between fits."""
     import hashlib
 
@@ -60,7 +60,7 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def read_state(file: Path) -> dict[str, Tensor]:
+def read_state_dict(file: Path) -> dict[str, Tensor]:
     """Return the tensors of a file by name: a .safetensors file, or one written by `torch.save`.
 
     Raises:
@@ -79,7 +79,7 @@ def read_state(file: Path) -> dict[str, Tensor]:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # the readers raise many kinds
         raise _unreadable_error(file, error) from error
-    return _tensors(content, file)
+    return _extract_tensors(content, file)
 
 
 def _unreadable_error(file: Path, error: Exception) -> DataError:
@@ -97,7 +97,7 @@ def _unreadable_error(file: Path, error: Exception) -> DataError:
     )
 
 
-def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
+def _extract_tensors(content: Any, file: Path) -> dict[str, Tensor]:
     import torch
 
     while isinstance(content, dict) and (inner := next((key for key in NESTED if key in content), None)):
@@ -114,7 +114,7 @@ def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
     return state
 
 
-def load_exactly(network: torch.nn.Module, state: dict[str, Tensor], file: Path) -> None:
+def load_state_strictly(network: torch.nn.Module, state: dict[str, Tensor], file: Path) -> None:
     """Load `state` into `network`; the two must have exactly the same weights.
 
     Raises:
@@ -130,13 +130,13 @@ def load_exactly(network: torch.nn.Module, state: dict[str, Tensor], file: Path)
         if key in expected and tensor.shape != expected[key].shape
     ]
     found = {"missing": missing, "left over": left_over, "of another shape": misfits}
-    wrong = "; ".join(f"{len(keys)} {what} ({_abbreviate(keys)})" for what, keys in found.items() if keys)
+    wrong = "; ".join(f"{len(keys)} {what} ({_abbreviate_keys(keys)})" for what, keys in found.items() if keys)
     if wrong:
         raise DataError(f"Expected weights of {type(network).__name__} in {file}, got {wrong}. Check its model.")
     network.load_state_dict(state, strict=False)  # only counters can be missing here
 
 
-def _abbreviate(keys: Sequence[str]) -> str:
+def _abbreviate_keys(keys: Sequence[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 

@@ -96,14 +96,14 @@ class AdaDPS(Learner):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate."""
-        return self._pace(travel(task, budget))
+        return self._choose_steps_and_rate(travel(task, budget))
 
     def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
         """Return the settings that version 0.2 chose: its travel did not depend on the number of features."""
-        return {"0.2.0": self._pace(travel(task, budget, "version 0.2"))}
+        return {"0.2.0": self._choose_steps_and_rate(travel(task, budget, "version 0.2"))}
 
-    def _pace(self, way: float) -> Mapping[str, Any]:
-        return pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
+    def _choose_steps_and_rate(self, distance: float) -> Mapping[str, Any]:
+        return pace(distance, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one release: the noisy preconditioned gradient of every step."""
@@ -124,12 +124,12 @@ class AdaDPS(Learner):
             features, labels = features[drawn], labels[drawn]
         latest: list[Tensor] = []
 
-        def scale(head: Tensor, step: int) -> Tensor:
+        def get_preconditioner(head: Tensor, step: int) -> Tensor:
             if step % self.refresh == 0:
-                latest[:] = [preconditioner(head, features, labels, self.epsilon_c)]
+                latest[:] = [compute_preconditioner(head, features, labels, self.epsilon_c)]
             return latest[0]
 
-        predict = self._probe().train(curator, standardise, generator, scale=scale)
+        predict = self._probe().train(curator, standardise, generator, scale=get_preconditioner)
         return aimed(calibrated(predict, public), curator.task, public)
 
     def _probe(self) -> LinearProbe:
@@ -137,7 +137,7 @@ class AdaDPS(Learner):
         return LinearProbe(steps, self.sample_rate, rate, self.momentum, self.clip, self.init)
 
 
-def preconditioner(head: Tensor, x: Tensor, y: Tensor, epsilon_c: float) -> Tensor:
+def compute_preconditioner(head: Tensor, x: Tensor, y: Tensor, epsilon_c: float) -> Tensor:
     """Return sqrt(mean of squared per-example gradients) + epsilon_c at `head` (k, d + 1), scaled to mean 1.
 
     The square of a rank-one gradient has rank one, so the mean is one matrix product: (r^2).T @ [x, 1]^2 / m. Entries

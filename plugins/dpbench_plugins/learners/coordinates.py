@@ -36,7 +36,10 @@ AT_ONCE = 512  # rows that meet all public rows
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Settings of the public coordinates for learner `who`; None means that the budget decides."""
+    """Settings of the map from features to public coordinates: principal components and a graph of neighbours.
+
+    `who` is the learner's name, for messages. `k` and `graph` are None until they are chosen; `features` needs both.
+    """
 
     who: str
     k: int | None = None
@@ -48,7 +51,7 @@ class Coordinates:
         import torch
 
         spectral, k, graph = compute_spectrum(public, self.who), require_setting(self.k), require_setting(self.graph)
-        components = spectral.soften(k, self.whitening)
+        components = spectral.make_whitening_map(k, self.whitening)
         if graph == 0:
             return lambda x: components(x) * k**0.5
         rows = public[torch.randperm(len(public), generator=generator)[:ROWS].to(public.device)]
@@ -109,7 +112,7 @@ def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator
 
     count = min(max(3, min(NEIGHBOURS, len(public) // 24)), len(public) - 1)
     directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.centre), spectral.examples - 1)
-    place = spectral.soften(directions, 0.5)
+    place = spectral.make_whitening_map(directions, 0.5)
     places = place(public)  # (m, directions)
     coordinates = diffusion_coordinates(build_graph(places, count), min(k, directions), generator).T.contiguous()
 
@@ -121,11 +124,11 @@ def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator
     return lambda rows: torch.cat([average_neighbours(part) for part in torch.split(rows, AT_ONCE)])
 
 
-def build_graph(places: Tensor, count: int) -> Tensor:
+def build_graph(rows: Tensor, count: int) -> Tensor:
     """Return symmetric weights (m, m) between unit rows and their `count` nearest rows: the cubes of their cosines."""
     import torch
 
-    cosines = (places @ places.T).fill_diagonal_(-1)
+    cosines = (rows @ rows.T).fill_diagonal_(-1)
     nearest = cosines.topk(count)
     graph = torch.zeros_like(cosines).scatter_(1, nearest.indices, nearest.values.clamp(min=0).pow(3))
     return graph + graph.T

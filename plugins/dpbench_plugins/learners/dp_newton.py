@@ -37,7 +37,7 @@ FLOOR = 4.0  # over the distance that the head of `thrift` travels
 
 @dataclass(frozen=True)
 class DPNewton(Learner):
-    """Newton's method on a linear head, with noise in the gradient and in the curvature that it is divided by.
+    """Newton's method on a linear head, with a noisy gradient and a curvature matrix that is noisy or public.
 
     Rows have at most 100 of the public components of `thrift`, without its graph. Each of `steps` steps asks for the
     noisy sum of clipped gradients and multiplies it by the inverse of a curvature matrix, whose eigenvalues are first
@@ -92,7 +92,7 @@ class DPNewton(Learner):
         return {"k": min(MOST, settled["k"]), "floor": float(f"{FLOOR / travel:.2g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan one noisy gradient per step, and the noisy curvature once, once per step, or (if it is public) never."""
+        """Plan a noisy gradient per step and, unless the curvature is public, one noisy curvature or one per step."""
         gradient = Release("gradient", self.steps)
         if self.curvature == "public":
             return [gradient]
@@ -111,23 +111,23 @@ class DPNewton(Learner):
         inverse: Tensor | None = None
         for _ in range(self.steps):
             if inverse is None or self.curvature != "moment":
-                inverse = self._invert(self._curvature(private, known, head))
+                inverse = self._invert_curvature(self._estimate_curvature(private, known, head))
             gradient = private.noisy_sum(make_gradient_rows(head), release="gradient", clip=self.clip * (k + 1) ** 0.5)
             head = head - self.learning_rate * ((gradient.double() / task.size) @ inverse).float()
         return aimed(lambda x: torch.addmm(head[:, -1], features(x), head[:, :-1].T), task, public)
 
-    def _curvature(self, private: Curator, known: Tensor, head: Tensor) -> Tensor:
+    def _estimate_curvature(self, private: Curator, known: Tensor, head: Tensor) -> Tensor:
         """Return the mean curvature (k + 1, k + 1) of an example at a head, float64."""
         import torch
 
-        weigh = make_weights(head)
+        weigh = make_curvature_weights(head)
         if self.curvature != "public":
             total = ask_second_moment(private, "curvature", lambda chunk: weigh(chunk.rows))
             return total / private.task.size / len(head)
         rows = torch.nn.functional.pad(known, (0, 1), value=1.0).double()
         return (rows * weigh(known).double().unsqueeze(1)).T @ rows / len(rows) / len(head)
 
-    def _invert(self, curvature: Tensor) -> Tensor:
+    def _invert_curvature(self, curvature: Tensor) -> Tensor:
         import torch
 
         values, vectors = torch.linalg.eigh(curvature)
@@ -135,7 +135,7 @@ class DPNewton(Learner):
         return inverse
 
 
-def make_weights(head: Tensor) -> Callable[[Any], Tensor]:
+def make_curvature_weights(head: Tensor) -> Callable[[Any], Tensor]:
     """Return a function that computes the curvature (c,) of rows (c, k) at a head, as a multiple of 1 / classes."""
     import torch
 

@@ -123,9 +123,9 @@ class GEP(Learner):
         """Return the settings that version 0.2 chose: its travel did not depend on the number of features."""
         return {"0.2.0": self._choose_settings(task, travel(task, budget, "version 0.2"))}
 
-    def _choose_settings(self, task: Task, way: float) -> Mapping[str, Any]:
+    def _choose_settings(self, task: Task, distance: float) -> Mapping[str, Any]:
         k = min(120, self.anchors or task.public, task.classes * (prod(task.example_shape) + 1))
-        paced = pace(way, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
+        paced = pace(distance, steps=self.steps, sample_rate=self.sample_rate, momentum=self.momentum, clip=self.clip)
         return {"k": k, **paced}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

@@ -59,7 +59,7 @@ class JL(ProbeLearner):
 
     @property
     def rows(self) -> Literal["standardised", "unit-norm"]:
-        """How rows are scaled, which the projection keeps; training moves a head further on rows of norm 1."""
+        """How rows are scaled; the projection keeps their scale. Training moves a head further on rows of norm 1."""
         return "unit-norm" if self.scaling == "norm" else "standardised"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -76,7 +76,7 @@ class JL(ProbeLearner):
         return lambda x: exact_linear(scale(x), matrix.T)
 
     def matrix(self, features: int, generator: torch.Generator) -> Tensor:
-        """Draw the projection, (d, k)."""
+        """Draw the projection matrix (d, k)."""
         import torch
 
         k = require_setting(self.k)

@@ -85,7 +85,7 @@ class LeastSquares(Learner):
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the number of components and of rounds for the budget, and the share of the private second moment."""
         size, k = effective_size(task, budget), self.k or components(task, budget)
-        weight = private_weight(size * SHARE**0.5, k, task.public)
+        weight = private_moment_weight(size * SHARE**0.5, k, task.public)
         return {
             "k": k,
             "rounds": max(1, round(min(math.pow(size, 0.25) - 1.5, 15))),
@@ -114,7 +114,7 @@ class LeastSquares(Learner):
                 f"examples, and no more than the {len(spectral.centre)} features. Add --public-fraction or "
                 "--public-dataset, or set least-squares:k=..."
             )
-        leading = spectral.soften(k, 0.0)
+        leading = spectral.make_whitening_map(k, 0.0)
 
         def features(x: Tensor) -> Tensor:
             rows: Tensor = leading(x) * k**0.5
@@ -128,33 +128,33 @@ class LeastSquares(Learner):
         for _ in range(rounds):
             weight, bias = head[:, :-1].contiguous(), head[:, -1].contiguous()
 
-            def residuals(chunk: Chunk, weight: Tensor = weight, bias: Tensor = bias) -> RankOne:
+            def residual_rows(chunk: Chunk, weight: Tensor = weight, bias: Tensor = bias) -> RankOne:
                 target = one_hot(chunk.y, task.classes) - 1 / task.classes
                 return RankOne(target - exact_linear(chunk.rows, weight, bias), chunk.rows, bias=True)
 
-            total = private.noisy_sum(residuals, release="residuals", clip=clip)  # (classes, k + 1)
+            total = private.noisy_sum(residual_rows, release="residuals", clip=clip)  # (classes, k + 1)
             head = head + (1 - UNEXPLAINED ** (1 / rounds)) * (total.double() @ inverse).float()
         return lambda x: torch.addmm(head[:, -1], features(x), head[:, :-1].T)
 
-    def _second_moment(self, private: Curator, rows: Tensor) -> Tensor:
+    def _second_moment(self, curator: Curator, rows: Tensor) -> Tensor:
         """Return n times the second moment (k + 1, k + 1), float64: of public rows (m, k + 1), or of both splits."""
         import torch
 
-        n, (m, width) = private.task.size, rows.shape
+        n, (m, width) = curator.task.size, rows.shape
         known = rows.T @ rows * (n / m)
         if not self.moment:
             return known
 
-        noisy = ask_second_moment(private, "moment")
-        sigma = private.sigma["moment"]
-        share = private_weight(n / sigma if sigma else math.inf, width - 1, m)
+        noisy = ask_second_moment(curator, "moment")
+        sigma = curator.sigma["moment"]
+        share = private_moment_weight(n / sigma if sigma else math.inf, width - 1, m)
         values, vectors = torch.linalg.eigh(known + share * (noisy - known))
         positive: Tensor = (vectors * values.clamp(min=0)) @ vectors.T
         return positive
 
 
-def private_weight(size: float, k: int, public: int) -> float:
-    """Return the inverse-variance weight of the private second moment in its mean with the public one.
+def private_moment_weight(size: float, k: int, public: int) -> float:
+    """Return the weight of the private second moment in its inverse-variance weighted mean with the public one.
 
     An entry of the public moment, times n, has variance n^2 / m. The noise in an entry of the private moment, after it
     is made symmetric, has variance sigma^2 (k + 1)^2 / 2. `size` is n divided by the sigma of the moment's release,

@@ -83,15 +83,15 @@ class NonPrivate(Learner):
         standardise, counts = _compute_moments(curator)
         mask = torch.where(counts > 0.5, 0.0, NEVER)  # (k,)
         factor = 2 if int((counts > 0.5).sum()) == 2 else 1
-        problem = _Problem(curator, standardise, mask, generator)
+        problem = _RegressionProblem(curator, standardise, mask, generator)
         strength, heads = (self.regularisation, None) if self.regularisation else problem.cross_validate(factor)
         head = problem.fit_heads("loss", factor / strength, 1e-5, heads)[0]
         predict = lambda x: torch.addmm(head[:, -1] + mask, standardise(x), head[:, :-1].T)
         return aimed(predict, curator.task, public, counts)
 
 
-class _Problem:
-    """The penalised mean cross-entropy of a head (k, d + 1), or of one head per fold, from the curator's answers.
+class _RegressionProblem:
+    """Logistic regression by questions to the curator: fits a head (k, d + 1), or one head per fold.
 
     Weights are scaled by the root of the curvature at zero, (1 - 1/k) / k times the second moments, so that few steps
     are enough for any spectrum.
@@ -104,7 +104,7 @@ class _Problem:
         self._curator, self._mask, self._salt = curator.map(standardise), mask, salt
         self._features = len(standardise.scale)
         self._longest = _bound_norm(self._curator, lambda chunk: chunk.x)
-        self._values, self._vectors = self._spectrum()
+        self._values, self._vectors = self._decompose_second_moments()
 
     def cross_validate(self, factor: float) -> tuple[float, Tensor]:
         """Return the `regularisation` with the best accuracy, and its heads (f, k, d + 1), one per held-out fold."""
@@ -122,7 +122,7 @@ class _Problem:
         return best, found
 
     def fit_heads(self, release: str, penalty: float, enough: float, start: Tensor | None, heads: int = 1) -> Tensor:
-        """Fit one head to all rows, or one per fold to the other folds; return heads (f, k, d + 1).
+        """Fit one head to all rows or, for cross-validation, one per fold to the rows outside it; return (f, k, d + 1).
 
         Args:
             release: the release that the questions are charged to.
@@ -144,7 +144,7 @@ class _Problem:
         )
         return objective.unflatten(found.x)
 
-    def _spectrum(self) -> tuple[Tensor, Tensor]:
+    def _decompose_second_moments(self) -> tuple[Tensor, Tensor]:
         """Return eigenvalues (d,) and eigenvectors (d, d) of the second moments; for large d, ones and no vectors."""
         import torch
 
@@ -161,7 +161,7 @@ class _Problem:
         return _Scaling(self._vectors, curvature.rsqrt())
 
     def _count_held_out_correct(self, heads: Tensor) -> int:
-        """Count the rows classified correctly by the head that was not fitted to them."""
+        """Count the rows that are classified correctly by the head of their own fold, which was not fitted to them."""
         import torch
 
         def rows(chunk: Chunk) -> Tensor:
@@ -263,12 +263,12 @@ def _bound_norm(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
     import torch
     from torch.nn.functional import one_hot
 
-    def exponents(chunk: Chunk) -> Tensor:
+    def one_hot_exponents(chunk: Chunk) -> Tensor:
         norms = rows(chunk).flatten(1).double().norm(dim=1)
         powers = norms.nan_to_num(1.0, posinf=1.0).clamp(min=2.0 ** -(EXPONENTS // 2)).log2().ceil().long()
         return one_hot((powers + EXPONENTS // 2).clamp(max=EXPONENTS - 1), EXPONENTS).double()
 
-    counts = curator.noisy_sum(exponents, release="moments", clip=2.0)
+    counts = curator.noisy_sum(one_hot_exponents, release="moments", clip=2.0)
     return float(2.0 ** (int(torch.nonzero(counts > 0.5).max()) - EXPONENTS // 2))
 
 

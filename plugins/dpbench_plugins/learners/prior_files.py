@@ -1,4 +1,4 @@
-"""Heads that were made elsewhere, such as embeddings of class names, read from safetensors files. Imports no torch."""
+"""Read linear heads that were made outside dpbench, such as embeddings of class names. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench import DataError, DataMissing, SpecError, Task, exact_linear, label_temperature
-from dpbench_plugins.networks.network_checkpoint import list_places
+from dpbench_plugins.networks.network_checkpoint import list_candidate_paths
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ class LinearHead:
         return LinearHead(self.weight / temperature, self.bias / temperature)
 
 
-def read_head(path: str, digest: str, task: Task, who: str) -> LinearHead:
+def read_head(path: str, digest: str, task: Task, learner: str) -> LinearHead:
     """Read the tensors `weight` (classes, d) and, if present, `bias` (classes,) of a safetensors file.
 
     Raises:
@@ -45,39 +45,43 @@ def read_head(path: str, digest: str, task: Task, who: str) -> LinearHead:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    places = list_places(path)
+    places = list_candidate_paths(path)
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         raise DataMissing(
-            f"Expected the head of learner {who!r} at prior={path}, but there is no such file (looked at "
+            f"Expected the head of learner {learner!r} at prior={path}, but there is no such file (looked at "
             f"{', '.join(dict.fromkeys(map(str, places)))})."
         )
     content = found.read_bytes()
     actual = hashlib.sha256(content).hexdigest()
     if actual != digest:
         raise SpecError(
-            f"Expected prior_digest={digest or '...'} of prior={path} in learner {who!r}, so that results say which "
-            f"file it was, but its SHA-256 digest is {actual}. Set {who}:prior={path},prior_digest={actual}."
+            f"Expected prior_digest={digest or '...'} of prior={path} in learner {learner!r}, so that results say "
+            f"which file it was, but its SHA-256 digest is {actual}. Set {learner}:prior={path},prior_digest={actual}."
         )
     try:
         tensors = load(content)
     except (SafetensorError, KeyError, ValueError) as error:  # a type of numbers that torch does not know, among them
-        raise DataError(f"The prior {path} of learner {who!r} cannot be read as safetensors: {error}.") from error
+        raise DataError(f"The prior {path} of learner {learner!r} cannot be read as safetensors: {error}.") from error
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
     if "weight" not in shapes or shapes.keys() - {"weight", "bias"}:
-        raise DataError(f"Expected tensors weight and bias in the prior {path} of learner {who!r}, got {shapes}.")
+        raise DataError(f"Expected tensors weight and bias in the prior {path} of learner {learner!r}, got {shapes}.")
     if wrong := sorted({str(value.dtype) for value in tensors.values() if not value.is_floating_point()}):
-        raise DataError(f"Expected floating-point numbers in the prior {path} of learner {who!r}, got {wrong[0]}.")
+        raise DataError(f"Expected floating-point numbers in the prior {path} of learner {learner!r}, got {wrong[0]}.")
     features = math.prod(task.example_shape)
     weight = tensors["weight"].float()
     bias = tensors.get("bias", weight.new_zeros(task.classes)).float()
     if (weight.shape, bias.shape) != ((task.classes, features), (task.classes,)):
         raise SpecError(
             f"Expected a head for {task.classes} classes and {features} features in the prior {path} of learner "
-            f"{who!r}, got {shapes}."
+            f"{learner!r}, got {shapes}."
         )
     if not all(bool((values.abs() <= LARGEST).all()) for values in (weight, bias)):  # nan is not, either
-        raise DataError(f"Expected numbers from -{LARGEST:g} to {LARGEST:g} in the prior {path} of learner {who!r}.")
+        raise DataError(
+            f"Expected numbers from -{LARGEST:g} to {LARGEST:g} in the prior {path} of learner {learner!r}."
+        )
     if not bool(weight.any() or bias.any()):
-        raise SpecError(f"All numbers in the prior {path} of learner {who!r} are zero: it says nothing of any class.")
+        raise SpecError(
+            f"All numbers in the prior {path} of learner {learner!r} are zero: it says nothing of any class."
+        )
     return LinearHead(weight.to(task.device), bias.to(task.device))

@@ -20,7 +20,7 @@ from dpbench import (
     standardisation,
 )
 from dpbench_plugins.learners.public_labels import require_labels
-from dpbench_plugins.learners.tails import TAIL_RATE, choose_passes, train_on_labels, trainable_tail_loader
+from dpbench_plugins.learners.tails import TAIL_RATE, choose_passes, train_tail_on_labels, trainable_tail_loader
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,7 @@ class PublicOnly(Learner):
         y = require_labels(public, self.name)
         if self.tail:
             task = curator.task
-            trained = train_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator)
+            trained = train_tail_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator)
             return aimed(trained.predict, task, public, y.bincount(minlength=task.classes).double())
         standardise = standardisation(public.x)
         model = LogisticRegression(C=self.regularisation / len(public.x), max_iter=2000, random_state=0)

@@ -107,7 +107,7 @@ class PublicOrigin(Learner):
         for step in range(steps):
             gradient = residuals(known @ head[:, :-1].T + head[:, -1], y).T @ rows / len(rows)
             share = 1.0 if self.rule == "origin" else math.cos(math.pi * step / (2 * steps))
-            contribution = make_contribution(head, gradient if self.rule == "origin" else None)
+            contribution = make_contribution_rows(head, gradient if self.rule == "origin" else None)
             clip = self.clip * (k + 1) ** 0.5
             total = private.noisy_sum(contribution, release="gradient", clip=clip, chunk_size=AT_ONCE)
             rest = 1.0 if self.rule == "origin" else 1 - share
@@ -115,7 +115,7 @@ class PublicOrigin(Learner):
         return aimed(lambda x: torch.addmm(head[:, -1], features(x), head[:, :-1].T), task, public)
 
 
-def make_contribution(head: Tensor, origin: Tensor | None) -> RowFn:
+def make_contribution_rows(head: Tensor, origin: Tensor | None) -> RowFn:
     """Return a row function: the gradient with respect to a head (classes, k + 1), minus `origin` of the same shape."""
     gradients = make_gradient_rows(head)
     return gradients if origin is None else lambda chunk: gradients(chunk).dense() - origin

@@ -33,8 +33,8 @@ from dpbench_plugins.learners.spectrum import Spectrum, compute_spectrum
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
     choose_passes,
-    settle_pooled,
-    train_on_labels,
+    limit_to_pooled_features,
+    train_tail_on_labels,
     trainable_tail_loader,
 )
 
@@ -51,7 +51,7 @@ AVERAGED = 3.0  # time constants of the pull towards the prior in all steps, at 
 class PublicPrior(Learner):
     """Private softmax regression with a Gaussian prior around a head fitted to the public labels.
 
-    1. Public head. The learner fits kernel ridge regression to the public labels (`kernel_head`), on rows that are
+    1. Public head. The learner fits kernel ridge regression to the public labels (`fit_kernel_head`), on rows that are
        centred, scaled and brought to unit norm as in `thrift`. This step reads public data only.
     2. Coordinates. A row consists of the coordinates of `thrift` for this budget and the scores of the public head,
        which are scaled to have the share `SHARE` of the row's norm. Training starts at the public head: its weights are
@@ -159,7 +159,7 @@ class PublicPrior(Learner):
         if self.prior:
             given = read_head(self.prior, self.prior_digest, task, self.name).calibrate(x, y)
             return given, given(x)
-        fitted = kernel_head(compute_spectrum(x, self.name), x, y, task.classes, self.ridge)
+        fitted = fit_kernel_head(compute_spectrum(x, self.name), x, y, task.classes, self.ridge)
         return fitted, fitted.unseen
 
     def _coordinates(self) -> Coordinates:
@@ -172,7 +172,7 @@ class PublicPrior(Learner):
 
 @dataclass(frozen=True)
 class PublicTail(PublicPrior):
-    """Train the last stages of the network on public labels, then `public-prior` on the features that come out.
+    """Train the last stages of the network on public labels, then run `public-prior` on the new features.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4, and labelled public images. The
     stages after the layer, plus a head, are trained on the public images (`tail_training`). This step reads no private
@@ -199,8 +199,8 @@ class PublicTail(PublicPrior):
         return True
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the settings of `public-prior` on pooled features, and 12 passes or fewer."""
-        return {**settle_pooled(super().auto(task, budget), task), "passes": choose_passes(task)}
+        """Return the settings that `public-prior` chooses for pooled features, and `passes` (2 to 12)."""
+        return {**limit_to_pooled_features(super().auto(task, budget), task), "passes": choose_passes(task)}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan as `public-prior` does, after a check that the tail can be trained."""
@@ -209,7 +209,7 @@ class PublicTail(PublicPrior):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the tail on the public labels, then a correction of the public head on private data."""
-        trained = train_on_labels(
+        trained = train_tail_on_labels(
             curator.task, public, self.name, require_setting(self.passes), self.tail_rate, generator
         )
         predict = super().fit(curator.map(trained.pool), PublicData(trained.pool(public.x), public.y), generator)
@@ -235,7 +235,7 @@ class PublicHead:
         return exact_linear(torch.cat([places, squares], 1), self.weight, self.shift)
 
 
-def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: float) -> PublicHead:
+def fit_kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: float) -> PublicHead:
     """Fit kernel ridge regression to the labels y (m,) of public rows x (m, *shape), and convert its scores to logits.
 
     The kernel is ((1 + cosine) / 2)^2 in at most 200 components. The fitted head is a quadratic form for each class.
@@ -247,7 +247,7 @@ def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: f
     """
     import torch
 
-    place = spectral.soften(min(DIRECTIONS, spectral.examples - 1, len(spectral.centre)), 0.0)
+    place = spectral.make_whitening_map(min(DIRECTIONS, spectral.examples - 1, len(spectral.centre)), 0.0)
     rows = place(x).double()  # (m, k)
     labels = torch.nn.functional.one_hot(y, classes).double()  # (m, classes)
     mean = (labels.sum(0) + 0.5) / (len(y) + 0.5 * classes)

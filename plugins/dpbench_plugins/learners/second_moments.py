@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def ask_second_moment(private: Curator, release: str, weigh: Callable[[Chunk], Tensor] | None = None) -> Tensor:
+def ask_second_moment(curator: Curator, release: str, weigh: Callable[[Chunk], Tensor] | None = None) -> Tensor:
     """Return the noisy sum of z z^T, (k + 1, k + 1) float64 and symmetric; z is a row of norm sqrt(k), then a 1.
 
     `weigh` returns a factor in [0, 1] for the outer product of each row of a chunk.
@@ -20,10 +20,10 @@ def ask_second_moment(private: Curator, release: str, weigh: Callable[[Chunk], T
     """
     import torch
 
-    def outer(chunk: Chunk) -> RankOne:
+    def outer_products(chunk: Chunk) -> RankOne:
         rows = torch.nn.functional.pad(chunk.x, (0, 1), value=1.0)
         return RankOne(rows if weigh is None else rows * weigh(chunk).unsqueeze(1), chunk.rows, bias=True)
 
-    clip = float(private.task.example_shape[0] + 1)
-    noisy: Tensor = private.noisy_sum(outer, release=release, clip=clip).double()
+    clip = float(curator.task.example_shape[0] + 1)
+    noisy: Tensor = curator.noisy_sum(outer_products, release=release, clip=clip).double()
     return (noisy + noisy.T) / 2

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The principal components of public rows, from which the maps of `thrift` and its relatives are built."""
+    """The principal components of public rows; `thrift` and related learners build their feature maps from them."""
 
     standardise: Standardise
     centre: Tensor  # (d,) float64, of rows of unit norm
@@ -24,7 +24,7 @@ class Spectrum:
     examples: int
     who: str = "thrift"  # reads it, for messages
 
-    def soften(self, k: int, whitening: float) -> Transform:
+    def make_whitening_map(self, k: int, whitening: float) -> Transform:
         """Return the map from features (c, *shape) to leading components (c, k), softly whitened, of unit norm or zero.
 
         Raises:
@@ -45,7 +45,7 @@ class Spectrum:
         return lambda rows: unit_norm(exact_linear(unit_norm(standardise(rows)), weight, shift))
 
 
-def compute_spectrum(x: Tensor, who: str = "thrift") -> Spectrum:
+def compute_spectrum(x: Tensor, learner: str = "thrift") -> Spectrum:
     """Return the principal components of public features (m, *shape) that are centred, scaled and of unit norm.
 
     Raises:
@@ -54,15 +54,15 @@ def compute_spectrum(x: Tensor, who: str = "thrift") -> Spectrum:
     flat = x.flatten(1)  # (m, d)
     if len(flat) < 2:
         raise SpecError(
-            f"Expected at least 2 public examples in learner {who!r}, got {len(flat)}. Add --public-fraction or "
+            f"Expected at least 2 public examples in learner {learner!r}, got {len(flat)}. Add --public-fraction or "
             "--public-dataset."
         )
     mean, deviation = flat.mean(0), flat.std(0, correction=0)
     if not bool(deviation.isfinite().all()):
-        raise SpecError(f"Some public features in learner {who!r} are not finite. Check the data.")
+        raise SpecError(f"Some public features in learner {learner!r} are not finite. Check the data.")
     # A feature that hardly varies in public may vary in private: it is not blown up.
     scale = deviation.clamp(min=max(0.1 * float(deviation.mean()), 1e-12)).rsqrt()
     standardise = Standardise(-mean * scale, scale)
     units = unit_norm(standardise(x)).double()
     centre = units.mean(0)
-    return Spectrum(standardise, centre, PrincipalComponents.of(units - centre, len(units)), len(units), who)
+    return Spectrum(standardise, centre, PrincipalComponents.of(units - centre, len(units)), len(units), learner)

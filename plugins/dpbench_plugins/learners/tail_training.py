@@ -58,17 +58,17 @@ class PooledNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class TrainedTail:
-    """A network that was trained on public examples, or its start if training explained too little."""
+    """A network trained on public examples, or the network it started from if training explained too little."""
 
     network: PooledNetwork
     explained: float = 0.0
     """How much the trained network reduces the held-out cross-entropy, compared with predicting the mean target,
     divided by the reduction of the start; infinite if the start reduces nothing."""
-    gained: bool = False  # whether this is the trained network, and not its start
+    is_trained: bool = False  # whether this is the trained network, and not its start
 
     @classmethod
-    def as_published(cls, tail: nn.Module) -> TrainedTail:
-        """Return the untrained tail with an empty head."""
+    def from_published(cls, tail: nn.Module) -> TrainedTail:
+        """Return the published tail, untrained, with an empty head."""
         empty = next(tail.parameters()).new_zeros(1, 1)
         return cls(PooledNetwork(tail, empty, empty[0]).requires_grad_(False).eval())
 
@@ -102,9 +102,9 @@ def train_tail(
     held = order[: min(round(HELD_SHARE * len(order)), MOST_HELD)]
     kept = order[len(held) :]
     seen, goals = public.take(kept), targets[kept]
-    features = TrainedTail.as_published(tail).pool(seen.x)
+    features = TrainedTail.from_published(tail).pool(seen.x)
     start = PooledNetwork(tail, *fit_softmax_regression(features, goals)).requires_grad_(False).eval()
-    trained = _descend(copy.deepcopy(start), seen, goals, passes, rate, generator)
+    trained = _train_with_adamw(copy.deepcopy(start), seen, goals, passes, rate, generator)
     most = float(cross_entropy(goals.mean(0).clamp(min=1e-12).log().expand(len(held), -1), targets[held]))
     before, after = (
         most - float(cross_entropy(TrainedTail(network).predict(public.x[held]), targets[held]))
@@ -115,7 +115,7 @@ def train_tail(
     return TrainedTail(trained if gained else start, explained, gained)
 
 
-def _descend(
+def _train_with_adamw(
     network: PooledNetwork, public: PublicData, targets: Tensor, passes: int, rate: float, generator: torch.Generator
 ) -> PooledNetwork:
     """Train all weights with AdamW and a cosine learning rate; return their exponential moving average."""
@@ -131,7 +131,7 @@ def _descend(
         if step % batches == 0:
             order = torch.from_numpy(draw.permutation(len(public.x))).to(public.x.device)
         rows = order[step % batches * BATCH :][:BATCH]
-        x, goals = _mix(_mirror_some(public, rows, draw), targets[rows], draw)
+        x, goals = _apply_mixup(_mirror_at_random(public, rows, draw), targets[rows], draw)
         for group in adam.param_groups:
             group["lr"] = rate * min(1, (step + 1) / WARM_UP) * 0.5 * (1 + math.cos(math.pi * step / steps))
         adam.zero_grad()
@@ -144,7 +144,7 @@ def _descend(
     return mean
 
 
-def _mirror_some(public: PublicData, rows: Tensor, draw: np.random.Generator) -> Tensor:
+def _mirror_at_random(public: PublicData, rows: Tensor, draw: np.random.Generator) -> Tensor:
     """Return the activations of these examples, each mirrored with probability 1/2 if mirrored ones exist."""
     flips = torch.from_numpy(draw.random(len(rows)) < 0.5).to(public.x.device)
     if public.mirrored is None:
@@ -152,7 +152,7 @@ def _mirror_some(public: PublicData, rows: Tensor, draw: np.random.Generator) ->
     return torch.where(flips.view(-1, *[1] * (public.x.ndim - 1)), public.mirrored[rows], public.x[rows])
 
 
-def _mix(x: Tensor, targets: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _apply_mixup(x: Tensor, targets: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
     share, other = draw.beta(MIX, MIX), torch.from_numpy(draw.permutation(len(x))).to(x.device)
     return share * x + (1 - share) * x[other], share * targets + (1 - share) * targets[other]
 

@@ -21,7 +21,7 @@ LABELS_EXPLAINED = 0.95  # of what a head on the published features explains: mi
 ANSWERS_EXPLAINED = 0.5  # the same for the answers of a private head, whose errors such a head repeats
 
 
-def tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
+def tail_loader(task: Task, learner: str) -> Callable[[], nn.Module]:
     """Return the loader of the tail.
 
     Raises:
@@ -29,30 +29,30 @@ def tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
     """
     if task.tail is None:
         raise SpecError(
-            f"Learner {who!r} trains the network behind cached activations, but examples of shape "
+            f"Learner {learner!r} trains the network behind cached activations, but examples of shape "
             f"{task.example_shape} have no such network. Use an extractor with a layer, such as --extractor "
             "efficientnet-lite0:layer=blocks.4 (dpbench list extractors)."
         )
     return task.tail
 
 
-def trainable_tail_loader(task: Task, who: str) -> Callable[[], nn.Module]:
+def trainable_tail_loader(task: Task, learner: str) -> Callable[[], nn.Module]:
     """Return the loader of the tail, for training on public examples.
 
     Raises:
         SpecError: there is no tail, or there are too few public examples.
     """
-    tail = tail_loader(task, who)
+    tail = tail_loader(task, learner)
     if task.public < LEAST:
         raise SpecError(
-            f"Expected at least {LEAST} public examples for learner {who!r}, which trains a network on them, got "
+            f"Expected at least {LEAST} public examples for learner {learner!r}, which trains a network on them, got "
             f"{task.public}. Add --public-fraction or --public-dataset."
         )
     return tail
 
 
-def train_on_labels(
-    task: Task, public: PublicData, who: str, passes: int, rate: float, generator: torch.Generator
+def train_tail_on_labels(
+    task: Task, public: PublicData, learner: str, passes: int, rate: float, generator: torch.Generator
 ) -> TrainedTail:
     """Return the tail with a head, trained on public labels.
 
@@ -63,16 +63,16 @@ def train_on_labels(
 
     from dpbench_plugins.learners.tail_training import train_tail
 
-    targets = one_hot(require_labels(public, who), task.classes).float()
-    tail = trainable_tail_loader(task, who)().to(task.device)
+    targets = one_hot(require_labels(public, learner), task.classes).float()
+    tail = trainable_tail_loader(task, learner)().to(task.device)
     return train_tail(tail, public, targets, passes, rate, generator, least=LABELS_EXPLAINED)
 
 
-def train_on_answers(
+def train_tail_on_answers(
     task: Task,
     public: PublicData,
     answers: torch.Tensor,
-    who: str,
+    learner: str,
     passes: int,
     rate: float,
     generator: torch.Generator,
@@ -84,15 +84,15 @@ def train_on_answers(
     """
     from dpbench_plugins.learners.tail_training import train_tail
 
-    tail = trainable_tail_loader(task, who)().to(task.device)
+    tail = trainable_tail_loader(task, learner)().to(task.device)
     return train_tail(tail, public, answers, passes, rate, generator, least=ANSWERS_EXPLAINED)
 
 
-def settle_pooled(settled: Mapping[str, Any], task: Task) -> dict[str, Any]:
+def limit_to_pooled_features(settings: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the settings with `k` limited to the number of pooled features."""
     if task.tail is None:
-        return dict(settled)
-    return {**settled, "k": min(settled["k"], count_pooled_features(task.tail(), task.example_shape))}
+        return dict(settings)
+    return {**settings, "k": min(settings["k"], count_pooled_features(task.tail(), task.example_shape))}
 
 
 def choose_passes(task: Task) -> int:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WhitenedProbe(ProbeLearner):
-    """PILLAR's projection with softly whitened components, and a student of the noisy head fitted to public data.
+    """PILLAR's projection with softly whitened components, then a student distilled from the noisy head on public data.
 
     Standardised features are projected on the `k` leading public principal components (as many as the budget allows,
     see `components`). Component j is divided by its public standard deviation to the power `whitening`. A power of 0
@@ -88,11 +88,11 @@ class WhitenedProbe(ProbeLearner):
         spread = scores.std().clamp(min=1e-12)
         if not bool(scores.isfinite().all()):
             return predict  # training diverged: let the harness say so
-        student = distil(mapped, (scores * (self.sharpness / spread)).softmax(1), self.ridge)
+        student = fit_student(mapped, (scores * (self.sharpness / spread)).softmax(1), self.ridge)
         return lambda x: student(features(x))
 
 
-def distil(x: Tensor, targets: Tensor, ridge: float) -> Predict:
+def fit_student(x: Tensor, targets: Tensor, ridge: float) -> Predict:
     """Return the softmax regression fitted to soft targets (m, classes) on (m, k) features, with a ridge penalty.
 
     Minimises mean cross-entropy + ridge |W|^2 over features divided by their root mean square, by L-BFGS.

@@ -38,7 +38,7 @@ def centre_and_scale(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class WSConv2d(nn.Conv2d):
-    """A convolution, padded to keep its input's size, whose filters are standardised each time they are used."""
+    """A convolution with weight standardisation; padding of half the kernel keeps the input's size at stride 1."""
 
     standardised = False  # True where the weight put in place is what `standardise` returned
 
@@ -70,7 +70,7 @@ class Network(nn.Module):
         return logits
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A residual block: two 3x3 convolutions, each preceded by ReLU and then GroupNorm, as in De et al. (2022)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -99,7 +99,7 @@ def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network
     width = 16
     for group in range(3):
         for place in range(blocks):
-            layers.append(Block(width, 16 * widen * 2**group, 2 if group and not place else 1))
+            layers.append(ResidualBlock(width, 16 * widen * 2**group, 2 if group and not place else 1))
             width = 16 * widen * 2**group
     return Network(nn.Sequential(*layers, nn.ReLU()), nn.GroupNorm(GROUPS, width), width, classes)
 
@@ -146,7 +146,7 @@ class Mish(nn.Module):
         return _Mish.apply(x)  # type: ignore[no-any-return]
 
 
-class Residual(nn.Module):
+class SkipConnection(nn.Module):
     """A block that adds its input to its output."""
 
     def __init__(self, inner: nn.Module) -> None:
@@ -165,30 +165,33 @@ def _resnet9(channels: int, classes: int) -> Network:
     Difference: the head reads the mean over positions, not the maximum over 4x4 positions, so that any image size fits.
     """
 
-    def layer(inputs: int, outputs: int, *then: nn.Module) -> nn.Module:
+    def make_conv_layer(inputs: int, outputs: int, *then: nn.Module) -> nn.Module:
         convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
         return nn.Sequential(convolution, nn.GroupNorm(32, outputs), Mish(), *then)
 
-    def residual(width: int) -> nn.Module:
-        return Residual(nn.Sequential(layer(width, width), layer(width, width)))
+    def make_residual_block(width: int) -> nn.Module:
+        return SkipConnection(nn.Sequential(make_conv_layer(width, width), make_conv_layer(width, width)))
 
     pool = nn.MaxPool2d(2)
-    first = (layer(channels, 64), layer(64, 128, pool), residual(128))
-    second = (layer(128, 256, pool), layer(256, 256, pool), residual(256))
+    first = (make_conv_layer(channels, 64), make_conv_layer(64, 128, pool), make_residual_block(128))
+    second = (make_conv_layer(128, 256, pool), make_conv_layer(256, 256, pool), make_residual_block(256))
     return Network(nn.Sequential(*first, *second), nn.Identity(), 256, classes)
 
 
-def _tiny(channels: int, classes: int) -> Network:
+def _tiny_network(channels: int, classes: int) -> Network:
     """Return a network of two strided convolutions, for tests and for images of a few pixels."""
     first, second = WSConv2d(channels, 16, 3, 2), WSConv2d(16, 32, 3, 2)
     trunk = nn.Sequential(first, nn.ReLU(), nn.GroupNorm(4, 16), second, nn.ReLU())
     return Network(trunk, nn.GroupNorm(4, 32), 32, classes)
 
 
-_OTHERS: Mapping[str, tuple[Callable[[int, int], Network], int]] = {"resnet-9": (_resnet9, 8), "tiny": (_tiny, 4)}
+_OTHERS: Mapping[str, tuple[Callable[[int, int], Network], int]] = {
+    "resnet-9": (_resnet9, 8),
+    "tiny": (_tiny_network, 4),
+}
 
 
-def build(name: str, example_shape: tuple[int, ...], classes: int) -> Network:
+def build_network(name: str, example_shape: tuple[int, ...], classes: int) -> Network:
     """Return network `name` for images of `example_shape` (channels, height, width), on the meta device.
 
     Names: `wrn-<depth>-<widening>` with depth 10, 16, 22 ..., `resnet-9`, `tiny`.

@@ -60,8 +60,8 @@ class Checkpoint:
             )
         return cls(about["network"], state, about)
 
-    def replace_in(self, start: Mapping[str, Tensor], network: str) -> dict[str, Tensor]:
-        """Return the parameters `start` of `network` with the checkpoint's values, in the precision of `start`.
+    def apply_to_parameters(self, start: Mapping[str, Tensor], network: str) -> dict[str, Tensor]:
+        """Return the parameters `start` with the checkpoint's values where it has them, in the precision of `start`.
 
         Raises:
             SpecError: the checkpoint is for another network, or a parameter is missing, unknown or of another shape.
@@ -75,7 +75,7 @@ class Checkpoint:
         wrong += [name for name in self.state if name not in start and not name.startswith(PROBED)]
         wrong += [name for name in start if name in self.state and self.state[name].shape != start[name].shape]
         if wrong:
-            here, there = (_shape(named, wrong[0]) for named in (self.state, start))
+            here, there = (_format_shape(named, wrong[0]) for named in (self.state, start))
             raise SpecError(
                 f"The checkpoint does not match network {network!r} on these images: {wrong[0]!r} is {here} in the "
                 f"checkpoint and {there} in the network."
@@ -93,7 +93,7 @@ def find_checkpoint(path: str) -> Path:
     """
     if path in SHIPPED:
         return SHIPPED[path]
-    places = list_places(path)
+    places = list_candidate_paths(path)
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         looked = ", ".join(dict.fromkeys(map(str, places)))
@@ -104,11 +104,11 @@ def find_checkpoint(path: str) -> Path:
     return found
 
 
-def list_places(path: str) -> list[Path]:
-    """Return where a file may be: at the path itself, or below a folder of `DPBENCH_DATA`."""
+def list_candidate_paths(path: str) -> list[Path]:
+    """Return the paths where a file may be: the path itself, and the same path below each folder of `DPBENCH_DATA`."""
     named = Path(path).expanduser()
     return [named, *(folder / named for folder in data_folders())]  # an absolute path stays itself
 
 
-def _shape(named: Mapping[str, Tensor], name: str) -> str:
-    return str(tuple(named[name].shape)) if name in named else "absent"
+def _format_shape(tensors: Mapping[str, Tensor], name: str) -> str:
+    return str(tuple(tensors[name].shape)) if name in tensors else "absent"

@@ -1,4 +1,4 @@
-"""Augmented views of images. A view depends only on its image, the seed of the image's row, and its own number."""
+"""Augmented views of images. A view depends only on its image, the seed of the image's row, and the view's index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 _BITS = 20  # of each draw; 2^20 is far above any number of places
 
 
-def normalise(x: Tensor) -> Tensor:
+def normalise_pixels(x: Tensor) -> Tensor:
     """Shift and scale pixels in [0, 1] to about mean 0 and standard deviation 1, by constants that depend on no data.
 
     Differs from the code of Tang et al. and of De et al., which normalises by the private training set's statistics.
@@ -22,7 +22,7 @@ def normalise(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Views:
+class Augmentation:
     """Augmentation multiplicity: `count` random crops of an image padded by reflection, each mirrored half of the time.
 
     Source: De et al. 2022, section 3 (after Fort et al. 2021, Hoffer et al. 2019). With `count` 0, the image is its
@@ -58,14 +58,14 @@ class Views:
 
 
 def hash_seeds(seeds: Tensor, count: int) -> Tensor:
-    """Return hashes (c, count) int64, by SplitMix64, of each seed in `seeds` (c,) and each view's number."""
+    """Return a SplitMix64 hash (c, count) int64 for each pair of a seed in `seeds` (c,) and a view's index."""
     z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _as_signed(_GOLDEN)
-    z = (z ^ _shift(z, 30)) * _as_signed(_FIRST)
-    z = (z ^ _shift(z, 27)) * _as_signed(_SECOND)
-    return z ^ _shift(z, 31)
+    z = (z ^ _shift_right(z, 30)) * _as_signed(_FIRST)
+    z = (z ^ _shift_right(z, 27)) * _as_signed(_SECOND)
+    return z ^ _shift_right(z, 31)
 
 
-def _shift(z: Tensor, bits: int) -> Tensor:
+def _shift_right(z: Tensor, bits: int) -> Tensor:
     return z >> bits & (1 << 64 - bits) - 1  # int64 shifts copy the sign; the mask takes the copies away
 
 

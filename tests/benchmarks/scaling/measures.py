@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from dpbench import Learner
-    from dpbench.board.verify.expectations import Expectations
+    from dpbench.board.verify.expectations import ReviewContext
     from dpbench.board.verify.review import Review
 
 BOARD = "digits-eps1"
@@ -65,7 +65,7 @@ def fit(learner: Learner, x: torch.Tensor, classes: int) -> Found:
     from dpbench.privacy.binding import bind
     from dpbench.privacy.core.randomness import Randomness
     from dpbench.privacy.core.rows import PrivateRows
-    from dpbench.privacy.curator import make_handle
+    from dpbench.privacy.curator import make_learner_curator
     from dpbench.support.phases import Phases
 
     n, d = x.shape
@@ -81,7 +81,7 @@ def fit(learner: Learner, x: torch.Tensor, classes: int) -> Found:
         with _Watch() as watch, phases(name):
             randomness = Randomness.research(0, "scaling")
             curator = bind(rows, task, settled.plan(task, budget), 3.0, randomness)
-            settled.fit(make_handle(curator), public, randomness.initialisation)
+            settled.fit(make_learner_curator(curator), public, randomness.initialisation)
     few, peak = phases.cpu_seconds["few"], phases.peak_bytes["all"]
     beyond, private = peak - phases.peak_bytes["before all"], phases.cpu_seconds["all"] - few
     return {"private": private, "public": few, "beyond": beyond, "peak": peak, "unmapped": watch.most}
@@ -142,7 +142,7 @@ def leaderboard(root: str, count: int) -> Found:
 
     verified, spent = build.verify_leaderboard, Found()
 
-    def timed(root: Path, known: Expectations) -> Review:
+    def timed(root: Path, known: ReviewContext) -> Review:
         begin = _worked()
         found = verified(root, known)
         spent["verify"] = _worked() - begin

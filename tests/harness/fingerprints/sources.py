@@ -72,7 +72,7 @@ def plugins_with(edited: Mapping[Path, str]) -> Iterator[Registry]:
 
 
 def _forget() -> None:
-    own_modules._import_distributions.cache_clear()  # what a fit may import is imported before it once more
+    own_modules._import_distribution_modules.cache_clear()  # what a fit may import is imported before it once more
     for name in [name for name in sys.modules if name.startswith(ANEW)]:
         del sys.modules[name]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.audit import auditing_curator
-from dpbench.audit.audit_fit import audit_prepared
+from dpbench.audit.audit_fit import audit_prepared_run
 from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
@@ -48,7 +48,7 @@ def test_an_audit_rejects_a_broken_core(core: BrokenCore, case: AuditCase, monke
     for name in ("replay", "probe") if case.part != "sensitivity" else ():
         monkeypatch.setattr(QuestionReplayer, name, lambda *_: None)
     with core.patch.apply():
-        found = audit_prepared(run, 0, case.canaries)
+        found = audit_prepared_run(run, 0, case.canaries)
     assert found.passed == (case.part is None), found.figures.failed
     assert case.part is None or found.part(case.part) is False, found.figures.failed
 

@@ -13,7 +13,12 @@ from dpbench.testing.curators import RecordingProxy
 from dpbench_lab.museum import matrix
 from dpbench_lab.museum.cores.broken_core import CoreExhibit
 from dpbench_lab.museum.exhibit import Exhibit
-from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
+from dpbench_lab.museum.exhibits.elections import (
+    CommitteeLearner,
+    NearestExampleLearner,
+    PrototypeLearner,
+    StumpLearner,
+)
 from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, PoissonLearner, TwoBlockLearner
 from dpbench_lab.museum.exhibits.precision import TrainingUnderAutocast
 from dpbench_lab.museum.record import read_museum_record
@@ -109,7 +114,7 @@ UNCAUGHT = {"gaussian-pancake"}  # by any audit, as the page on audits says
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
 def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhibit) -> None:
     findings = exhibit.visit()
-    found, known = matrix.record_visit(exhibit, findings), RECORDS[exhibit.name]
+    found, known = matrix.make_exhibit_record(exhibit, findings), RECORDS[exhibit.name]
     assert bool(found.stopped) == (exhibit.name not in UNCAUGHT)
     assert found.model_copy(update={"claimed": known.claimed, "true": known.true}) == known
     for number, other in ((found.claimed, known.claimed), (found.true, known.true)):
@@ -120,12 +125,21 @@ def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhib
 
 def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() -> None:
     assert [*RECORDS] == [exhibit.name for exhibit in EXHIBITS]
-    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.write_page(read_museum_record())
+    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.format_matrix_page(read_museum_record())
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "learner", [HonestLearner, PoissonLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
+    "learner",
+    [
+        HonestLearner,
+        PoissonLearner,
+        TwoBlockLearner,
+        PrototypeLearner,
+        StumpLearner,
+        NearestExampleLearner,
+        CommitteeLearner,
+    ],
 )
 def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
     assert run_learner(learner).metrics["accuracy"].mean > 0.5
@@ -133,7 +147,16 @@ def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "learner", [HonestLearner, PoissonLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
+    "learner",
+    [
+        HonestLearner,
+        PoissonLearner,
+        TwoBlockLearner,
+        PrototypeLearner,
+        StumpLearner,
+        NearestExampleLearner,
+        CommitteeLearner,
+    ],
 )
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
     honest = CoreExhibit(lambda core, *given: core(*given), "core.randomness:_SeededDraws.noise", learner)

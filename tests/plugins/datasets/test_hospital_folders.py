@@ -18,7 +18,7 @@ from dpbench_plugins.datasets.image_folders import ImageFolder
 from dpbench import DataError, DataMissing, Records, SpecError
 from dpbench.data.survey import survey_dataset
 from dpbench.models.model import find_unreadable_images
-from dpbench.registry.components import write_component
+from dpbench.registry.components import make_component_record
 from dpbench.support import progress
 from dpbench.support.files import IMAGE_ENDINGS
 from tests.cli.test_cli import refusal
@@ -92,7 +92,7 @@ def test_a_folder_without_folders_below_its_classes_keeps_its_digest(files: Tree
 
 
 def test_new_options_at_their_defaults_are_not_in_a_spec() -> None:
-    assert set(write_component(ImageFolder("x")).options) == {"path", "mode", "units", "unit"}
+    assert set(make_component_record(ImageFolder("x")).options) == {"path", "mode", "units", "unit"}
 
 
 def test_the_folder_below_the_class_names_the_unit_in_all_classes_and_splits(scans: Path) -> None:

@@ -15,7 +15,7 @@ from dpbench_plugins.extractors.efficientnet_lite import (
     EfficientNetLite1,
     EfficientNetLite2,
 )
-from dpbench_plugins.extractors.weights import read_state
+from dpbench_plugins.extractors.weights import read_state_dict
 from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch import Tensor
@@ -24,7 +24,7 @@ from dpbench import DataMissing, SpecError, registry
 from dpbench.cli.presence import collect_extractor_facts
 from dpbench.data import cache
 from dpbench.data.keys import ImageKeys
-from dpbench.registry.components import write_component
+from dpbench.registry.components import make_component_record
 
 CPU = torch.device("cpu")
 FAMILY = (EfficientNetLite0, EfficientNetLite1, EfficientNetLite2)
@@ -76,7 +76,7 @@ PALACE, STUPA = 698, 832  # of ImageNet's classes
 @pytest.mark.parametrize("cls", FAMILY)
 def test_every_weight_is_in_its_place(cls: type[EfficientNetLite]) -> None:
     image = Image.fromarray(load_sample_image("china.jpg"))  # the roofs of a palace
-    *_, weight, bias = read_state(cls()._file).values()  # of the classifier that features come before
+    *_, weight, bias = read_state_dict(cls()._file).values()  # of the classifier that features come before
     scores = features(cls(), [image]) @ weight.T + bias  # (1, 1000)
     assert scores.argmax().item() in {PALACE, STUPA}
 
@@ -96,7 +96,9 @@ def test_bfloat16_is_near_float32_and_comes_as_float32() -> None:
 @pytest.mark.parametrize("options", [{"size": 64}, {"views": "mirror"}, {"precision": "bfloat16"}])
 def test_every_option_is_in_the_cache_key(options: dict[str, object]) -> None:
     extractors = [registry.load().build("extractor", "efficientnet-lite0", given) for given in ({}, options)]
-    keys = [cache.describe_features(ImageKeys("train", 8, "data", "", None), extractor).key for extractor in extractors]
+    keys = [
+        cache.make_feature_source(ImageKeys("train", 8, "data", "", None), extractor).key for extractor in extractors
+    ]
     assert keys[0] != keys[1]
 
 
@@ -149,7 +151,7 @@ def test_the_listing_names_layers_and_their_shapes() -> None:
 
 
 def test_a_spec_without_a_layer_is_written_as_before_there_were_any() -> None:
-    plain, cut = (write_component(EfficientNetLite0(layer=layer)) for layer in (None, "blocks.4"))
+    plain, cut = (make_component_record(EfficientNetLite0(layer=layer)) for layer in (None, "blocks.4"))
     assert set(plain.options) == {"size", "views", "precision"}
     assert cut.options == {**plain.options, "layer": "blocks.4"}
 

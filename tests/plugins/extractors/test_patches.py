@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.extractors.patch_filters import PROCESSES, Filters, cut_patches, draw_filters, normalise
+from dpbench_plugins.extractors.patch_filters import PROCESSES, FilterBank, cut_patches, draw_filters, normalise_patches
 from dpbench_plugins.extractors.patches import Patches
 from dpbench_plugins.extractors.random_images.generators import make_generator
 from PIL import Image, ImageOps
@@ -20,12 +20,12 @@ CPU = torch.device("cpu")
 SMALL = Patches(filters=16, patch=4, images=2, size=16)
 
 
-def draw(extractor: Patches) -> Filters:
+def draw(extractor: Patches) -> FilterBank:
     return draw_filters(extractor.filters, extractor.patch, extractor.size, extractor.images, extractor.seed)
 
 
 @pytest.fixture(scope="module")
-def drawn() -> Filters:
+def drawn() -> FilterBank:
     return draw(SMALL)
 
 
@@ -33,18 +33,18 @@ def features(extractor: Patches, image: Image.Image) -> Tensor:
     return extractor.open(CPU)(extractor.prepare(image)[None])[0]
 
 
-def test_a_response_is_the_cosine_of_a_whitened_patch_with_a_filter(drawn: Filters) -> None:
+def test_a_response_is_the_cosine_of_a_whitened_patch_with_a_filter(drawn: FilterBank) -> None:
     image = SMALL.prepare(weights.image())
     patch = image[:, 5:9, 7:11].flatten()
     patch = (patch - patch.mean()) / (patch.var() + 10 / 255**2).sqrt()
     expected = torch.nn.functional.cosine_similarity(drawn.filters, drawn.whiten @ patch, dim=1)
-    found = drawn.respond(cut_patches(image[None], 4)).view(13, 13, 16)
+    found = drawn.compute_responses(cut_patches(image[None], 4)).view(13, 13, 16)
     assert torch.allclose(found[5, 7], expected, atol=1e-5)
 
 
-def test_features_are_roots_of_means_over_parts_of_what_exceeds_the_threshold_on_either_side(drawn: Filters) -> None:
+def test_features_are_roots_of_means_over_parts_of_what_exceeds_the_threshold_on_either_side(drawn: FilterBank) -> None:
     image = SMALL.prepare(weights.image())
-    maps = drawn.respond(cut_patches(torch.stack([image, image.flip(2)]), 4)).view(2, 13, 13, 16).double()
+    maps = drawn.compute_responses(cut_patches(torch.stack([image, image.flip(2)]), 4)).view(2, 13, 13, 16).double()
     sides = torch.stack([(maps - 0.1).clamp(min=0), (-maps - 0.1).clamp(min=0)], 1)  # (2, 2, 13, 13, 16)
     expected = sides[:, :, :7, 6:, :8].mean((0, 2, 3)).sqrt()  # (2, 8), above and on the right, over both images
     found = SMALL.open(CPU)(image[None])
@@ -57,14 +57,14 @@ def test_an_image_and_its_mirror_image_have_the_same_features() -> None:
     assert torch.allclose(features(SMALL, image), features(SMALL, ImageOps.mirror(image)), atol=1e-3)
 
 
-def test_filters_are_patches_and_their_mirror_images(drawn: Filters) -> None:
+def test_filters_are_patches_and_their_mirror_images(drawn: FilterBank) -> None:
     own, mirrored = drawn.filters.view(2, 8, 3, 4, 4)
     assert torch.allclose(own.flip(3), mirrored, atol=1e-5)
 
 
-def test_patches_have_the_same_variance_in_all_directions_once_whitened(drawn: Filters) -> None:
+def test_patches_have_the_same_variance_in_all_directions_once_whitened(drawn: FilterBank) -> None:
     images = torch.cat([make_generator(name, 0, 16)(torch.arange(2)) for name in PROCESSES])
-    patches = normalise(cut_patches(torch.cat([images, images.flip(3)]), 4)) @ drawn.whiten
+    patches = normalise_patches(cut_patches(torch.cat([images, images.flip(3)]), 4)) @ drawn.whiten
     values = torch.linalg.eigvalsh(patches.T @ patches / len(patches))
     assert 0.9 < float(values[-1]) < 1.1  # the ridge keeps the small ones below 1
 
@@ -78,7 +78,7 @@ def test_brightness_and_contrast_hardly_matter() -> None:
     assert float(same) > 0.99
 
 
-def test_a_seed_draws_filters_of_its_own_and_always_the_same(drawn: Filters) -> None:
+def test_a_seed_draws_filters_of_its_own_and_always_the_same(drawn: FilterBank) -> None:
     assert torch.equal(draw(SMALL).filters, drawn.filters)
     assert not torch.allclose(draw(replace(SMALL, seed=1)).filters, drawn.filters)
 

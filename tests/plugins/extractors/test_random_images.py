@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from dpbench_plugins.extractors.random_images import dead_leaves, statistical, stylegan
-from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.draws import ImageRandomState
 from dpbench_plugins.extractors.random_images.generators import GENERATORS, make_generator
 from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
 from torch import Tensor
@@ -97,7 +97,7 @@ def test_an_unknown_generator_is_refused_with_the_known_ones() -> None:
 
 
 def test_draws_have_the_moments_of_their_distributions() -> None:
-    draws = Draws(3, torch.arange(200))
+    draws = ImageRandomState(3, torch.arange(200))
     uniform, normal, laplace = draws.uniform(500, low=-1, high=3), draws.normal(500), draws.laplace(500)
     assert (float(uniform.mean()), float(uniform.std())) == pytest.approx((1, 4 / math.sqrt(12)), abs=0.02)
     assert (float(normal.mean()), float(normal.std())) == pytest.approx((0, 1), abs=0.02)
@@ -107,20 +107,23 @@ def test_draws_have_the_moments_of_their_distributions() -> None:
 
 
 def test_draws_of_neighbouring_images_and_purposes_are_unrelated() -> None:
-    numbers, other = Draws(0, torch.arange(50)).normal(400), Draws(0, torch.arange(50), purpose=1).normal(400)
+    numbers, other = (
+        ImageRandomState(0, torch.arange(50)).normal(400),
+        ImageRandomState(0, torch.arange(50), purpose=1).normal(400),
+    )
     related = torch.corrcoef(torch.cat([numbers, other])) - torch.eye(100)
     assert float(related.abs().max()) < 0.3  # 6 standard errors
 
 
 def test_a_field_has_the_spectrum_that_was_asked_for() -> None:
     exponents = torch.tensor([[0.5, 1.0, 2.0, 3.0]])
-    fields = power_law_fields(Draws(0, torch.arange(1)), exponents, 32)[0]
+    fields = power_law_fields(ImageRandomState(0, torch.arange(1)), exponents, 32)[0]
     torch.testing.assert_close(amplitude_slope(fields), exponents[0], rtol=0, atol=0.02)
     torch.testing.assert_close(fields.std((1, 2), unbiased=False), torch.ones(4), rtol=0, atol=1e-4)
 
 
 def test_radii_of_leaves_fall_as_their_third_power() -> None:
-    drawn = dead_leaves.radii_at_quantiles(Draws(0, torch.arange(1)).uniform(40_000))[0].double()
+    drawn = dead_leaves.radii_at_quantiles(ImageRandomState(0, torch.arange(1)).uniform(40_000))[0].double()
     low, high = dead_leaves.SMALLEST, dead_leaves.LARGEST
     whole = (low**-2 - high**-2) / 2 - (high - low) * high**-3
     for bound in (0.04, 0.06, 0.1, 0.3):
@@ -138,7 +141,7 @@ def test_radii_of_leaves_fall_as_their_third_power() -> None:
 def test_every_shape_covers_the_area_of_its_kind(kind: str, area: float) -> None:
     """Of random polygons on the unit circle the mean area is known: 3 / (2 pi) and 3 / pi."""
     leaves, size, radius = 600, 24, 0.45
-    draws = Draws(0, torch.arange(1))
+    draws = ImageRandomState(0, torch.arange(1))
     kinds = torch.full((1, leaves), dead_leaves.KINDS.index(kind))
     centres, radii = 0.5 + draws.uniform(leaves, 2, low=-0.02, high=0.02), torch.full((1, leaves), radius)
     angles = dead_leaves.draw_corner_angles(draws, kinds)
@@ -149,7 +152,7 @@ def test_every_shape_covers_the_area_of_its_kind(kind: str, area: float) -> None
 
 def test_oriented_squares_turn_and_squares_do_not() -> None:
     kinds = torch.tensor([[1, 1, 2, 2]])
-    angles = dead_leaves.draw_corner_angles(Draws(0, torch.arange(1)), kinds)[0]
+    angles = dead_leaves.draw_corner_angles(ImageRandomState(0, torch.arange(1)), kinds)[0]
     assert torch.equal(angles[0], angles[1])
     assert not torch.allclose(angles[2], angles[3], atol=0.01)
 
@@ -175,7 +178,7 @@ def test_the_pyramid_loses_nothing() -> None:
 def test_statistical_images_have_the_slopes_that_they_drew_below_the_wavelets() -> None:
     numbers = torch.arange(32)
     low, high = statistical.SLOPES
-    drawn = Draws(0, numbers).uniform(1, 1, 1, low=low, high=high).flatten()
+    drawn = ImageRandomState(0, numbers).uniform(1, 1, 1, low=low, high=high).flatten()
     made = make_generator("statistical", 0, 64)(numbers)
     found = torch.stack([amplitude_slope(made[:, colour], 5 / 64) for colour in range(3)]).mean(0)
     assert float(torch.corrcoef(torch.stack([drawn, found]))[0, 1]) > 0.9
@@ -184,7 +187,7 @@ def test_statistical_images_have_the_slopes_that_they_drew_below_the_wavelets() 
 
 def test_statistical_images_have_the_colours_of_their_palettes() -> None:
     numbers = torch.arange(4)
-    draws = Draws(0, numbers)
+    draws = ImageRandomState(0, numbers)
     statistical.draw_spectrum(draws, SIZE)
     values, axes = statistical.draw_palette(draws, SIZE)
     made = axes.transpose(1, 2) @ make_generator("statistical", 0, SIZE)(numbers).flatten(2)
@@ -196,7 +199,9 @@ def test_statistical_images_have_the_colours_of_their_palettes() -> None:
 
 def test_wavelet_marginals_have_heavy_tails_and_grow_with_the_octave() -> None:
     levels, _ = statistical.pyramid_filters(64, torch.device("cpu"))
-    fine, coarse = (statistical.draw_marginals(Draws(0, torch.arange(3)), *level) for level in enumerate(levels))
+    fine, coarse = (
+        statistical.draw_marginals(ImageRandomState(0, torch.arange(3)), *level) for level in enumerate(levels)
+    )
     shape = fine.pow(4).mean(-1) / fine.square().mean(-1).square()
     assert float(shape.min()) > 3.2  # of a normal distribution it is 3
     assert bool((fine.diff(dim=-1) >= 0).all())
@@ -210,7 +215,7 @@ def test_ranks_decide_where_values_go() -> None:
 
 
 def test_filters_are_oriented_and_come_with_their_negatives() -> None:
-    filters = stylegan.filter_bank(torch.device("cpu"))
+    filters = stylegan.make_filter_bank(torch.device("cpu"))
     assert filters.shape == (2 * (2 * stylegan.ORIENTATIONS + 4), 3, 3)
     torch.testing.assert_close(filters.square().sum((1, 2)), torch.ones(len(filters)))
     torch.testing.assert_close(filters[: len(filters) // 2], -filters[len(filters) // 2 :])
@@ -220,7 +225,7 @@ def test_filters_are_oriented_and_come_with_their_negatives() -> None:
 
 def test_untrained_generators_make_oriented_images_with_falling_spectra() -> None:
     grey = images("stylegan-oriented", 48, size=32).mean(1)
-    isotropic = power_law_fields(Draws(0, torch.arange(48)), torch.ones(48, 1), 32)[:, 0]
+    isotropic = power_law_fields(ImageRandomState(0, torch.arange(48)), torch.ones(48, 1), 32)[:, 0]
     assert float(coherence(grey).mean()) > 1.5 * float(coherence(isotropic).mean())
     assert 0.5 < float(amplitude_slope(grey).mean()) < 2.5
 

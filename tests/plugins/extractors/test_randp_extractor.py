@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.extractors.randp.encoder import load_encoder, start_encoder
+from dpbench_plugins.extractors.randp.encoder import load_encoder, make_random_encoder
 from dpbench_plugins.extractors.randp.extractor import RandPDeepWRN, RandPResNet9, RandPWRN
 from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
-from dpbench_plugins.networks.views import normalise
+from dpbench_plugins.networks.views import normalise_pixels
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import group_norm
@@ -65,24 +65,24 @@ def test_features_are_those_of_the_exported_weights(folder: Path) -> None:
 
 
 def test_every_stage_is_read_before_the_resolution_halves() -> None:
-    encoder = start_encoder("wrn-16-4", 32, 0, CPU).requires_grad_(False)
+    encoder = make_random_encoder("wrn-16-4", 32, 0, CPU).requires_grad_(False)
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     found = encoder.stages(images)
     assert found.shape == (2, 64 + 128 + 256)
-    layers, x = list(encoder.trunk.children()), normalise(images)  # a convolution, six blocks, ReLU
+    layers, x = list(encoder.trunk.children()), normalise_pixels(images)  # a convolution, six blocks, ReLU
     for part, columns in ((layers[:3], slice(0, 64)), (layers[3:5], slice(64, 192))):
         x = torch.nn.Sequential(*part)(x)
         assert torch.allclose(found[:, columns], group_norm(x.relu(), 16).mean((2, 3)))
 
 
 def test_pooling_takes_the_means_of_equal_parts_of_every_stage() -> None:
-    encoder = start_encoder("wrn-16-4", 32, 0, CPU).requires_grad_(False)
+    encoder = make_random_encoder("wrn-16-4", 32, 0, CPU).requires_grad_(False)
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     whole, parts = encoder.stages(images), encoder.stages(images, 2)
     assert parts.shape == (2, 4 * 448)
     assert torch.allclose(parts.view(2, 448, 4).mean(2), whole, atol=1e-5)
     assert torch.equal(parts[:, -4 * 256 :], encoder.features(images, 2))
-    last = encoder.norm(encoder.trunk(normalise(images)))  # (2, 256, 8, 8)
+    last = encoder.norm(encoder.trunk(normalise_pixels(images)))  # (2, 256, 8, 8)
     assert torch.allclose(parts[:, -2], last[:, -1, 4:, :4].mean((1, 2)), atol=1e-5)
 
 
@@ -154,7 +154,7 @@ def test_the_embedding_reads_the_whole_map(tmp_path: Path, folder: Path) -> None
     assert not any(name.startswith("projection.") for name in state)
     found = features(Tiny(path=str(file), stages="embedding"), image)
     encoder = load_encoder("tiny", 16, state)
-    flat = encoder.norm(encoder.trunk(normalise(Tiny().prepare(image)[None]))).flatten(1)
+    flat = encoder.norm(encoder.trunk(normalise_pixels(Tiny().prepare(image)[None]))).flatten(1)
     linear = flat @ state["embedding.1.weight"].float().T
     scale, shift = (state[f"embedding.2.{name}"].float() for name in ("weight", "bias"))
     torch.testing.assert_close(found, group_norm(linear, 16, scale, shift).relu(), rtol=1e-4, atol=1e-4)

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.draws import ImageRandomState
 from dpbench_plugins.extractors.randp import pretraining
 from dpbench_plugins.extractors.randp.augment import augment_images
-from dpbench_plugins.extractors.randp.checkpoints import digest, state_file
+from dpbench_plugins.extractors.randp.checkpoints import digest_tensors, unfinished_state_path
 from dpbench_plugins.extractors.randp.encoder import KEPT, Encoder
 from dpbench_plugins.extractors.randp.losses import TEMPERATURE, alignment, info_nce, uniformity
-from dpbench_plugins.extractors.randp.pretraining import Training
-from dpbench_plugins.extractors.randp.probe import Probe
+from dpbench_plugins.extractors.randp.pretraining import Pretrainer
+from dpbench_plugins.extractors.randp.probe import AccuracyProbe
 from dpbench_plugins.extractors.randp.recipe import Recipe
-from dpbench_plugins.networks.models import build, draw_parameters
+from dpbench_plugins.networks.models import build_network, draw_parameters
 from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -60,7 +60,7 @@ def test_info_nce_is_the_surprise_of_the_own_key() -> None:
 
 def test_views_are_of_the_size_and_range_that_was_asked_for() -> None:
     images = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    view = augment_images(images, Draws(0, torch.arange(6), 1), 16)
+    view = augment_images(images, ImageRandomState(0, torch.arange(6), 1), 16)
     assert view.shape == (6, 3, 16, 16)
     assert 0 <= float(view.min()) < float(view.max()) <= 1
 
@@ -68,15 +68,17 @@ def test_views_are_of_the_size_and_range_that_was_asked_for() -> None:
 def test_views_of_an_image_differ_and_depend_on_its_number_alone() -> None:
     images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     numbers = torch.arange(6)
-    together = augment_images(images, Draws(0, numbers, 1), 16)
-    assert bool(((together - augment_images(images, Draws(0, numbers, 2), 16)).abs().mean((1, 2, 3)) > 0.01).all())
-    alone = torch.cat([augment_images(images[[row]], Draws(0, numbers[[row]], 1), 16) for row in range(6)])
+    together = augment_images(images, ImageRandomState(0, numbers, 1), 16)
+    assert bool(
+        ((together - augment_images(images, ImageRandomState(0, numbers, 2), 16)).abs().mean((1, 2, 3)) > 0.01).all()
+    )
+    alone = torch.cat([augment_images(images[[row]], ImageRandomState(0, numbers[[row]], 1), 16) for row in range(6)])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
 
 
 def test_a_fifth_of_the_views_is_grey() -> None:
     images = torch.rand(400, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    view = augment_images(images, Draws(0, torch.arange(400), 1), 8)
+    view = augment_images(images, ImageRandomState(0, torch.arange(400), 1), 8)
     assert float(((view - view.mean(1, keepdim=True)).abs().amax((1, 2, 3)) < 1e-4).float().mean()) == pytest.approx(
         0.2, abs=0.06
     )
@@ -141,7 +143,7 @@ def test_nothing_unfinished_is_left_behind(tmp_path: Path) -> None:
 
 
 def test_each_step_has_new_images() -> None:
-    training = Training(Tiny.network, Tiny.size, recipe(), CPU)
+    training = Pretrainer(Tiny.network, Tiny.size, recipe(), CPU)
     seen = torch.cat([training.views(step)[0] for step in range(3)]).flatten(1)
     assert float((torch.cdist(seen, seen) + 100 * torch.eye(len(seen))).min()) > 0.1
 
@@ -168,7 +170,7 @@ def test_the_probe_is_told_and_chooses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_probe_scores_features_on_images_that_it_did_not_fit() -> None:
-    probe = Probe("digits", Tiny().prepare)
+    probe = AccuracyProbe("digits", Tiny().prepare)
     assert probe(lambda images: images.mean(1).flatten(1)) > 0.8
     assert probe(lambda images: torch.zeros(len(images), 2)) < 0.2
 
@@ -188,15 +190,15 @@ def test_the_checkpoint_says_how_it_was_made_and_holds_no_projection(tmp_path: P
     about = checkpoint.about
     assert (checkpoint.network, about["generator"], about["seed"], about["steps"]) == ("tiny", "dead-leaves", "7", "6")
     assert about["data"] == "none: images from a random process"
-    assert about["digest"] == digest(checkpoint.state)
+    assert about["digest"] == digest_tensors(checkpoint.state)
     assert json.loads(about["recipe"])["batch"] == 8
     assert all(name.startswith(KEPT) and tensor.dtype == torch.float16 for name, tensor in checkpoint.state.items())
 
 
 def test_a_learner_of_whole_networks_starts_from_the_checkpoint(tmp_path: Path) -> None:
     checkpoint = Checkpoint.load(trained(tmp_path / "w.safetensors"))
-    start = draw_parameters(build("tiny", (3, 16, 16), 10), torch.Generator().manual_seed(0))
-    replaced = checkpoint.replace_in(start, "tiny")
+    start = draw_parameters(build_network("tiny", (3, 16, 16), 10), torch.Generator().manual_seed(0))
+    replaced = checkpoint.apply_to_parameters(start, "tiny")
     changed = {name for name in start if not torch.equal(start[name], replaced[name])}
     assert {name for name in start if name.startswith("trunk.") and name.endswith("weight")} <= changed
     assert not any(name.startswith("head.") for name in changed)
@@ -221,7 +223,7 @@ def interrupted(out: Path) -> Path:
 
     with pytest.raises(KeyboardInterrupt):
         trained(out, report=interrupt)
-    return state_file(out)
+    return unfinished_state_path(out)
 
 
 def test_an_unfinished_pretraining_is_not_overwritten(tmp_path: Path) -> None:
@@ -244,8 +246,8 @@ def test_another_recipe_is_not_resumed(tmp_path: Path) -> None:
 def test_an_embedding_is_not_resumed_without_and_reads_one_size(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"Expected view=8 to be 16 with embed=true"):
         trained(tmp_path / "small.safetensors", embed=True, view=8)
-    training = Training(Tiny.network, Tiny.size, recipe(embed=True), CPU)
-    training.state().save(state_file(tmp_path / "a.safetensors"))
+    training = Pretrainer(Tiny.network, Tiny.size, recipe(embed=True), CPU)
+    training.state().save(unfinished_state_path(tmp_path / "a.safetensors"))
     with pytest.raises(SpecError, match="was started with embed=True, not False"):
         trained(tmp_path / "a.safetensors", resume=True)
 
@@ -281,10 +283,10 @@ def test_a_loss_that_is_not_finite_ends_the_training(tmp_path: Path) -> None:
 
 
 def test_too_little_memory_suggests_a_smaller_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(training: Training) -> Tensor:
+    def step(training: Pretrainer) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(Training, "step", step)
+    monkeypatch.setattr(Pretrainer, "step", step)
     with pytest.raises(DpbenchError, match=r"A batch of 8 images does not fit in memory\. Set a smaller batch"):
         trained(tmp_path / "w.safetensors")
 

@@ -10,7 +10,7 @@ import torch
 from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.extractors.pixels import Pixels
 from dpbench_plugins.extractors.randp import RandPWRN
-from dpbench_plugins.extractors.randp.checkpoints import digest
+from dpbench_plugins.extractors.randp.checkpoints import digest_tensors
 from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -24,7 +24,7 @@ def test_it_is_small_and_says_how_it_was_made_of_no_data() -> None:
     assert SHIPPED["randp-wrn16-4"].stat().st_size < 8e6
     assert all(tensor.dtype == torch.float16 and bool(tensor.isfinite().all()) for tensor in checkpoint.state.values())
     assert checkpoint.about["data"] == "none: images from a random process"
-    assert checkpoint.about["digest"] == digest(checkpoint.state)
+    assert checkpoint.about["digest"] == digest_tensors(checkpoint.state)
     made = json.loads(checkpoint.about["recipe"])
     assert (made["network"], made["generator"]) == ("wrn-16-4", "stylegan-oriented")
     assert int(checkpoint.about["steps"]) == made["steps"]

@@ -10,8 +10,8 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from dpbench_plugins.extractors.timm_models import FILES, PretrainedNetwork, ResNet50SSL, ResNet50SWSL, Timm
-from dpbench_plugins.extractors.weights import find_in_hub_cache
+from dpbench_plugins.extractors.timm_models import FILES, ResNet50SSL, ResNet50SWSL, Timm, TimmNetwork
+from dpbench_plugins.extractors.weights import hub_cache_path
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -86,7 +86,7 @@ def test_weights_are_found_in_the_hubs_cache(state: dict[str, Tensor], tmp_path:
     save_file(state, cached / "snapshots/abc/model.safetensors")
     assert Timm(MODEL).present()
     assert huggingface_hub.try_to_load_from_cache(f"timm/{MODEL}", "model.safetensors") == str(
-        find_in_hub_cache(f"timm/{MODEL}", "model.safetensors")
+        hub_cache_path(f"timm/{MODEL}", "model.safetensors")
     )
     digest = Timm(MODEL).weights()
     shutil.copy(cached / "snapshots/abc/model.safetensors", folder)
@@ -94,7 +94,7 @@ def test_weights_are_found_in_the_hubs_cache(state: dict[str, Tensor], tmp_path:
 
 
 @pytest.mark.parametrize("extractor", [ResNet50SSL(), ResNet50SWSL()], ids=lambda extractor: extractor.name)
-def test_presence_is_told_by_the_names_that_timm_records(extractor: PretrainedNetwork, tmp_path: Path) -> None:
+def test_presence_is_told_by_the_names_that_timm_records(extractor: TimmNetwork, tmp_path: Path) -> None:
     import timm
 
     entry: Any = timm.get_pretrained_cfg(extractor.selection)

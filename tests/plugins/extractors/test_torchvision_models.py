@@ -13,7 +13,7 @@ from urllib.error import URLError
 import pytest
 import torch
 from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _builder_options, _rename_modules
-from dpbench_plugins.extractors.weights import torch_folder
+from dpbench_plugins.extractors.weights import torch_cache_folder
 from torch import Tensor
 
 from dpbench import DataError, DataMissing, SpecError
@@ -108,8 +108,8 @@ def test_the_hub_folder_is_torchs_own(variable: str, tmp_path: Path, monkeypatch
     for other in ("TORCH_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
-    assert torch_folder() == Path(torch.hub.get_dir()) / "checkpoints"
-    assert torch_folder().is_relative_to(tmp_path)
+    assert torch_cache_folder() == Path(torch.hub.get_dir()) / "checkpoints"
+    assert torch_cache_folder().is_relative_to(tmp_path)
 
 
 def test_weights_that_are_nowhere_are_named_with_address_size_and_folders(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.extractors.vision import Photographs, Views, round_to_bfloat16
+from dpbench_plugins.extractors.vision import PhotographExtractor, Views, round_to_bfloat16
 from PIL import Image
 from torch import Tensor
 
@@ -19,7 +19,7 @@ VIT = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tiny(Photographs):
+class Tiny(PhotographExtractor):
     """One convolution, so that features depend on what is left and what is right."""
 
     name = "tiny"

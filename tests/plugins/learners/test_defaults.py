@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 
 from dpbench import Budget, Learner, Task, components, effective_size, pace, travel
 from dpbench.errors import SpecError
-from dpbench.harness.plans import settle_as_stated
+from dpbench.harness.plans import settle_by_stated_rule
 from dpbench.learning.defaults import MAX_EFFECTIVE_SIZE, STEP_LIMITS
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
-from dpbench.registry.components import selection_rule
+from dpbench.registry.components import find_selection_rule
 from tests.cli.test_cli import refusal
 from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
@@ -118,9 +118,9 @@ def test_settings_of_version_0_2_are_known_and_are_todays_for_1280_features(lear
     now = learner.settle(task(950, 143, 64), budget(1.0))
     assert earlier.learning_rate < now.learning_rate
     stated = {"learning_rate": earlier.learning_rate, "steps": earlier.steps}
-    assert settle_as_stated(learner, stated, str, task(950, 143, 64), budget(1.0)) == earlier
+    assert settle_by_stated_rule(learner, stated, str, task(950, 143, 64), budget(1.0)) == earlier
     forged = {"learning_rate": 2 * earlier.learning_rate}
-    assert settle_as_stated(learner, forged, str, task(950, 143, 64), budget(1.0)) == now
+    assert settle_by_stated_rule(learner, forged, str, task(950, 143, 64), budget(1.0)) == now
 
 
 def test_a_way_that_somebody_shortens_in_steps_is_gone_in_larger_ones() -> None:
@@ -148,7 +148,7 @@ def build(text: str, **options: Any) -> Any:
 def test_the_papers_own_setting_is_one_word_away(learner: type[Learner]) -> None:
     asked = build(learner.name, **{"": "paper"})
     assert asked == learner(**learner.paper)
-    assert selection_rule(asked) == "by-hand"
+    assert find_selection_rule(asked) == "by-hand"
 
 
 @pytest.mark.parametrize("learner", (AdaDPS, DPSGD, GEP, JL, Pillar), ids=lambda item: item.name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from dpbench_plugins.learners.dp_newton import DPNewton, make_weights
+from dpbench_plugins.learners.dp_newton import DPNewton, make_curvature_weights
 from dpbench_plugins.learners.second_moments import ask_second_moment
 from torch import Tensor
 
@@ -37,12 +37,12 @@ def draw_head() -> tuple[Tensor, Tensor]:
 
 def test_the_weight_of_a_row_is_its_mean_curvature_in_units_of_the_zero_head() -> None:
     head, rows = draw_head()
-    found = make_weights(head)(rows)
+    found = make_curvature_weights(head)(rows)
     chances = (rows @ head[:, :-1].T + head[:, -1]).softmax(1)
     for row, weight in zip(chances, found, strict=True):
         hessian = torch.diag(row) - torch.outer(row, row)  # by the logits
         assert float(weight) == pytest.approx(3 * float(hessian.trace()) / 2, abs=1e-3)
-    assert torch.equal(make_weights(0 * head)(rows).round(decimals=5), torch.ones(50))
+    assert torch.equal(make_curvature_weights(0 * head)(rows).round(decimals=5), torch.ones(50))
     assert float(found.max()) <= 1
 
 
@@ -50,7 +50,7 @@ def test_the_weight_of_a_row_is_its_mean_curvature_in_units_of_the_zero_head() -
 def test_a_second_moment_is_the_weighed_sum_of_outer_products(weighed: bool) -> None:
     head, x = draw_head()
     private = curator_over(PrivateRows(x, torch.zeros(50, dtype=torch.int64), torch.arange(50)), [Release("moment")])
-    weigh = make_weights(head)
+    weigh = make_curvature_weights(head)
     mapped = private.handle().map(lambda rows: torch.nn.functional.normalize(rows) * 2)
     found = ask_second_moment(mapped, "moment", (lambda chunk: weigh(chunk.rows)) if weighed else None)
     rows = torch.nn.functional.pad(torch.nn.functional.normalize(x) * 2, (0, 1), value=1.0)

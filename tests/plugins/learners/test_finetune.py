@@ -14,9 +14,9 @@ import pytest
 import torch
 from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite
 from dpbench_plugins.learners.networks import DPFineTune, PublicFineTune
-from dpbench_plugins.learners.networks.optimisers import Momentum
+from dpbench_plugins.learners.networks.optimisers import MomentumSGD
 from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _weight_gradients
-from dpbench_plugins.learners.networks.tail_tuning import PROBE_SHARE, Parameters, find_step
+from dpbench_plugins.learners.networks.tail_tuning import PROBE_SHARE, Parameters, find_step_multiple
 from dpbench_plugins.learners.public_only import PublicOnly
 from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from dpbench.errors import DataMissing
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.records.spec import Spec, make_spec
 from dpbench.testing import LearnerLaws
 from tests.helpers.sessions import session
@@ -116,7 +116,7 @@ def test_a_row_is_the_gradient_of_its_example_in_units_of_each_tensor(which: str
     found = board_rows(which, chunk)
     start = gradients.start_position().requires_grad_()
     for place in range(len(chunk)):
-        parameters = {**gradients.published, **gradients._tensors(start)}
+        parameters = {**gradients.published, **gradients._trained_tensors(start)}
         logits = functional_call(gradients.network, parameters, (chunk.x[[place]],))
         (expected,) = torch.autograd.grad(cross_entropy(logits, chunk.y[[place]]), start)
         torch.testing.assert_close(found[place], expected, rtol=1e-4, atol=1e-6)
@@ -231,8 +231,8 @@ def fitted(learner: DPFineTune, sigma: float = 0.0, metric: str = "accuracy") ->
     x = torch.randn(3, *SHAPE, generator=torch.Generator().manual_seed(4))[y] + torch.randn(200, *SHAPE, generator=draw)
     rows = PrivateRows(x, y, torch.arange(200))
     curator = bind(rows, task, tuple(learner.plan(task, BUDGET)), sigma, Randomness.research(0, "a test"))
-    predict = learner.fit(make_handle(curator), PublicData(x[:40], None), torch.Generator().manual_seed(0))
-    curator.guard.conclude()
+    predict = learner.fit(make_learner_curator(curator), PublicData(x[:40], None), torch.Generator().manual_seed(0))
+    curator.guard.raise_earlier_refusal()
     return predict, x, y
 
 
@@ -254,7 +254,7 @@ def test_the_head_alone_is_thrift_on_the_tail_s_features() -> None:
         PrivateRows(features, y, torch.arange(200)), flat, tuple(thrift.plan(flat, BUDGET)), 0.0,
         Randomness.research(0, "a test"),
     )  # fmt: skip
-    other = thrift.fit(make_handle(curator), PublicData(features[:40], None), torch.Generator().manual_seed(0))
+    other = thrift.fit(make_learner_curator(curator), PublicData(features[:40], None), torch.Generator().manual_seed(0))
     torch.testing.assert_close(predict(x), other(features), rtol=1e-2, atol=1e-2)
 
 
@@ -332,7 +332,7 @@ def test_a_step_goes_to_the_least_point_of_the_parabola_where_noise_lets_it_be_s
     def change(at: float) -> float:
         return curvature / 2 * ((at - least) ** 2 - least**2)
 
-    assert find_step(change(1.0), change(-1.0), noise) == pytest.approx(expected)
+    assert find_step_multiple(change(1.0), change(-1.0), noise) == pytest.approx(expected)
 
 
 @pytest.mark.slow
@@ -402,7 +402,7 @@ def test_adam_takes_the_variance_of_the_noise_out_of_the_second_moment() -> None
 
 
 def test_momentum_adds_up() -> None:
-    optimiser = Momentum(0.5)
+    optimiser = MomentumSGD(0.5)
     steps = [float(optimiser.step(torch.ones(1))) for _ in range(3)]
     assert steps == [1.0, 1.5, 1.75]
 

@@ -37,7 +37,7 @@ def test_adadps_preconditioner_equals_the_moments_of_gradients_by_autograd(m: in
         loss = torch.nn.functional.cross_entropy(variable[:, :-1] @ row + variable[:, -1], label)
         moments += torch.autograd.grad(loss, variable)[0].square() / m
     expected = moments.sqrt() + 0.1
-    found = dpbench_adadps.preconditioner(head, x, y, 0.1)
+    found = dpbench_adadps.compute_preconditioner(head, x, y, 0.1)
     quarters = 4 * found.log2()  # rounded to powers of 2^(1/4)
     torch.testing.assert_close(quarters, quarters.round(), rtol=0, atol=1e-4)
     assert float((quarters - 4 * (expected / expected.mean()).clamp(min=1e-6).log2()).abs().max()) <= 0.5 + 1e-3
@@ -45,13 +45,13 @@ def test_adadps_preconditioner_equals_the_moments_of_gradients_by_autograd(m: in
 
 def test_adadps_refreshes_the_preconditioner_as_often_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     heads: list[Tensor] = []
-    honest = dpbench_adadps.preconditioner
+    honest = dpbench_adadps.compute_preconditioner
 
     def counted(head: Tensor, x: Tensor, y: Tensor, epsilon_c: float) -> Tensor:
         heads.append(head.clone())
         return honest(head, x, y, epsilon_c)
 
-    monkeypatch.setattr(dpbench_adadps, "preconditioner", counted)
+    monkeypatch.setattr(dpbench_adadps, "compute_preconditioner", counted)
     learner = dpbench_adadps.AdaDPS(steps=7, refresh=3).settle(TASK, BUDGET)
     rows = private_rows(n=50, d=6)
     curator = curator_over(rows, learner.plan(TASK, BUDGET))
@@ -62,13 +62,13 @@ def test_adadps_refreshes_the_preconditioner_as_often_as_asked(monkeypatch: pyte
 
 def test_adadps_reads_its_public_share_of_all_training_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Tensor] = []
-    honest = dpbench_adadps.preconditioner
+    honest = dpbench_adadps.compute_preconditioner
 
     def recorded(head: Tensor, x: Tensor, y: Tensor, epsilon_c: float) -> Tensor:
         read.append(x)
         return honest(head, x, y, epsilon_c)
 
-    monkeypatch.setattr(dpbench_adadps, "preconditioner", recorded)
+    monkeypatch.setattr(dpbench_adadps, "compute_preconditioner", recorded)
     learner = dpbench_adadps.AdaDPS(steps=1, public_share=0.1, batch=10).settle(TASK, BUDGET)
     assert learner.sample_rate == 10 / TASK.size
     rows = private_rows(n=50, d=6)

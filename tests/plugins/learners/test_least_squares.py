@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.learners.least_squares import LeastSquares, private_weight
+from dpbench_plugins.learners.least_squares import LeastSquares, private_moment_weight
 from dpbench_plugins.learners.spectrum import compute_spectrum
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ def fitted(sigma: float = 0.0, **settings: Any) -> Tensor:
 
 def coordinates(x: Tensor) -> Tensor:
     """Return rows as the head reads them, with their bias, in float64."""
-    rows = compute_spectrum(PUBLIC.x).soften(K, 0.0)(x).double() * K**0.5
+    rows = compute_spectrum(PUBLIC.x).make_whitening_map(K, 0.0)(x).double() * K**0.5
     return torch.nn.functional.pad(rows, (0, 1), value=1.0)
 
 
@@ -85,10 +85,10 @@ def test_a_private_second_moment_so_noisy_that_it_says_nothing_leaves_the_public
 def test_the_private_second_moment_counts_for_more_with_more_examples_and_less_with_more_public_ones(
     size: float, k: int, public: int, factor: float
 ) -> None:
-    weight = private_weight(size, k, public)
-    assert 0 < weight < private_weight(size * factor, k, public) < 1 + 1e-9
-    assert private_weight(size, k, round(public * factor) + 1) <= weight
-    assert private_weight(math.inf, k, public) == 1
+    weight = private_moment_weight(size, k, public)
+    assert 0 < weight < private_moment_weight(size * factor, k, public) < 1 + 1e-9
+    assert private_moment_weight(size, k, round(public * factor) + 1) <= weight
+    assert private_moment_weight(math.inf, k, public) == 1
 
 
 @pytest.mark.parametrize(("public", "epsilon", "asked"), [(5_000, 1.0, False), (144, 0.1, False), (144, 8.0, True)])

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.learners.networks import DPRandP, DPSGDNet, NetworkLearner
-from dpbench_plugins.learners.networks.gradients import Gradients, Layout, Trains
+from dpbench_plugins.learners.networks.gradients import ParameterLayout, PerExampleGradients, Trains
 from dpbench_plugins.learners.networks.optimisers import OptimiserName
 from dpbench_plugins.learners.networks.randp import TABLE
-from dpbench_plugins.learners.networks.training import Phase, Training
-from dpbench_plugins.networks.models import build, draw_parameters
+from dpbench_plugins.learners.networks.training import NetworkTrainer, Phase
+from dpbench_plugins.networks.models import build_network, draw_parameters
 from dpbench_plugins.networks.network_checkpoint import FORMAT, Checkpoint, find_checkpoint
-from dpbench_plugins.networks.views import Views
+from dpbench_plugins.networks.views import Augmentation
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -84,15 +84,15 @@ def _fit(learner: NetworkLearner, sigma: float = 0.0) -> tuple[Callable[[Tensor]
     return learner.fit(curator.handle(), PublicData(torch.empty(0, 1, 8, 8), None), generator), curator
 
 
-def _training(momentum: float = 0.0, ema: float = 0.9999, chunk_size: int | None = 7) -> tuple[Training, Tensor]:
-    network = build("tiny", TASK.example_shape, TASK.classes)
-    layout = Layout(network)
-    theta = layout.vector(draw_parameters(network, torch.Generator().manual_seed(0)))
-    return Training(Gradients(layout, Views(0)), momentum, 1.0, ema, chunk_size), theta
+def _training(momentum: float = 0.0, ema: float = 0.9999, chunk_size: int | None = 7) -> tuple[NetworkTrainer, Tensor]:
+    network = build_network("tiny", TASK.example_shape, TASK.classes)
+    layout = ParameterLayout(network)
+    theta = layout.flatten_parameters(draw_parameters(network, torch.Generator().manual_seed(0)))
+    return NetworkTrainer(PerExampleGradients(layout, Augmentation(0)), momentum, 1.0, ema, chunk_size), theta
 
 
 def _saved(folder: Path, **changed: Any) -> Path:
-    network = build("tiny", TASK.example_shape, TASK.classes)
+    network = build_network("tiny", TASK.example_shape, TASK.classes)
     state = draw_parameters(network, torch.Generator().manual_seed(5))
     trunk = {name: value for name, value in state.items() if name.startswith("trunk.")}
     state = {name: value for name, value in (trunk | changed).items() if value is not None}
@@ -156,7 +156,7 @@ def test_each_phase_trains_its_part_and_spends_its_steps(
         "dpbench_plugins.learners.networks.training.predictor", lambda network, named: ended.append(named)
     )
     _, curator = _fit(DPRandP(**COLD, **options), sigma=1.0)
-    start = draw_parameters(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
+    start = draw_parameters(build_network("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
     moved = {name for name, value in ended[0].items() if not torch.equal(value, start[name])}
     assert moved == {name for name in start if name.startswith(trained)}
     assert dict(curator.ledger.spent) == spent
@@ -189,13 +189,13 @@ def test_other_optimisers_learn_them_too_and_spend_the_same(optimiser: Optimiser
 
 def test_disk_filters_gradients_that_are_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     points: list[Tensor] = []
-    honest = Gradients.row_function
+    honest = PerExampleGradients.row_function
 
-    def recorded(self: Gradients, theta: Tensor, trains: Trains) -> RowFn:
+    def recorded(self: PerExampleGradients, theta: Tensor, trains: Trains) -> RowFn:
         points.append(theta.clone())
         return honest(self, theta, trains)
 
-    monkeypatch.setattr(Gradients, "row_function", recorded)
+    monkeypatch.setattr(PerExampleGradients, "row_function", recorded)
     training, theta = _training(ema=0.0)
     training, start = dataclasses.replace(training, optimiser="disk"), theta.clone()
     answers = lambda step: torch.full((len(theta),), 30.0 * step)  # the gradients 1 and 2: of 0.5 * 60 expected rows
@@ -323,7 +323,7 @@ def test_settings_that_cannot_train_are_refused(
 
 
 def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    network = build("tiny", TASK.example_shape, 3)
+    network = build_network("tiny", TASK.example_shape, 3)
     state = draw_parameters(network, torch.Generator().manual_seed(1))
     Checkpoint("tiny", state, {"generator": "noise"}).save(tmp_path / "a.safetensors")
     found = Checkpoint.load(tmp_path / "a.safetensors")
@@ -333,8 +333,8 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 
 def test_a_trunk_replaces_the_trunk_alone_in_the_networks_precision(tmp_path: Path) -> None:
     half = torch.full((16, 1, 3, 3), 0.5, dtype=torch.float16)
-    start = draw_parameters(build("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
-    found = Checkpoint.load(_saved(tmp_path, **{"trunk.0.weight": half})).replace_in(start, "tiny")
+    start = draw_parameters(build_network("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
+    found = Checkpoint.load(_saved(tmp_path, **{"trunk.0.weight": half})).apply_to_parameters(start, "tiny")
     assert torch.equal(found["trunk.0.weight"], half.float())
     assert found["head.weight"] is start["head.weight"] or torch.equal(found["head.weight"], start["head.weight"])
     assert list(found) == list(start)
@@ -354,7 +354,7 @@ def test_a_warm_start_leaves_out_the_layer_of_probes(tmp_path: Path) -> None:
     checkpoint = Checkpoint.load(_saved(tmp_path))
     start = {name: torch.zeros_like(tensor) for name, tensor in checkpoint.state.items()}
     state = {**checkpoint.state, "embedding.1.weight": torch.ones(2, 3)}
-    assert Checkpoint("tiny", state, {}).replace_in(start, "tiny").keys() == start.keys()
+    assert Checkpoint("tiny", state, {}).apply_to_parameters(start, "tiny").keys() == start.keys()
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from dpbench_plugins.learners.networks.gradients import Gradients, Layout, Trains
-from dpbench_plugins.networks.models import Network, WSConv2d, build, draw_parameters, standardise
-from dpbench_plugins.networks.views import Views, hash_seeds, normalise
+from dpbench_plugins.learners.networks.gradients import ParameterLayout, PerExampleGradients, Trains
+from dpbench_plugins.networks.models import Network, WSConv2d, build_network, draw_parameters, standardise
+from dpbench_plugins.networks.views import Augmentation, hash_seeds, normalise_pixels
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, pad
@@ -29,27 +29,27 @@ def _chunk(count: int, shape: tuple[int, ...] = SHAPE) -> Chunk:
     return Chunk(x, y, torch.randint(2**62, (count,), generator=draw))
 
 
-def _start(name: str, views: Views, shape: tuple[int, ...] = SHAPE) -> tuple[Gradients, Tensor]:
-    network = build(name, shape, 3)
-    layout = Layout(network)
-    theta = layout.vector(draw_parameters(network, torch.Generator().manual_seed(0))).double()
+def _start(name: str, views: Augmentation, shape: tuple[int, ...] = SHAPE) -> tuple[PerExampleGradients, Tensor]:
+    network = build_network(name, shape, 3)
+    layout = ParameterLayout(network)
+    theta = layout.flatten_parameters(draw_parameters(network, torch.Generator().manual_seed(0))).double()
     # Away from the start, where gains and scales are 1 and biases 0, which would hide a factor that is left out.
     theta = theta * (1 + 0.3 * torch.rand(theta.shape, generator=torch.Generator().manual_seed(2)).double()) + 0.01
-    return Gradients(layout, views), theta
+    return PerExampleGradients(layout, views), theta
 
 
-def _rows(gradients: Gradients, theta: Tensor, chunk: Chunk, trains: Trains = "all") -> Tensor:
+def _rows(gradients: PerExampleGradients, theta: Tensor, chunk: Chunk, trains: Trains = "all") -> Tensor:
     """Return (c, p): the row function's rows written out."""
     found = gradients.row_function(theta, trains)(chunk)
     assert isinstance(found, Joined)
     return found.dense()
 
 
-def _one_at_a_time(gradients: Gradients, theta: Tensor, chunk: Chunk) -> Tensor:
+def _one_at_a_time(gradients: PerExampleGradients, theta: Tensor, chunk: Chunk) -> Tensor:
     """Return (c, p) gradients by autograd on the network itself, one example and one view at a time, then the mean."""
     rows = []
     for i in range(len(chunk)):
-        views = normalise(gradients.views(chunk.x[i : i + 1].double(), chunk.seeds[i : i + 1])[0])
+        views = normalise_pixels(gradients.views(chunk.x[i : i + 1].double(), chunk.seeds[i : i + 1])[0])
         parts = []
         for view in views:
             at = theta.clone().requires_grad_()
@@ -61,26 +61,26 @@ def _one_at_a_time(gradients: Gradients, theta: Tensor, chunk: Chunk) -> Tensor:
 
 @pytest.mark.parametrize(("name", "millions"), [("wrn-16-4", 2.7), ("wrn-40-4", 8.9), ("resnet-9", 2.4)])
 def test_a_network_has_as_many_parameters_as_published(name: str, millions: float) -> None:
-    size = Layout(build(name, (3, 32, 32), 10)).size
+    size = ParameterLayout(build_network(name, (3, 32, 32), 10)).size
     assert millions <= size / 1e6 < millions + 0.1
 
 
 def test_the_bare_wide_resnet_has_2751562_parameters_and_a_gain_for_each_filter() -> None:
-    network = build("wrn-16-4", (3, 32, 32), 10)
+    network = build_network("wrn-16-4", (3, 32, 32), 10)
     gains = sum(module.out_channels for module in network.modules() if isinstance(module, WSConv2d))
-    assert Layout(network).size == 2_751_562 + gains
+    assert ParameterLayout(network).size == 2_751_562 + gains
 
 
 @pytest.mark.parametrize("name", ["wrn-16-4", "wrn-40-4", *NAMES])
 def test_nothing_in_a_network_reads_other_images(name: str) -> None:
-    kinds = {type(module) for module in build(name, (1, 32, 32), 10).modules()}
+    kinds = {type(module) for module in build_network(name, (1, 32, 32), 10).modules()}
     assert not any(issubclass(kind, (nn.modules.batchnorm._BatchNorm, nn.Dropout)) for kind in kinds)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 28, 28), (4, 9, 13)])
 @pytest.mark.parametrize("name", NAMES)
 def test_any_number_of_channels_and_any_size_give_one_score_a_class(name: str, shape: tuple[int, ...]) -> None:
-    network = build(name, shape, 7)
+    network = build_network(name, shape, 7)
     start = draw_parameters(network, torch.Generator().manual_seed(0))
     assert functional_call(network, start, (torch.rand(2, *shape),)).shape == (2, 7)
 
@@ -88,13 +88,13 @@ def test_any_number_of_channels_and_any_size_give_one_score_a_class(name: str, s
 @pytest.mark.parametrize(("name", "side"), [("wrn-16-4", 7), ("resnet-9", 7), ("tiny", 3)])
 def test_an_image_too_small_for_the_network_is_refused(name: str, side: int) -> None:
     with pytest.raises(SpecError, match=rf"needs images of {side + 1}x{side + 1} pixels or more, got {side}x{side}"):
-        build(name, (3, side, side), 10)
+        build_network(name, (3, side, side), 10)
 
 
 @pytest.mark.parametrize("name", ["wrn-17-4", "wrn-4-4", "resnet-18"])
 def test_a_network_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(SpecError, match="Expected a network named wrn-16-4"):
-        build(name, (3, 32, 32), 10)
+        build_network(name, (3, 32, 32), 10)
 
 
 def test_standardised_filters_have_mean_zero_and_the_norm_of_their_gain() -> None:
@@ -105,14 +105,14 @@ def test_standardised_filters_have_mean_zero_and_the_norm_of_their_gain() -> Non
 
 
 def test_the_start_follows_the_generator_alone() -> None:
-    network = build("tiny", SHAPE, 3)
+    network = build_network("tiny", SHAPE, 3)
     first, second, other = (draw_parameters(network, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["head.weight"], other["head.weight"])
 
 
 def test_the_start_has_variance_one_over_fan_in() -> None:
-    weight = draw_parameters(build("wrn-16-4", (3, 32, 32), 10), torch.Generator().manual_seed(0))[
+    weight = draw_parameters(build_network("wrn-16-4", (3, 32, 32), 10), torch.Generator().manual_seed(0))[
         "trunk.5.conv2.weight"
     ]
     assert float(weight.var()) * 9 * 256 == pytest.approx(1, rel=0.02)
@@ -120,9 +120,9 @@ def test_the_start_has_variance_one_over_fan_in() -> None:
 
 
 @pytest.mark.quick("tiny-plain", "tiny-3 views")
-@pytest.mark.parametrize("views", [Views(0), Views(3)], ids=["plain", "3 views"])
+@pytest.mark.parametrize("views", [Augmentation(0), Augmentation(3)], ids=["plain", "3 views"])
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_are_the_gradients_of_autograd_one_at_a_time(name: str, views: Views) -> None:
+def test_rows_are_the_gradients_of_autograd_one_at_a_time(name: str, views: Augmentation) -> None:
     gradients, theta = _start(name, views)
     chunk = _chunk(3)
     found, expected = _rows(gradients, theta, chunk), _one_at_a_time(gradients, theta, chunk)
@@ -130,7 +130,7 @@ def test_rows_are_the_gradients_of_autograd_one_at_a_time(name: str, views: View
 
 
 def test_a_filter_too_small_to_be_standardised_has_the_gradient_of_autograd_too() -> None:
-    gradients, theta = _start("tiny", Views(0))
+    gradients, theta = _start("tiny", Augmentation(0))
     gradients.layout.views(theta)["trunk.0.weight"][:4] *= 1e-4
     chunk = _chunk(2)
     found = _rows(gradients, theta, chunk)
@@ -138,10 +138,10 @@ def test_a_filter_too_small_to_be_standardised_has_the_gradient_of_autograd_too(
 
 
 def test_rows_with_views_are_the_mean_of_the_rows_of_each_view() -> None:
-    gradients, theta = _start("wrn-10-1", Views(4, padding=2))
+    gradients, theta = _start("wrn-10-1", Augmentation(4, padding=2))
     chunk = _chunk(3)
     seen = gradients.views(chunk.x, chunk.seeds)  # (c, 4, ...)
-    plain = Gradients(gradients.layout, Views(0))
+    plain = PerExampleGradients(gradients.layout, Augmentation(0))
     each = torch.stack([_rows(plain, theta, Chunk(seen[:, view], chunk.y, chunk.seeds)) for view in range(4)])
     found = _rows(gradients, theta, chunk)
     assert torch.allclose(found, each.mean(0), rtol=1e-9, atol=1e-11)
@@ -149,7 +149,7 @@ def test_rows_with_views_are_the_mean_of_the_rows_of_each_view() -> None:
 
 @pytest.mark.parametrize("trains", ["head", "norm+head"])
 def test_training_a_part_gives_the_last_columns_of_training_all(trains: Trains) -> None:
-    gradients, theta = _start("wrn-10-1", Views(2))
+    gradients, theta = _start("wrn-10-1", Augmentation(2))
     chunk = _chunk(3)
     part, whole = _rows(gradients, theta, chunk, trains), _rows(gradients, theta, chunk)
     named = dict(gradients.layout.network.named_parameters())
@@ -159,13 +159,13 @@ def test_training_a_part_gives_the_last_columns_of_training_all(trains: Trains) 
 
 
 def test_an_empty_chunk_gives_no_rows() -> None:
-    gradients, theta = _start("tiny", Views(2))
+    gradients, theta = _start("tiny", Augmentation(2))
     assert _rows(gradients, theta, _chunk(0)).shape == (0, len(theta))
 
 
 @pytest.mark.slow
 def test_the_size_of_a_chunk_changes_the_noisy_sum_by_rounding_alone() -> None:
-    gradients, theta = _start("wrn-10-1", Views(2))
+    gradients, theta = _start("wrn-10-1", Augmentation(2))
     chunk, answers = _chunk(23), list[Tensor]()
     for size in (1, 5, 23):
         rows = PrivateRows(chunk.x, chunk.y, torch.arange(23))
@@ -181,7 +181,7 @@ def test_the_size_of_a_chunk_changes_the_noisy_sum_by_rounding_alone() -> None:
 def test_a_row_is_clipped_once_whatever_the_number_of_views() -> None:
     chunk = _chunk(1)
     for count in (1, 8):
-        gradients, theta = _start("tiny", Views(count))
+        gradients, theta = _start("tiny", Augmentation(count))
         curator = curator_over(PrivateRows(chunk.x, chunk.y, torch.arange(1)), [Release("gradient")])
         total = curator.noisy_sum(gradients.row_function(theta.float(), "all"), release="gradient", clip=0.01)
         assert isinstance(total, Tensor)
@@ -190,7 +190,7 @@ def test_a_row_is_clipped_once_whatever_the_number_of_views() -> None:
 
 def test_views_are_reflected_crops_half_of_them_mirrored() -> None:
     x, seeds = torch.rand(40, 2, 6, 5), torch.arange(40)
-    seen, padded = Views(8, padding=2)(x, seeds), pad(x, (2,) * 4, mode="reflect")
+    seen, padded = Augmentation(8, padding=2)(x, seeds), pad(x, (2,) * 4, mode="reflect")
     mirrored = 0
     for i in range(40):
         crops = [padded[i, :, top : top + 6, left : left + 5] for top in range(5) for left in range(5)]
@@ -203,7 +203,7 @@ def test_views_are_reflected_crops_half_of_them_mirrored() -> None:
 
 def test_without_mirroring_views_are_crops_alone() -> None:
     x = torch.arange(36.0).reshape(1, 1, 6, 6)
-    steps = Views(20, padding=0, flip=False)(x, torch.tensor([7]))
+    steps = Augmentation(20, padding=0, flip=False)(x, torch.tensor([7]))
     assert all(torch.equal(view, x[0]) for view in steps[0])
 
 
@@ -214,10 +214,10 @@ def test_every_place_of_a_crop_is_drawn_about_as_often() -> None:
 
 
 def test_a_view_depends_on_its_seed_and_number_alone() -> None:
-    x, seeds, views = torch.rand(6, 1, 8, 8), torch.randint(2**62, (6,)), Views(5)
+    x, seeds, views = torch.rand(6, 1, 8, 8), torch.randint(2**62, (6,)), Augmentation(5)
     seen, order = views(x, seeds), torch.tensor([4, 0, 5])
     assert torch.equal(views(x[order], seeds[order]), seen[order])
-    assert torch.equal(Views(3)(x, seeds), seen[:, :3])
+    assert torch.equal(Augmentation(3)(x, seeds), seen[:, :3])
 
 
 def test_different_seeds_see_different_views() -> None:
@@ -225,18 +225,18 @@ def test_different_seeds_see_different_views() -> None:
 
 
 def test_normalising_reads_no_data() -> None:
-    assert normalise(torch.tensor([0.0, 0.5, 1.0])).tolist() == [-2.0, 0.0, 2.0]
+    assert normalise_pixels(torch.tensor([0.0, 0.5, 1.0])).tolist() == [-2.0, 0.0, 2.0]
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("views", [Views(0), Views(16)], ids=["plain", "16 views"])
-def test_rows_at_once_shrink_with_the_network_and_the_views(views: Views) -> None:
-    def fitting(name: str, views: Views) -> int:
-        gradients = Gradients(Layout(build(name, (3, 32, 32), 10)), views)
+@pytest.mark.parametrize("views", [Augmentation(0), Augmentation(16)], ids=["plain", "16 views"])
+def test_rows_at_once_shrink_with_the_network_and_the_views(views: Augmentation) -> None:
+    def fitting(name: str, views: Augmentation) -> int:
+        gradients = PerExampleGradients(ParameterLayout(build_network(name, (3, 32, 32), 10)), views)
         return gradients.count_rows_per_chunk((3, 32, 32), torch.device("cpu"))
 
     assert 1 <= fitting("wrn-40-4", views) < fitting("wrn-16-4", views) < fitting("tiny", views)
-    assert fitting("wrn-16-4", Views(64)) < fitting("wrn-16-4", views)
+    assert fitting("wrn-16-4", Augmentation(64)) < fitting("wrn-16-4", views)
 
 
 # Peak memory of a step over 24 rows in chunks of 16, then over ten times as many, then of one chunk of them all.
@@ -272,6 +272,6 @@ def test_peak_memory_follows_the_chunk_and_not_the_batch() -> None:
 
 
 def test_networks_are_shapes_alone_until_they_have_parameters() -> None:
-    network = build("wrn-40-4", (3, 32, 32), 10)
+    network = build_network("wrn-40-4", (3, 32, 32), 10)
     assert isinstance(network, Network)
     assert {parameter.device.type for parameter in network.parameters()} == {"meta"}

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from dpbench_plugins.learners.prototypes import Prototypes, neighbourhoods
+from dpbench_plugins.learners.prototypes import Prototypes, compute_candidates
 from dpbench_plugins.learners.spectrum import compute_spectrum
 from torch import Tensor
 
@@ -57,9 +57,9 @@ def test_without_noise_the_choice_is_that_of_the_least_loss_written_out() -> Non
     curator = curator_over(PrivateRows(x, y, torch.arange(len(x))), learner.plan(task, BUDGET), 0.0, 4)
     predict = learner.fit(curator.handle(), PublicData(PUBLIC, None), torch.Generator().manual_seed(0))
 
-    features = compute_spectrum(PUBLIC).soften(5, 0.3)
+    features = compute_spectrum(PUBLIC).make_whitening_map(5, 0.3)
     order = torch.randperm(len(PUBLIC), generator=torch.Generator().manual_seed(0))
-    candidates = neighbourhoods(features(PUBLIC[order])).double()
+    candidates = compute_candidates(features(PUBLIC[order])).double()
     cosines = quantise(features(x)).double() @ candidates.T
     lost = (1 - cosines / 0.7).clamp(0, 1)
     expected = torch.stack([candidates[lost[y == label].sum(0).argmin()] for label in range(4)])
@@ -68,13 +68,13 @@ def test_without_noise_the_choice_is_that_of_the_least_loss_written_out() -> Non
 
 def test_candidates_are_public_rows_and_means_of_their_neighbours() -> None:
     rows = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)))
-    found = neighbourhoods(rows)
+    found = compute_candidates(rows)
     assert found.shape == (90, 4)
     torch.testing.assert_close(found[:30], rows)
     torch.testing.assert_close(found.norm(dim=1), torch.ones(90))
     nearest = (rows @ rows[7]).topk(5).indices
     torch.testing.assert_close(found[37], torch.nn.functional.normalize(rows[nearest].mean(0), dim=0))
-    assert neighbourhoods(rows[:3]).shape == (9, 4)  # fewer than the largest neighbourhood
+    assert compute_candidates(rows[:3]).shape == (9, 4)  # fewer than the largest neighbourhood
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from dpbench_plugins.learners.public_only import PublicOnly
-from dpbench_plugins.learners.public_origin import PublicOrigin, make_contribution
+from dpbench_plugins.learners.public_origin import PublicOrigin, make_contribution_rows
 from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor
 
@@ -37,7 +37,7 @@ def draw_chunk() -> tuple[Tensor, Chunk]:
 def test_a_row_is_its_gradient_less_the_origin() -> None:
     head, chunk = draw_chunk()
     origin = torch.randn(head.shape, generator=torch.Generator().manual_seed(1))
-    found = make_contribution(head, origin)(chunk)
+    found = make_contribution_rows(head, origin)(chunk)
     assert isinstance(found, Tensor)
     for place in range(len(chunk)):
         free = head.clone().requires_grad_()
@@ -48,9 +48,9 @@ def test_a_row_is_its_gradient_less_the_origin() -> None:
 
 def test_without_an_origin_rows_stay_outer_products() -> None:
     head, chunk = draw_chunk()
-    found = make_contribution(head, None)(chunk)
+    found = make_contribution_rows(head, None)(chunk)
     assert isinstance(found, RankOne)
-    torch.testing.assert_close(found.dense(), make_contribution(head, torch.zeros_like(head))(chunk))
+    torch.testing.assert_close(found.dense(), make_contribution_rows(head, torch.zeros_like(head))(chunk))
 
 
 @pytest.mark.parametrize("rule", ["origin", "mixing"])

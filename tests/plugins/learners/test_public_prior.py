@@ -11,7 +11,7 @@ import pytest
 import torch
 from dpbench_plugins.learners.coordinates import ROWS
 from dpbench_plugins.learners.public_only import PublicOnly
-from dpbench_plugins.learners.public_prior import PublicPrior, PublicTail, kernel_head
+from dpbench_plugins.learners.public_prior import PublicPrior, PublicTail, fit_kernel_head
 from dpbench_plugins.learners.spectrum import compute_spectrum
 from dpbench_plugins.learners.thrift import Thrift
 from safetensors.torch import save_file
@@ -31,7 +31,7 @@ from dpbench import (
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from tests.helpers.worlds import curator_over, private_rows
 from tests.plugins.learners.test_thrift import clusters
 
@@ -63,7 +63,7 @@ def test_where_noise_is_large_the_public_head_stands() -> None:
     learner = PublicPrior(graph=0.0)
     found, scores = fitted(learner, sigma)
     public = clusters((15, 15, 15, 15), seed=1, apart=1.5)
-    alone = kernel_head(compute_spectrum(public[0]), *public, len(COUNTS), learner.ridge)
+    alone = fit_kernel_head(compute_spectrum(public[0]), *public, len(COUNTS), learner.ridge)
     expected, labels = clusters(COUNTS, seed=2, apart=1.5)
     assert found == pytest.approx(float((alone(expected).argmax(1) == labels).double().mean()), abs=0.01)
     torch.testing.assert_close(scores, alone(expected), atol=0.3, rtol=0.1)
@@ -72,7 +72,7 @@ def test_where_noise_is_large_the_public_head_stands() -> None:
 
 def test_a_stronger_prior_stays_nearer_to_the_public_head() -> None:
     public = clusters((15, 15, 15, 15), seed=1, apart=1.5)
-    alone = kernel_head(compute_spectrum(public[0]), *public, len(COUNTS), PublicPrior().ridge)
+    alone = fit_kernel_head(compute_spectrum(public[0]), *public, len(COUNTS), PublicPrior().ridge)
     expected = alone(clusters(COUNTS, seed=2, apart=1.5)[0])
     away = [
         float((fitted(PublicPrior(strength=by, graph=0.0), 100.0)[1] - expected).norm()) for by in (1.0, 10.0, 100.0)
@@ -98,7 +98,7 @@ def test_a_class_of_one_example_and_a_class_of_none_are_a_result(
     task = Task((12,), 4, len(x), torch.device("cpu"), public=len(public.x), metric=metric)
     settled = learner.settle(task, BUDGET)
     rows, draws = PrivateRows(x, y, torch.arange(len(x))), Randomness.research(0, "a test")
-    curator = make_handle(bind(rows, task, settled.plan(task, BUDGET), 1.0, draws))
+    curator = make_learner_curator(bind(rows, task, settled.plan(task, BUDGET), 1.0, draws))
     fresh, expected = clusters((200, 200, 0, 0), seed=2)
     scores = settled.fit(curator, public, torch.Generator().manual_seed(0))(fresh)
     assert bool(scores.isfinite().all())
@@ -108,10 +108,10 @@ def test_a_class_of_one_example_and_a_class_of_none_are_a_result(
 def test_scores_of_unseen_rows_are_those_of_a_head_that_was_fitted_without_them() -> None:
     x, y = clusters((20, 20, 20), d=30)
     spectral = compute_spectrum(x)  # of all rows: what is left out is a row's label
-    found = kernel_head(spectral, x, y, 3, 0.3).unseen
+    found = fit_kernel_head(spectral, x, y, 3, 0.3).unseen
     for row in (0, 31, 59):
         rest = torch.arange(len(x)) != row
-        without = kernel_head(spectral, x[rest], y[rest], 3, 0.3)(x[row : row + 1])
+        without = fit_kernel_head(spectral, x[rest], y[rest], 3, 0.3)(x[row : row + 1])
         directions = torch.stack([found[row], without[0]]).double()
         assert float(torch.corrcoef(directions)[0, 1]) > 0.999  # but for the labels' mean
 
@@ -119,7 +119,7 @@ def test_scores_of_unseen_rows_are_those_of_a_head_that_was_fitted_without_them(
 def test_a_head_of_all_axes_is_the_kernels() -> None:
     x, y = clusters((30, 30, 30), d=20)
     spectral, (fresh, _) = compute_spectrum(x), clusters((5, 5, 5), seed=3, d=20)
-    head = kernel_head(spectral, x, y, 3, 0.3)
+    head = fit_kernel_head(spectral, x, y, 3, 0.3)
     rows, others = head.place(x).double(), head.place(fresh).double()
     labels = torch.nn.functional.one_hot(y).double()
     solved = torch.linalg.solve((1 + rows @ rows.T).square() / 4 + 0.3 * torch.eye(len(x)), labels - labels.mean(0))
@@ -133,7 +133,7 @@ def test_more_labels_than_one_kernel_holds_are_dealt_into_parts(monkeypatch: pyt
     assert ROWS > 40
     x, y = clusters((60, 60))
     fresh, expected = clusters((60, 60), seed=2)
-    head = kernel_head(compute_spectrum(x), x, y, 2, 0.3)
+    head = fit_kernel_head(compute_spectrum(x), x, y, 2, 0.3)
     assert float((head(fresh).argmax(1) == expected).double().mean()) > 0.8
     assert float((head.unseen.argmax(1) == y).double().mean()) > 0.8
 
@@ -148,7 +148,7 @@ def test_it_aims_for_balanced_accuracy_where_the_protocol_does() -> None:
         task = Task((12,), 3, len(x), torch.device("cpu"), public=len(public.x), metric=metric)
         settled = PublicPrior().settle(task, BUDGET)
         rows, draws = PrivateRows(x, y, torch.arange(len(x))), Randomness.research(0, "a test")
-        curator = make_handle(bind(rows, task, settled.plan(task, BUDGET), 0.0, draws))
+        curator = make_learner_curator(bind(rows, task, settled.plan(task, BUDGET), 0.0, draws))
         scores = settled.fit(curator, public, torch.Generator().manual_seed(0))(fresh)
         balanced[metric] = float((scores.argmax(1) == expected).double().mean())
     assert balanced["balanced_accuracy"] > balanced["accuracy"] + 0.03

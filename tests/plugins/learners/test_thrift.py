@@ -26,7 +26,7 @@ from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from tests.helpers.worlds import curator_over
 
 TASK = Task((1280,), 10, 45_000, torch.device("cpu"), public=5_000)
@@ -96,22 +96,22 @@ def test_mapped_rows_have_one_norm_so_that_the_clip_bounds_residuals(
 ) -> None:
     x = torch.randn(m, d, generator=torch.Generator().manual_seed(seed))
     k = min(k, m - 1, d)
-    rows = compute_spectrum(x).soften(k, whitening)(x)
+    rows = compute_spectrum(x).make_whitening_map(k, whitening)(x)
     assert rows.shape == (m, k)
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(m))
 
 
 def test_full_whitening_gives_components_one_deviation_and_none_leaves_the_leading_ones_large() -> None:
     x = torch.randn(4000, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([9.0, 6.0, 4.0, 3.0, 2.0, 1.0])
-    assert float(compute_spectrum(x).soften(6, 1.0)(x).std(0).min()) * 6**0.5 > 0.9
-    spread = compute_spectrum(x).soften(6, 0.0)(x).std(0)
+    assert float(compute_spectrum(x).make_whitening_map(6, 1.0)(x).std(0).min()) * 6**0.5 > 0.9
+    spread = compute_spectrum(x).make_whitening_map(6, 0.0)(x).std(0)
     assert float(spread.max() / spread.min()) > 1.5
 
 
 def test_a_feature_that_hardly_varies_in_public_is_not_blown_up() -> None:
     x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0])
     far = x[:1] + torch.tensor([0.0, 0.0, 0.0, 0.0, 0.1])
-    features = compute_spectrum(x).soften(4, 0.3)
+    features = compute_spectrum(x).make_whitening_map(4, 0.3)
     assert float((features(far) - features(x[:1])).norm()) < 0.5
 
 
@@ -251,7 +251,7 @@ def test_rows_of_zeros_teach_nothing_and_break_nothing() -> None:
 
 def test_no_contribution_is_above_the_clip_at_which_a_residual_of_one_would_be_cut() -> None:
     x, y = clusters((30, 30, 30))
-    mapped = compute_spectrum(x).soften(5, 0.3)(x) * 5**0.5
+    mapped = compute_spectrum(x).make_whitening_map(5, 0.3)(x) * 5**0.5
     norms = RankOne(residuals(torch.zeros(90, 3), y), mapped, bias=True).norms()
     assert float(norms.max()) == pytest.approx((2 / 3) ** 0.5 * 6**0.5, rel=1e-4)
     assert len(Chunk(mapped, y, y)) == 90
@@ -260,7 +260,7 @@ def test_no_contribution_is_above_the_clip_at_which_a_residual_of_one_would_be_c
 @pytest.mark.parametrize(("m", "k"), [(0, 2), (1, 2), (5, 5), (50, 13)])
 def test_more_components_than_public_data_carries_are_refused_in_a_sentence(m: int, k: int) -> None:
     with pytest.raises(SpecError, match=r"thrift.*public|public.*thrift"):
-        compute_spectrum(torch.randn(m, 12)).soften(k, 0.3)
+        compute_spectrum(torch.randn(m, 12)).make_whitening_map(k, 0.3)
 
 
 def test_public_features_that_are_not_finite_are_refused() -> None:
@@ -296,7 +296,7 @@ def test_for_balanced_accuracy_a_rare_class_is_predicted_as_often_as_it_should()
         learner = Thrift().settle(task, Budget(1.0, 1e-6))
         rows = PrivateRows(x, y, torch.arange(len(x)))
         bound = bind(rows, task, learner.plan(task, Budget(1.0, 1e-6)), 5.0, Randomness.research(0, "a test"))
-        predict = learner.fit(make_handle(bound), PublicData(public, None), torch.Generator())
+        predict = learner.fit(make_learner_curator(bound), PublicData(public, None), torch.Generator())
         guesses = predict(fresh).argmax(1)
         recall[metric] = [float((guesses[labels == label] == label).double().mean()) for label in range(3)]
     assert sum(recall["balanced_accuracy"]) > sum(recall["accuracy"]) + 0.15

@@ -31,7 +31,7 @@ from dpbench.audit.audit_fit import audit
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.records.spec import Spec, make_spec
 from dpbench.testing import LearnerLaws
 from tests.helpers.sessions import session
@@ -76,8 +76,8 @@ def fit(learner: Learner, sigma: float = 0.0, public: PublicData | None = None) 
     plan = tuple(settled.plan(task, BUDGET))
     curator = bind(PrivateRows(x, y, torch.arange(task.size)), task, plan, sigma, Randomness.research(0, "a test"))
     labels = seen.y if learner.public == "labelled" else None
-    predict = settled.fit(make_handle(curator), replace(seen, y=labels), torch.Generator().manual_seed(0))
-    curator.guard.conclude()
+    predict = settled.fit(make_learner_curator(curator), replace(seen, y=labels), torch.Generator().manual_seed(0))
+    curator.guard.raise_earlier_refusal()
     return predict
 
 
@@ -108,11 +108,11 @@ class TestSelfTailLaws(LearnerLaws):
 def head_accuracy() -> float:
     """Return the accuracy of `thrift` on the features as published, without noise."""
     task, (x, y) = replace(make_task(), example_shape=(6,), tail=None), draw_examples(1200, 2)
-    learner, published = Thrift().settle(task, BUDGET), TrainedTail.as_published(small_tail())
+    learner, published = Thrift().settle(task, BUDGET), TrainedTail.from_published(small_tail())
     rows = PrivateRows(published.pool(x), y, torch.arange(len(y)))
     curator = bind(rows, task, tuple(learner.plan(task, BUDGET)), 0.0, Randomness.research(0, "a test"))
     public = PublicData(published.pool(make_public().x), None)
-    predict = learner.fit(make_handle(curator), public, torch.Generator().manual_seed(0))
+    predict = learner.fit(make_learner_curator(curator), public, torch.Generator().manual_seed(0))
     return score(lambda x: predict(published.pool(x)))
 
 
@@ -166,7 +166,7 @@ def test_targets_that_say_nothing_leave_the_published_network() -> None:
     public = make_public()
     random = one_hot(torch.randint(3, (600,), generator=torch.Generator().manual_seed(9)), 3).float()
     found = train(public, random)
-    assert not found.gained
+    assert not found.is_trained
     start = dict(small_tail().named_parameters())
     assert all(torch.equal(value, start[name]) for name, value in found.network.tail.named_parameters())
 

@@ -10,10 +10,10 @@ import torch
 from dpbench_plugins.theory.learners.classes import (
     CLASSES,
     CellCandidates,
-    HalfPlanes,
-    Rectangles,
+    HalfPlaneClass,
+    RectangleClass,
     RowCandidates,
-    find_class,
+    find_hypothesis_class,
 )
 from dpbench_plugins.theory.learners.graph import connect_variables
 from hypothesis import given, settings
@@ -61,10 +61,10 @@ def _labelled(points: Tensor, name: str) -> set[tuple[bool, ...]]:
 @given(count=st.integers(1, 7), seed=st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
 def test_every_pattern_of_the_class_is_represented(name: str, features: int, count: int, seed: int) -> None:
-    points, hypotheses = _points(count, features, seed), find_class(name, features, "sspp")
+    points, hypotheses = _points(count, features, seed), find_hypothesis_class(name, features, "sspp")
     patterns = _patterns(hypotheses.representatives(points), points)
     assert set(patterns) == _labelled(points, name)
-    assert len(patterns) <= hypotheses.count_at_most(count, features)
+    assert len(patterns) <= hypotheses.max_representatives(count, features)
     assert name == "stumps" or len(set(patterns)) == len(patterns)
 
 
@@ -72,7 +72,7 @@ def test_every_pattern_of_the_class_is_represented(name: str, features: int, cou
 @settings(max_examples=40, deadline=None)
 def test_half_planes_have_covers_number_of_patterns(count: int, seed: int) -> None:
     points = _points(count, 2, seed)  # in general position
-    patterns = _patterns(HalfPlanes().representatives(points), points)
+    patterns = _patterns(HalfPlaneClass().representatives(points), points)
     assert len(set(patterns)) == len(patterns) == count * count - count + 2
 
 
@@ -80,7 +80,7 @@ def test_half_planes_have_covers_number_of_patterns(count: int, seed: int) -> No
 @settings(max_examples=20, deadline=None)
 def test_random_half_planes_label_points_as_a_representative_does(seed: int, far: float) -> None:
     points, normals = _points(9, 2, seed) * far, _points(50, 2, seed + 1)
-    known = set(_patterns(HalfPlanes().representatives(points), points))
+    known = set(_patterns(HalfPlaneClass().representatives(points), points))
     for normal in normals:
         scores = points @ normal
         assert tuple((scores >= scores.median()).tolist()) in known
@@ -90,20 +90,20 @@ def test_random_half_planes_label_points_as_a_representative_does(seed: int, far
 @settings(max_examples=40, deadline=None)
 def test_points_in_a_row_make_fewer_rectangles(coordinates: list[tuple[int, int]]) -> None:
     points = torch.tensor(coordinates).float()
-    patterns = _patterns(Rectangles().representatives(points), points)
+    patterns = _patterns(RectangleClass().representatives(points), points)
     assert set(patterns) == _labelled(points, "rectangles")
-    assert len(set(patterns)) == len(patterns) <= Rectangles().count_at_most(len(points), 2)
+    assert len(set(patterns)) == len(patterns) <= RectangleClass().max_representatives(len(points), 2)
 
 
 def test_a_row_says_the_same_alone_and_among_others() -> None:
     points, rows = _points(30, 2, 1), _points(500, 2, 2)
-    found = HalfPlanes().representatives(points)
+    found = HalfPlaneClass().representatives(points)
     assert torch.equal(torch.cat([found.answers(row.unsqueeze(0)) for row in rows]), found.answers(rows))
 
 
 def test_a_class_of_the_plane_takes_two_features() -> None:
     with pytest.raises(SpecError, match=r"Expected 2 feature\(s\) for hypotheses=rectangles in learner 'sspp', got 5"):
-        find_class("rectangles", 5, "sspp")
+        find_hypothesis_class("rectangles", 5, "sspp")
     assert all(name == "stumps" or hypotheses.dimension for name, hypotheses in CLASSES.items())
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.theory.datasets.graphs import Blocks, Disjunction
-from dpbench_plugins.theory.datasets.halfspaces import GaussianMixture, LowRank
+from dpbench_plugins.theory.datasets.graphs import Disjunction, WeightedBlocks
+from dpbench_plugins.theory.datasets.halfspaces import GaussianMixture, LowRankHalfspace
 from dpbench_plugins.theory.datasets.plane import HalfPlane, Rectangles, Thresholds
-from dpbench_plugins.theory.datasets.shifted import Dummies, Incompatible, ShiftedLowRank
-from dpbench_plugins.theory.datasets.synthetic import Synthetic
+from dpbench_plugins.theory.datasets.shifted import DummyThresholds, IncompatibleDisjunction, ShiftedLowRank
+from dpbench_plugins.theory.datasets.synthetic import SyntheticDataset
 from sklearn.linear_model import LogisticRegression
 
 from dpbench import Features, SpecError, Split, registry
@@ -24,8 +24,8 @@ from tests.helpers.sessions import session
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
 ALL = (
-    GaussianMixture, LowRank, ShiftedLowRank, Thresholds, Dummies, HalfPlane, Rectangles, Disjunction, Incompatible,
-    Blocks,
+    GaussianMixture, LowRankHalfspace, ShiftedLowRank, Thresholds, DummyThresholds, HalfPlane, Rectangles, Disjunction,
+    IncompatibleDisjunction, WeightedBlocks,
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def _spec(dataset: str, **values: Any) -> Spec:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_another_seed_draws_other_examples_of_the_same_sizes(kind: type[Synthetic]) -> None:
+def test_another_seed_draws_other_examples_of_the_same_sizes(kind: type[SyntheticDataset]) -> None:
     data, other = kind(n=50, m=20, test=30).drawn(1).load(), kind(n=50, m=20, test=30).drawn(2).load()
     for mine, its in zip((data.train, data.public, data.test), (other.train, other.public, other.test), strict=True):
         assert _arrays(mine)[0].shape == _arrays(its)[0].shape
@@ -48,12 +48,12 @@ def test_another_seed_draws_other_examples_of_the_same_sizes(kind: type[Syntheti
 
 
 def test_a_seed_that_is_given_is_that_of_every_fit() -> None:
-    assert Blocks(seed=3).drawn(8) == Blocks(seed=3)
-    assert Blocks().drawn(8).seed == 8
+    assert WeightedBlocks(seed=3).drawn(8) == WeightedBlocks(seed=3)
+    assert WeightedBlocks().drawn(8).seed == 8
 
 
 def test_train_public_and_test_are_draws_of_their_own() -> None:
-    splits = LowRank(n=40, m=40, test=40).load()
+    splits = LowRankHalfspace(n=40, m=40, test=40).load()
     train, public, test = (_arrays(split)[0] for split in (splits.train, splits.public, splits.test))
     assert len(np.unique(np.concatenate([train, public, test]), axis=0)) == 120
 
@@ -68,7 +68,7 @@ def test_the_separator_of_the_mixture_is_its_mean() -> None:
 
 @pytest.mark.parametrize(("tau", "s"), [(0.5, 0.0), (0.9, 0.0), (0.2, 1.0)])
 def test_low_rank_data_has_the_xi_that_it_states(tau: float, s: float) -> None:
-    data = LowRank(n=20_000, d=50, k=5, tau=tau, s=s)
+    data = LowRankHalfspace(n=20_000, d=50, k=5, tau=tau, s=s)
     x, y = _arrays(data.load().train)
     values, vectors = np.linalg.eigh(x.T @ x / len(x))
     target = LogisticRegression(C=1e6, fit_intercept=False, max_iter=3000).fit(x, y).coef_[0]
@@ -78,7 +78,7 @@ def test_low_rank_data_has_the_xi_that_it_states(tau: float, s: float) -> None:
 
 
 def test_low_rank_data_keeps_its_margin_before_it_is_brought_to_unit_norm() -> None:
-    x, y = _arrays(LowRank(n=3000, d=30, k=3, tau=0.3, margin=0.5).load().train)
+    x, y = _arrays(LowRankHalfspace(n=3000, d=30, k=3, tau=0.3, margin=0.5).load().train)
     direction = ((2 * y - 1)[:, None] * x).mean(0)
     direction /= np.linalg.norm(direction)
     assert np.quantile((2 * y - 1) * (x @ direction), 0.02) > 0.1
@@ -104,7 +104,7 @@ def test_noise_turns_training_labels_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [HalfPlane, Rectangles, Disjunction])
-def test_both_classes_are_even(kind: type[Synthetic]) -> None:
+def test_both_classes_are_even(kind: type[SyntheticDataset]) -> None:
     _, y = _arrays(kind(n=4000).load().train)
     assert y.mean() == pytest.approx(0.5, abs=0.03)
 
@@ -118,14 +118,14 @@ def test_no_disjunction_mixes_literals_with_other_variables() -> None:
 
 
 def test_blocks_have_their_weights() -> None:
-    x, _ = _arrays(Blocks(n=20_000, blocks=5, alpha=0.1).load().train)
+    x, _ = _arrays(WeightedBlocks(n=20_000, blocks=5, alpha=0.1).load().train)
     assert x.mean(0) == pytest.approx([0.8, *[0.05] * 4], abs=0.01)
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "said"),
     [
-        (LowRank, {"k": 100}, "k=100 below d=100"),
+        (LowRankHalfspace, {"k": 100}, "k=100 below d=100"),
         (Disjunction, {"k": 59}, "k=59 <= d - 2 = 58"),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_run_takes_features_as_they_are_with_public_ones_beside() -> None:
     prepared = session().prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20", public_fraction=0.2))
     assert prepared.roles.task.example_shape == (8,)
     assert (prepared.roles.task.size, len(prepared.public.x), len(prepared.test.scorer.y)) == (80, 50, 20)
-    whole = LowRank(n=100, m=30, d=8, k=2, test=20, seed=0).load()
+    whole = LowRankHalfspace(n=100, m=30, d=8, k=2, test=20, seed=0).load()
     assert torch.equal(prepared.public.x[-30:], torch.from_numpy(_arrays(whole.public)[0]))
 
 
@@ -177,7 +177,7 @@ def test_public_examples_of_the_dataset_and_a_public_dataset_exclude_each_other(
 
 def test_a_share_eta_of_shifted_public_examples_is_on_a_direction_that_no_other_example_is_on() -> None:
     splits = ShiftedLowRank(n=500, m=4000, test=500, d=30, eta=0.2).load()
-    still = LowRank(n=500, m=4000, test=500, d=30).load()
+    still = LowRankHalfspace(n=500, m=4000, test=500, d=30).load()
     public, (private, _) = _arrays(splits.public)[0], _arrays(splits.train)
     moved = np.linalg.eigh(public.T @ public)[1][:, -1]
     for x, share in ((public, 0.2), (private, 0.0), (_arrays(splits.test)[0], 0.0)):
@@ -187,20 +187,20 @@ def test_a_share_eta_of_shifted_public_examples_is_on_a_direction_that_no_other_
 
 
 def test_the_reduction_hands_over_dummies_and_one_private_example_in_a_hundred_for_each_public_one() -> None:
-    splits = Dummies(n=40_000, m=2, test=1000, octaves=60).load()
+    splits = DummyThresholds(n=40_000, m=2, test=1000, octaves=60).load()
     start = _arrays(splits.test)[0].min()
     x, y = _arrays(splits.train)
     inside = ((x >= start) & (x <= 2 * start)).mean()
     assert inside == pytest.approx(1 / 200 + 1.5 / 60, abs=0.02)  # a window of a dummy meets it with chance 2 / 60
     assert y.mean() == pytest.approx(0.5, abs=0.02)
     assert len(_arrays(splits.public)[0]) == 2
-    wide = _arrays(Dummies(n=10, m=1000, test=10, octaves=60).load().public)
+    wide = _arrays(DummyThresholds(n=10, m=1000, test=10, octaves=60).load().public)
     assert np.log2(wide[0]).min() < -50
     assert wide[1].mean() == pytest.approx(0.5, abs=0.06)
 
 
 def test_half_of_the_joined_examples_are_not_compatible_with_the_disjunction() -> None:
-    x, y = _arrays(Incompatible(n=4000, d=40, k=15, p=0.1, mixed=0.4).load().train)
+    x, y = _arrays(IncompatibleDisjunction(n=4000, d=40, k=15, p=0.1, mixed=0.4).load().train)
     pure, _ = _arrays(Disjunction(n=4000, d=40, k=15, p=0.1).load().train)
     assert x.shape == pure.shape
     literals = ~(x[y == 0] > 0).any(0)  # what no example of label no has active

@@ -18,7 +18,7 @@ from dpbench.privacy.core.accounting.accountant import (
     find_smallest_sigma,
     neighbour_distance,
 )
-from dpbench.privacy.core.accounting.crosscheck import Account, cross_check
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval, cross_check
 from dpbench.privacy.core.plan import check_plan
 
 SIGMAS = st.floats(0.8, 20)
@@ -255,10 +255,10 @@ def test_the_distance_of_neighbours_is_exact_at_rate_1_and_that_of_the_central_l
 
 
 def test_an_account_says_what_may_be_stated_at_least() -> None:
-    assert Account.tight("pld", 2.0) == Account("pld", 1.98, 2.0)
-    assert Account.tight("pld", 2.0).least_claim == 1.98
-    assert Account.bound("rdp", 2.0).least_claim == Account.exact("none", 2.0).least_claim == 2.0
-    assert str(Account("prv-accountant", 0.98765, 1.0)) == "0.9877 to 1 by prv-accountant"
+    assert EpsilonInterval.tight("pld", 2.0) == EpsilonInterval("pld", 1.98, 2.0)
+    assert EpsilonInterval.tight("pld", 2.0).least_claim == 1.98
+    assert EpsilonInterval.bound("rdp", 2.0).least_claim == EpsilonInterval.exact("none", 2.0).least_claim == 2.0
+    assert str(EpsilonInterval("prv-accountant", 0.98765, 1.0)) == "0.9877 to 1 by prv-accountant"
 
 
 @pytest.mark.parametrize(

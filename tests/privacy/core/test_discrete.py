@@ -11,7 +11,7 @@ from scipy import special, stats
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core import discrete
-from dpbench.privacy.core.discrete import check_cost, discrete_gaussian, rounded_gaussian
+from dpbench.privacy.core.discrete import check_duration, draw_discrete_gaussian, draw_rounded_gaussian
 
 
 def _pmf(std: float, reach: int) -> np.ndarray:
@@ -39,22 +39,22 @@ def _p_value(noise: np.ndarray, probabilities: np.ndarray) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("std", [0.7, 3.0, 11.5])
 def test_draws_follow_the_discrete_gaussian(std: float) -> None:
-    assert _p_value(discrete_gaussian((40_000,), std), _pmf(std, 60)) > 1e-6
+    assert _p_value(draw_discrete_gaussian((40_000,), std), _pmf(std, 60)) > 1e-6
 
 
 def test_the_test_tells_another_width_apart() -> None:
-    assert _p_value(discrete_gaussian((40_000,), 3.1), _pmf(3.0, 60)) < 1e-6
+    assert _p_value(draw_discrete_gaussian((40_000,), 3.1), _pmf(3.0, 60)) < 1e-6
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("std", [0.7, 3.0])
 def test_answers_get_a_gaussian_rounded_to_the_grid(std: float) -> None:
     ends = stats.norm.cdf((np.arange(-60, 62) - 0.5) / std)
-    assert _p_value(rounded_gaussian((40_000,), std), np.diff(ends)) > 1e-6
+    assert _p_value(draw_rounded_gaussian((40_000,), std), np.diff(ends)) > 1e-6
 
 
 def test_at_the_width_of_a_grid_the_two_cannot_be_told_apart() -> None:
-    noise = rounded_gaussian((40_000,), 2.0**20) / 2.0**20
+    noise = draw_rounded_gaussian((40_000,), 2.0**20) / 2.0**20
     assert stats.kstest(noise, "norm").pvalue > 1e-6
 
 
@@ -89,41 +89,41 @@ def test_the_statement_about_epsilon_follows_from_the_numbers_it_names() -> None
 @pytest.mark.slow
 def test_each_coordinate_may_have_its_own_width() -> None:
     std = np.array([[1.0, 100.0, 0.0], [1e6, 1.0, 0.0]])
-    noise = np.stack([rounded_gaussian((2, 3), std) for _ in range(400)])
+    noise = np.stack([draw_rounded_gaussian((2, 3), std) for _ in range(400)])
     spread = noise.std(0)
     assert np.allclose(spread[std > 0], np.sqrt(std[std > 0] ** 2 + 1 / 12), rtol=0.2)
     assert not noise[:, :, 2].any()
 
 
 def test_draws_are_not_correlated() -> None:
-    columns = rounded_gaussian((20, 2_000), 1e5)
+    columns = draw_rounded_gaussian((20, 2_000), 1e5)
     correlations = np.corrcoef(columns)[np.triu_indices(20, 1)]
     assert np.abs(correlations).max() < 6 / math.sqrt(2_000)
 
 
 def test_nothing_is_drawn_for_an_answer_without_numbers() -> None:
-    assert rounded_gaussian((0, 4), 3.0).shape == (0, 4)
-    assert discrete_gaussian((2, 0), 3.0).shape == (2, 0)
+    assert draw_rounded_gaussian((0, 4), 3.0).shape == (0, 4)
+    assert draw_discrete_gaussian((2, 0), 3.0).shape == (2, 0)
 
 
 @pytest.mark.parametrize("std", [-1.0, math.nan, math.inf, 2.0**60])
 def test_a_width_that_is_none_is_refused(std: float) -> None:
     with pytest.raises(SpecError, match="standard deviation"):
-        rounded_gaussian((3,), std)
+        draw_rounded_gaussian((3,), std)
 
 
 def test_a_missing_sampler_is_one_sentence_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SpecError, match=r"pip install 'dpbench-vision\[secure\]'"):
-        discrete.check_installed()
+        discrete.check_opendp_installed()
 
 
 def test_a_long_fit_says_what_it_costs_and_one_above_a_day_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    check_cost(41_000, 100, "gradient")
+    check_duration(41_000, 100, "gradient")
     assert capsys.readouterr().err == ""
-    check_cost(1_300_000, 100, "gradient")
+    check_duration(1_300_000, 100, "gradient")
     assert "100 x 1,300,000 numbers, about 26 min 0 s a fit" in capsys.readouterr().err
-    check_cost(1_300_000, 100, "gradient", quiet=True)
+    check_duration(1_300_000, 100, "gradient", quiet=True)
     assert capsys.readouterr().err == ""
     with pytest.raises(SpecError, match="above a day"):
-        check_cost(1_300_000, 10_000, "gradient", quiet=True)
+        check_duration(1_300_000, 10_000, "gradient", quiet=True)

@@ -20,8 +20,8 @@ from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import exp_, folded, softmax_
 from dpbench.privacy.core.exact.limits import LEFT_LIMIT
-from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_numbers, whole_numbers
-from dpbench.privacy.core.exact.sums import lengths
+from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_to_19_bits, round_to_integers
+from dpbench.privacy.core.exact.sums import measure_lengths
 from dpbench.privacy.core.head import HeadGradient
 from dpbench.support import threads as support_threads
 
@@ -63,7 +63,7 @@ def _int_mm(a: Tensor, b: Tensor) -> Tensor:
 def on_a_gpu() -> Iterator[None]:
     """Take products as on a GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "is_compiled", lambda device: False)
+        patch.setattr(products, "uses_compiled_loops", lambda device: False)
         patch.setattr(torch, "_int_mm", _int_mm)
         yield
 
@@ -74,45 +74,47 @@ def test_products_are_exact_and_those_of_a_gpu(count: int, inner: int, seed: int
     numbers, q = _numbers(draw, count, inner), _rows(draw, 37, inner)
     scores, sums = numbers.double() @ q.double().T, _numbers(draw, count, 37)
     totals = (sums.double() @ q.double()).long()
-    assert torch.equal(products.scores(numbers, q), scores.float())
-    assert torch.equal(products.sums(sums, q), totals)
+    assert torch.equal(products.exact_matmul_transposed(numbers, q), scores.float())
+    assert torch.equal(products.exact_matmul(sums, q), totals)
     turned = q.T.contiguous()
-    assert torch.equal(products.sums(numbers, turned), scores.long())
+    assert torch.equal(products.exact_matmul(numbers, turned), scores.long())
     with on_a_gpu():
-        assert torch.equal(products.scores(numbers, q), scores.float())
-        assert torch.equal(products.sums(sums, q), totals)
+        assert torch.equal(products.exact_matmul_transposed(numbers, q), scores.float())
+        assert torch.equal(products.exact_matmul(sums, q), totals)
 
 
 @pytest.mark.parametrize("inner", [1023, 1024, 1025, 4097])
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_the_largest_numbers_do_not_overflow(sign: int, inner: int) -> None:
     numbers, q = torch.full((2, inner), sign * float(LEFT_LIMIT)), torch.full((inner, 3), 127, dtype=torch.int8)
-    assert set(products.sums(numbers, q).flatten().tolist()) == {sign * LEFT_LIMIT * 127 * inner}
-    assert set(products.scores(numbers, q.T).flatten().tolist()) == {float(np.float32(sign * LEFT_LIMIT * 127 * inner))}
+    assert set(products.exact_matmul(numbers, q).flatten().tolist()) == {sign * LEFT_LIMIT * 127 * inner}
+    assert set(products.exact_matmul_transposed(numbers, q.T).flatten().tolist()) == {
+        float(np.float32(sign * LEFT_LIMIT * 127 * inner))
+    }
 
 
 @pytest.mark.parametrize("inner", [products.LONGEST, products.LONGEST + 1])
 def test_the_longest_sums_of_a_gpu_do_not_overflow(inner: int) -> None:
     numbers, q = torch.full((1, inner), float(LEFT_LIMIT)), torch.full((inner, 1), 127, dtype=torch.int8)
     with on_a_gpu():
-        assert products.sums(numbers, q).item() == LEFT_LIMIT * 127 * inner
+        assert products.exact_matmul(numbers, q).item() == LEFT_LIMIT * 127 * inner
 
 
 @pytest.mark.parametrize("inner", [products.DEEPEST, products.DEEPEST + 1])
 def test_long_products_are_exact_in_float64(inner: int) -> None:
     numbers = torch.full((1, inner), 2.0**20 - 1)
-    assert products.long_products(numbers, numbers).item() == float((2**20 - 1) ** 2 * inner)
+    assert products.multiply_long_numbers(numbers, numbers).item() == float((2**20 - 1) ** 2 * inner)
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0)])
 def test_products_of_nothing_are_zero(shape: tuple[int, int, int]) -> None:
     rows, inner, columns = shape
     numbers, q = torch.ones(rows, inner), torch.ones(inner, columns, dtype=torch.int8)
-    for found in (products.sums(numbers, q), products.scores(numbers, q.T)):
+    for found in (products.exact_matmul(numbers, q), products.exact_matmul_transposed(numbers, q.T)):
         assert found.shape == (rows, columns)
         assert not found.any()
     with on_a_gpu():
-        assert not products.sums(numbers, q).any()
+        assert not products.exact_matmul(numbers, q).any()
 
 
 @given(
@@ -164,7 +166,7 @@ def test_large_products_are_the_same_on_two_threads(begun: bool, monkeypatch: py
     if not begun:  # a thread that begins when this one has finished has nothing to do
         monkeypatch.setattr(support_threads, "worker_threads", lambda count, process: _Asleep())
     with threads(2):
-        assert torch.equal(products.sums(numbers, q), (numbers.double() @ q.double()).long())
+        assert torch.equal(products.exact_matmul(numbers, q), (numbers.double() @ q.double()).long())
 
 
 class _Asleep:
@@ -202,7 +204,7 @@ def test_a_row_has_the_same_bits_wherever_it_stands(width: int) -> None:
         lambda x, y: exact_linear(quantise(x), weight, weight[:, 0]),
         lambda x, y: residuals(exact_linear(quantise(x), weight), torch.zeros_like(y)),
         lambda x, y: exact_product(weight, x, 4).T,
-        lambda x, y: lengths(x),
+        lambda x, y: measure_lengths(x),
         lambda x, y: quantise(x).double(),
     ]
     row = torch.randn(width, generator=draw)
@@ -289,7 +291,7 @@ def test_lengths_are_taken_from_no_caller_and_integers_from_no_other_range() -> 
 @given(st.integers(1, 4), st.integers(1, 30), st.integers(-20, 20), SEEDS)
 def test_whole_numbers_times_their_unit_are_the_numbers(count: int, width: int, power: int, seed: int) -> None:
     numbers = torch.randn(5, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10.0**power
-    whole, unit = whole_numbers(numbers, count)
+    whole, unit = round_to_integers(numbers, count)
     step = unit.unsqueeze(1) * 2.0 ** (-7 * (count - 1))
     assert bool(((whole * step - numbers).abs() <= step / 2).all())
     assert bool((unit <= numbers.abs().amax(1) / 32).all())
@@ -300,7 +302,7 @@ def test_whole_numbers_times_their_unit_are_the_numbers(count: int, width: int, 
 
 def test_numbers_are_rounded_to_whole_units() -> None:
     numbers = torch.randn(7, 11, generator=torch.Generator().manual_seed(0))
-    found, unit = round_numbers(numbers)
+    found, unit = round_to_19_bits(numbers)
     assert torch.equal(found / unit, (found / unit).round())
     torch.testing.assert_close(found, numbers, rtol=0, atol=float(numbers.abs().max()) * 2**-19)
 

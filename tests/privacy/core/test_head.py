@@ -10,7 +10,7 @@ from dpbench.api import Chunk, Release
 from dpbench.errors import NotPure, SpecError
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
-from dpbench.privacy.core.head import HeadGradient, find_own_function
+from dpbench.privacy.core.head import HeadGradient, as_builtin_row_function
 from dpbench.privacy.core.sum import Sum
 from tests.helpers.worlds import curator_over, private_rows
 
@@ -69,9 +69,9 @@ class Remembers(HeadGradient):
 
 def test_a_strangers_subclass_is_held_to_purity_as_strangers_are() -> None:
     own = gradient(bias=True, divided=False)
-    assert find_own_function(own) is own
+    assert as_builtin_row_function(own) is own
     taken = Remembers(own.head, own.bias)
-    assert find_own_function(taken) is None
+    assert as_builtin_row_function(taken) is None
     with pytest.raises(NotPure, match="MEMORY"):
         curator_over(private_rows(), PLAN).handle().noisy_sum(taken, release="gradient", clip=1.0)
 

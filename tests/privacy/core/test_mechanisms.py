@@ -16,7 +16,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne, Rows, Scaled
 from dpbench.privacy.core.noise import add_noise
-from dpbench.privacy.core.randomness import Draws, Randomness, poisson_sample
+from dpbench.privacy.core.randomness import Draws, Randomness, draw_poisson_sample
 from dpbench.privacy.core.rows import PrivateRows
 from tests.helpers.worlds import curator_over
 
@@ -32,7 +32,7 @@ def _draws(seed: int = 0) -> Draws:
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
 def test_batch_sizes_are_binomial(rate: float) -> None:
     generator, size, draws = _generator(1), 400, 4000
-    sizes = np.array([len(poisson_sample(size, rate, generator)) for _ in range(draws)])
+    sizes = np.array([len(draw_poisson_sample(size, rate, generator)) for _ in range(draws)])
     quantiles = np.unique(stats.binom.ppf(np.linspace(0.1, 0.9, 9), size, rate))
     edges = np.concatenate([[-1], quantiles, [size]])
     expected = np.diff(stats.binom.cdf(edges, size, rate)) * draws
@@ -44,7 +44,7 @@ def test_every_example_is_drawn_at_the_rate_and_on_its_own() -> None:
     generator, size, rate, draws = _generator(2), 50, 0.2, 20_000
     drawn = np.zeros((draws, size))
     for row in drawn:
-        row[poisson_sample(size, rate, generator)] = 1
+        row[draw_poisson_sample(size, rate, generator)] = 1
     deviation = math.sqrt(rate * (1 - rate) / draws)
     assert np.abs(drawn.mean(0) - rate).max() < 4.5 * deviation
     correlations = np.asarray(np.corrcoef(drawn.T))[np.triu_indices(size, 1)]
@@ -53,14 +53,14 @@ def test_every_example_is_drawn_at_the_rate_and_on_its_own() -> None:
 
 @given(st.integers(1, 500), st.floats(1e-12, 1.0), st.integers(0, 2**32))
 def test_samples_are_ascending_indices_without_repeats(size: int, rate: float, seed: int) -> None:
-    sample = poisson_sample(size, rate, _generator(seed))
+    sample = draw_poisson_sample(size, rate, _generator(seed))
     assert sample.dtype == np.int64
     assert bool((np.diff(sample) > 0).all())
     assert not len(sample) or (sample[0] >= 0 and sample[-1] < size)
 
 
 def test_rate_one_takes_every_example() -> None:
-    assert poisson_sample(5, 1.0, _generator()).tolist() == [0, 1, 2, 3, 4]
+    assert draw_poisson_sample(5, 1.0, _generator()).tolist() == [0, 1, 2, 3, 4]
 
 
 @given(st.integers(0, 2**32), st.floats(1e-3, 1e3), st.sampled_from([1e-8, 1e-3, 1.0, 1e8, 1e30]))

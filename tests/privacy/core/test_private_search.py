@@ -17,7 +17,7 @@ from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.accountant import ORDERS
 from dpbench.privacy.core.accounting.crosscheck import make_prv_accountant
 from dpbench.privacy.core.accounting.private_search import (
-    Repeats,
+    RunCountDistribution,
     calibrate,
     cross_check,
     draw_run_count,
@@ -29,18 +29,18 @@ from dpbench.privacy.core.accounting.private_search import (
 
 DELTA = 1e-5
 BOARD = [Release("gradient", steps=1000, sample_rate=1024 / 45000)]
-TEN, FORTY_EIGHT, LOGARITHMIC = Repeats(10), Repeats(48), Repeats(48, 0)
+TEN, FORTY_EIGHT, LOGARITHMIC = RunCountDistribution(10), RunCountDistribution(48), RunCountDistribution(48, 0)
 SHAPES = [0.0, 0.5, 1.0, 3.0]
 
 
-def _pmf(drawn: Repeats, runs: np.ndarray) -> np.ndarray:
+def _pmf(drawn: RunCountDistribution, runs: np.ndarray) -> np.ndarray:
     """Return P(K = runs) by SciPy: the logarithmic, or the negative binomial given that it is not 0."""
     if drawn.shape == 0:
         return np.asarray(stats.logser.pmf(runs, 1 - drawn.gamma))
     return np.asarray(stats.nbinom.pmf(runs, drawn.shape, drawn.gamma) / (1 - drawn.gamma**drawn.shape))
 
 
-def _true_delta(drawn: Repeats, sigma: float, at: float) -> float:
+def _true_delta(drawn: RunCountDistribution, sigma: float, at: float) -> float:
     """Return the exact delta at epsilon `at` of the largest of K noisy sums, for sums that differ by one example."""
     y = np.linspace(-12 * sigma, 12 * sigma + 1, 200_001)
     u, eta = drawn.log_inverse_gamma, drawn.shape
@@ -59,7 +59,7 @@ def _true_delta(drawn: Repeats, sigma: float, at: float) -> float:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mean", [1 + 1e-15, 1.001, 3.0, 48.0, 1e6])
 def test_gamma_gives_the_mean(mean: float, shape: float) -> None:
-    drawn = Repeats(mean, shape)
+    drawn = RunCountDistribution(mean, shape)
     assert 0 < drawn.gamma <= 1
     assert private_search._expected_runs(drawn.log_inverse_gamma, shape) == pytest.approx(mean, rel=1e-9)
 
@@ -72,7 +72,7 @@ def test_the_geometric_and_the_logarithmic_are_the_textbook_ones() -> None:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_draws_follow_the_distribution(shape: float) -> None:
-    drawn, generator, n = Repeats(6, shape), np.random.default_rng(7), 20_000
+    drawn, generator, n = RunCountDistribution(6, shape), np.random.default_rng(7), 20_000
     draws = np.array([draw_run_count(drawn, generator) for _ in range(n)])
     assert draws.min() == 1
     assert draws.mean() == pytest.approx(6, abs=5 * draws.std() / math.sqrt(n))
@@ -88,7 +88,7 @@ def test_a_draw_ends_even_at_the_largest_uniform() -> None:
             return 1 - 2**-53
 
     for shape in (0.0, 1.0, 10.0):
-        assert 10 < draw_run_count(Repeats(20, shape), Largest(np.random.PCG64(0))) < 10_000
+        assert 10 < draw_run_count(RunCountDistribution(20, shape), Largest(np.random.PCG64(0))) < 10_000
 
 
 @pytest.mark.quick(3)
@@ -98,15 +98,17 @@ def test_a_draw_ends_even_at_the_largest_uniform() -> None:
         (1024 / 45000, 1000, 58.0, TEN),
         (1024 / 45000, 1000, 7.36, FORTY_EIGHT),
         (1024 / 45000, 1000, 5.85, LOGARITHMIC),
-        (0.004, 5000, 1.2, Repeats(5, 0.5)),
-        (0.08, 875, 9.3, Repeats(20, 3)),
-        (0.5, 30, 20.0, Repeats(3, 0)),
+        (0.004, 5000, 1.2, RunCountDistribution(5, 0.5)),
+        (0.08, 875, 9.3, RunCountDistribution(20, 3)),
+        (0.5, 30, 20.0, RunCountDistribution(3, 0)),
         (1.0, 100, 300.0, TEN),
         (1.0, 100, 3.0, LOGARITHMIC),
-        (1.0, 1, 10_000.0, Repeats(200, 2)),
+        (1.0, 1, 10_000.0, RunCountDistribution(200, 2)),
     ],
 )
-def test_the_theorem_written_out_equals_dp_accounting(rate: float, steps: int, sigma: float, drawn: Repeats) -> None:
+def test_the_theorem_written_out_equals_dp_accounting(
+    rate: float, steps: int, sigma: float, drawn: RunCountDistribution
+) -> None:
     plan = [Release("gradient", steps, rate)]
     written_out = independent_renyi_epsilon(plan, sigma, DELTA, drawn)
     assert written_out == pytest.approx(renyi_epsilon(plan, sigma, DELTA, drawn), rel=1e-6)
@@ -125,7 +127,7 @@ def test_a_plan_of_unlike_releases_is_one_sequence_in_both_accounts() -> None:
 def test_dp_accounting_is_never_below_the_theorem_where_opacus_answers(
     rate: float, steps: int, sigma: float, mean: float, shape: float
 ) -> None:
-    plan, drawn = [Release("gradient", steps, rate)], Repeats(mean, shape)
+    plan, drawn = [Release("gradient", steps, rate)], RunCountDistribution(mean, shape)
     stated = renyi_epsilon(plan, sigma, DELTA, drawn)
     if stated > 0.05:  # below, the best order may be one where Opacus overflows
         assert independent_renyi_epsilon(plan, sigma, DELTA, drawn) <= stated * (1 + 1e-6)
@@ -142,12 +144,12 @@ def test_the_accounts_differ_by_less_than_a_thousandth_at_epsilon_eight() -> Non
     ("plan", "drawn", "sigma", "bound"),
     [
         ([Release("sum")], TEN, 8.51886, 0.860),
-        ([Release("sum")], Repeats(5, 2), 8.62634, 0.744),
+        ([Release("sum")], RunCountDistribution(5, 2), 8.62634, 0.744),
         ([Release("gradient", 200, 0.02)], TEN, 2.62077, 0.852),
     ],
 )
 def test_the_curve_of_one_run_gives_a_smaller_bound_than_renyi_divergences(
-    plan: list[Release], drawn: Repeats, sigma: float, bound: float
+    plan: list[Release], drawn: RunCountDistribution, sigma: float, bound: float
 ) -> None:
     assert renyi_epsilon(plan, sigma, DELTA, drawn) == pytest.approx(1, rel=1e-3)
     stated = epsilon(plan, sigma, DELTA, drawn)
@@ -187,7 +189,7 @@ def test_at_fractional_orders_the_integral_is_what_opacus_says(rate: float, sigm
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("sigma", [0.8, 4.0, 30.0])
 def test_the_exact_cost_of_keeping_the_largest_is_below_the_bound_and_above_one_run(sigma: float, shape: float) -> None:
-    plan, drawn = [Release("sum")], Repeats(10, shape)
+    plan, drawn = [Release("sum")], RunCountDistribution(10, shape)
     assert _true_delta(drawn, sigma, epsilon(plan, sigma, DELTA, drawn)) <= DELTA
     assert _true_delta(drawn, sigma, accountant.epsilon(plan, sigma, DELTA)) > DELTA
 
@@ -197,7 +199,7 @@ def test_the_exact_cost_of_keeping_the_largest_is_below_the_bound_and_above_one_
     ("target", "drawn", "sigma"),
     [(0.1, TEN, 49.48), (1, TEN, 5.384), (8, TEN, 0.9705), (0.1, LOGARITHMIC, 49.22)],
 )
-def test_golden_figures_and_calibration_from_below(target: float, drawn: Repeats, sigma: float) -> None:
+def test_golden_figures_and_calibration_from_below(target: float, drawn: RunCountDistribution, sigma: float) -> None:
     found = calibrate(BOARD, Budget(target, DELTA), drawn)
     assert found == pytest.approx(sigma, rel=0.01)
     assert found == float(f"{found:.6g}")
@@ -208,7 +210,7 @@ def test_golden_figures_and_calibration_from_below(target: float, drawn: Repeats
 @given(st.floats(0.05, 20), st.integers(1, 500), st.floats(1.5, 100), st.sampled_from(SHAPES))
 @settings(max_examples=settings().max_examples // 12)
 def test_calibration_reaches_any_target_from_below(target: float, steps: int, mean: float, shape: float) -> None:
-    plan, drawn = [Release("gradient", steps)], Repeats(mean, shape)
+    plan, drawn = [Release("gradient", steps)], RunCountDistribution(mean, shape)
     assert 0.99 * target < epsilon(plan, calibrate(plan, Budget(target, DELTA), drawn), DELTA, drawn) <= target
 
 
@@ -223,13 +225,13 @@ def test_forgetting_to_account_for_the_search_costs_two_to_three_times(
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_longer_search_costs_more_and_any_search_more_than_one_run(shape: float) -> None:
-    costs = [epsilon(BOARD, 4.0, DELTA, Repeats(mean, shape)) for mean in (1.001, 2, 10, 48, 1000)]
+    costs = [epsilon(BOARD, 4.0, DELTA, RunCountDistribution(mean, shape)) for mean in (1.001, 2, 10, 48, 1000)]
     assert all(less < more for less, more in pairwise(costs))
     assert costs[0] > accountant.epsilon(BOARD, 4.0, DELTA)
 
 
 def test_at_one_mean_a_search_that_varies_less_costs_more() -> None:
-    costs = [epsilon(BOARD, 4.0, DELTA, Repeats(10, shape)) for shape in SHAPES]
+    costs = [epsilon(BOARD, 4.0, DELTA, RunCountDistribution(10, shape)) for shape in SHAPES]
     assert all(less < more for less, more in pairwise(costs))
 
 
@@ -244,13 +246,13 @@ def test_no_noise_no_data_and_no_budget() -> None:
 @pytest.mark.parametrize("mean", [1.0, 0.0, -3.0, math.nan, math.inf, 1e7])
 def test_a_search_of_impossible_length_is_refused(mean: float) -> None:
     with pytest.raises(SpecError, match=r"Expected mean=\S+ in \(1, 1e6\]"):
-        Repeats(mean)
+        RunCountDistribution(mean)
 
 
 @pytest.mark.parametrize("shape", [-0.5, 11.0, math.nan, math.inf])
 def test_an_unknown_shape_is_refused(shape: float) -> None:
     with pytest.raises(SpecError, match=r"Expected shape=\S+ in \[0, 10\]"):
-        Repeats(10, shape)
+        RunCountDistribution(10, shape)
 
 
 def test_a_budget_out_of_reach_is_refused() -> None:
@@ -279,6 +281,6 @@ def test_two_accounts_of_a_search_that_contradict_each_other_are_refused() -> No
 
 @pytest.mark.parametrize("shape", [0.0, pytest.param(3.0, marks=pytest.mark.slow), 10.0])
 def test_two_accounts_of_an_honest_search_agree_whatever_its_shape(shape: float) -> None:
-    plan, drawn = [Release("sum")], Repeats(10, shape)
+    plan, drawn = [Release("sum")], RunCountDistribution(10, shape)
     stated = epsilon(plan, 9.0, DELTA, drawn)
     assert cross_check(plan, 9.0, DELTA, drawn, stated).lower <= stated

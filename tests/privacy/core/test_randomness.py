@@ -11,7 +11,13 @@ from scipy import stats
 
 from dpbench.errors import PrivacyError
 from dpbench.privacy.core import randomness as chance
-from dpbench.privacy.core.randomness import Randomness, poisson_sample, row_seeds, secure_sample, selection_generator
+from dpbench.privacy.core.randomness import (
+    Randomness,
+    draw_poisson_sample,
+    draw_secure_sample,
+    make_selection_generator,
+    row_seeds,
+)
 
 ONE, OTHER = "1" * 64, "2" * 64
 MANY = 20_000
@@ -27,7 +33,7 @@ def test_research_draws_repeat() -> None:
         draws, other = (each.draws("gradient", step) for each in (first, second))
         assert np.array_equal(draws.sample(1000, 0.1), other.sample(1000, 0.1))
         assert np.array_equal(draws.noise((50,), 100.0), other.noise((50,), 100.0))
-        assert draws.row_base() == other.row_base()
+        assert draws.row_seed_base() == other.row_seed_base()
     assert np.array_equal(first.checks.random(9), second.checks.random(9))
 
 
@@ -53,7 +59,7 @@ def test_no_noise_is_shared_by_two_questions() -> None:
 def test_names_do_not_run_into_each_other() -> None:
     """Release `a` at step 11 is not release `a1` at step 1, whatever the separator."""
     drawn = [
-        Randomness.research(0, ONE).draws(release, step).row_base()
+        Randomness.research(0, ONE).draws(release, step).row_seed_base()
         for release, step in (("a", 11), ("a1", 1), ('a", "1', 1), ("a\0", 1), ("a", 1))
     ]
     assert len(set(drawn)) == len(drawn)
@@ -67,14 +73,14 @@ def test_samples_and_row_seeds_are_not_shared_either() -> None:
     ]  # fmt: skip
     draws = [fit.draws("gradient", step) for fit in fits for step in (1, 2)]
     assert len({draw.sample(10_000, 0.1).tobytes() for draw in draws}) == len(draws)
-    assert len({draw.row_base() for draw in draws}) == len(draws)
+    assert len({draw.row_seed_base() for draw in draws}) == len(draws)
 
 
 def test_settings_of_a_fold_share_samples_and_start_and_not_noise() -> None:
     randomness, other = Randomness.tuning(0, ONE, 2, 0), Randomness.tuning(0, ONE, 2, 1)
     draws = [fit.draws("gradient", 1) for fit in (randomness, other)]
     assert np.array_equal(draws[0].sample(1000, 0.3), draws[1].sample(1000, 0.3))
-    assert draws[0].row_base() == draws[1].row_base()
+    assert draws[0].row_seed_base() == draws[1].row_seed_base()
     assert randomness.initialisation.initial_seed() == other.initialisation.initial_seed()
     assert not np.array_equal(draws[0].noise((50,), 1e6), draws[1].noise((50,), 1e6))
 
@@ -86,7 +92,7 @@ def test_a_sample_says_nothing_of_the_noise() -> None:
 
 
 def test_sample_and_noise_come_from_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chance, "poisson_sample", lambda size, rate, generator: generator.standard_normal(size))
+    monkeypatch.setattr(chance, "draw_poisson_sample", lambda size, rate, generator: generator.standard_normal(size))
     draws = Randomness.research(0, ONE).draws("gradient", 1)
     assert not np.isclose(draws.sample(50, 0.5) * 1e6, draws.noise((50,), 1e6), atol=1).any()
 
@@ -141,7 +147,7 @@ def test_a_secure_samples_rate_is_exact(monkeypatch: pytest.MonkeyPatch, rate: f
     assert edge.denominator == 1
     bits = np.array([0, int(edge) - 1, int(edge), 2**64 - 1], np.uint64)
     monkeypatch.setattr("os.urandom", lambda count: bits.tobytes())
-    assert secure_sample(4, rate).tolist() == [0, 1]
+    assert draw_secure_sample(4, rate).tolist() == [0, 1]
 
 
 def test_a_secure_fit_touches_no_seeded_generator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +163,9 @@ def test_a_secure_fit_touches_no_seeded_generator(monkeypatch: pytest.MonkeyPatc
     before = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]
     draws = fit.draws("gradient", 1)
     draws.sample(1_000, 0.1)
-    draws.row_base()
+    draws.row_seed_base()
     draws.noise((3, 4), 1e6)
-    selection_generator("secure", 0, ONE).random()
+    make_selection_generator("secure", 0, ONE).random()
     assert torch.equal(before[0], torch.get_rng_state())
     assert np.array_equal(before[1], np.random.get_state()[1])  # type: ignore[index]
 
@@ -168,15 +174,15 @@ def test_secure_draws_differ_each_time_and_leave_nothing_behind() -> None:
     first, second = Randomness.secure(0), Randomness.secure(0)
     assert first.key is None
     assert not np.array_equal(_noise(first), _noise(second))
-    assert first.draws("rows", 1).row_base() != second.draws("rows", 1).row_base()
+    assert first.draws("rows", 1).row_seed_base() != second.draws("rows", 1).row_seed_base()
     assert not np.array_equal(first.checks.random(4), second.checks.random(4))
 
 
 def test_the_choice_of_runs_follows_the_identity_and_seed() -> None:
-    drawn = [selection_generator("research", seed, of).random() for seed in (0, 1) for of in (ONE, OTHER)]
+    drawn = [make_selection_generator("research", seed, of).random() for seed in (0, 1) for of in (ONE, OTHER)]
     assert len(set(drawn)) == 4
-    assert selection_generator("research", 0, ONE).random() == drawn[0]
-    assert selection_generator("secure", 0, ONE).random() != selection_generator("secure", 0, ONE).random()
+    assert make_selection_generator("research", 0, ONE).random() == drawn[0]
+    assert make_selection_generator("secure", 0, ONE).random() != make_selection_generator("secure", 0, ONE).random()
 
 
 def test_the_draws_of_a_step_take_two_digests_and_one_generator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +200,7 @@ def test_the_draws_of_a_step_take_two_digests_and_one_generator(monkeypatch: pyt
     note("_hash_key")
     note("_make_generator")
     for step in range(1, 21):
-        fit.draws("gradient", step).row_base()
+        fit.draws("gradient", step).row_seed_base()
     assert (made.count("_hash_key"), made.count("_make_generator")) == (40, 20)
 
 
@@ -202,7 +208,7 @@ def test_a_sample_by_gaps_is_one_by_single_draws() -> None:
     generator = np.random.default_rng(0)
     counts = np.zeros(50)
     for _ in range(4_000):
-        counts[poisson_sample(50, 0.2, generator)] += 1
+        counts[draw_poisson_sample(50, 0.2, generator)] += 1
     assert np.abs(counts / 4_000 - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 4_000)
 
 

@@ -153,12 +153,12 @@ def test_integers_are_those_of_the_clipped_rows(name: str, c: int, m: int, d: in
     """
     form = _form(name, c, m, d, 0, seed)
     if isinstance(form, Residual):
-        outer = RankOne(form.outer.left, form.outer.quantised(), True)
+        outer = RankOne(form.outer.left, form.outer.quantised_right(), True)
         form = Residual(outer, form.basis)
         form = form.take((form.norms() > 0.26 * outer.norms()).nonzero().squeeze(1))
     elif isinstance(form, RankOne | Scaled):
         outer = form if isinstance(form, RankOne) else form.outer
-        outer = RankOne(outer.left, outer.quantised(), outer.bias)
+        outer = RankOne(outer.left, outer.quantised_right(), outer.bias)
         form = outer if isinstance(form, RankOne) else Scaled(outer, form.scale**0.05)
     kept = form.norms().isfinite().nonzero().squeeze(1)
     dense = form.take(kept).dense().double().flatten(1)
@@ -443,9 +443,9 @@ def test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer(monkey
 def test_a_sum_that_64_bits_may_not_hold_is_refused_before_any_row_is_read() -> None:
     scale = torch.tensor([[1.0, 2.0**26]])
     form = Scaled(RankOne(torch.zeros(0, 1), torch.zeros(0, 1), bias=True), scale)
-    form.integers(1.0).expect_room(2**17)
+    form.integers(1.0).check_fits_64_bits(2**17)
     with pytest.raises(SpecError, match="262,144 rows to fit into 64 bits"):
-        form.integers(1.0).expect_room(2**18)
+        form.integers(1.0).check_fits_64_bits(2**18)
 
 
 def test_rows_in_8_bits_whose_integers_were_replaced_are_refused() -> None:

@@ -25,18 +25,18 @@ from dpbench import (
     SpecError,
 )
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
-from dpbench.harness.guarantee import state_guarantee
-from dpbench.harness.tuning.trials import simulate_rows
+from dpbench.harness.guarantee import compute_guarantee
+from dpbench.harness.tuning.trials import make_weighted_curator
 from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.crosscheck import cross_check
-from dpbench.privacy.core.accounting.private_search import Repeats
+from dpbench.privacy.core.accounting.private_search import RunCountDistribution
 from dpbench.privacy.core.forms.contributions import Rows
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.mechanisms.choice.cells import Cells
-from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0, divergence, loss_variable
-from dpbench.privacy.mechanisms.choice.question import check_matrix, choose, sum_losses
+from dpbench.privacy.mechanisms.choice.cells import CellContribution
+from dpbench.privacy.mechanisms.choice.choice_plan import choice_loss_variable, compute_eps0, hockey_stick_divergence
+from dpbench.privacy.mechanisms.choice.question import check_loss_matrix, choose_candidates, sum_losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
 from tests.helpers.commands import call
 from tests.helpers.worlds import curator_over, private_rows
@@ -62,7 +62,7 @@ def odds(totals: Sequence[float], eps0: float) -> np.ndarray:
 def counts_of(totals: Sequence[float], eps0: float, draws: Draws, times: int) -> np.ndarray:
     """How often each candidate is chosen, over that many parts with these totals."""
     whole = torch.tensor([round(total / STEP) for total in totals]).expand(times, -1)
-    return np.bincount(choose(whole, 2 / eps0, STEP, draws).numpy(), minlength=len(totals))
+    return np.bincount(choose_candidates(whole, 2 / eps0, STEP, draws).numpy(), minlength=len(totals))
 
 
 def chi_square(found: np.ndarray, chances: np.ndarray) -> float:
@@ -119,9 +119,9 @@ def test_nan_loses_nothing_and_what_is_outside_is_clamped() -> None:
 @given(st.lists(st.integers(-2, 5), max_size=30))
 def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     matrix = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
-    cells = Cells(torch.tensor(index, dtype=torch.int64), 4)
+    cells = CellContribution(torch.tensor(index, dtype=torch.int64), 4)
     inside = [place for place in index if 0 <= place < 4]
-    found = project_totals(cells.integers(1.0), check_matrix(matrix, 3))
+    found = project_totals(cells.integers(1.0), check_loss_matrix(matrix, 3))
     direct = sum_losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
     assert cells.norms().tolist() == [float(0 <= place < 4) for place in index]
@@ -213,7 +213,7 @@ def test_losses_that_remember_are_refused() -> None:
     with pytest.raises(NotPure):
         curator.noisy_choice(remembers, release="any")
     with pytest.raises(NotPure):
-        curator.guard.conclude()
+        curator.guard.raise_earlier_refusal()
 
 
 def test_a_choice_is_asked_as_one_and_a_release_of_sums_as_one() -> None:
@@ -322,7 +322,7 @@ def test_renyi_charges_a_choice_as_the_gaussian_release_of_its_noise() -> None:
 
 @pytest.mark.parametrize("name", accountant.ACCOUNTANTS)
 def test_a_plan_of_one_choice_is_pure(name: accountant.AccountantName) -> None:
-    stated = state_guarantee((Choice("any", 4, relative_noise=3.0),), Budget(0.5, DELTA), name, "research")
+    stated = compute_guarantee((Choice("any", 4, relative_noise=3.0),), Budget(0.5, DELTA), name, "research")
     assert stated.delta == 0
     assert 0.4999 < stated.epsilon <= 0.5
     assert stated.epsilon == compute_eps0(stated.plan[0].sigma)
@@ -345,7 +345,7 @@ def test_steps_of_a_choice_cost_what_as_many_choices_do() -> None:
 
 def test_a_private_search_charges_for_choices() -> None:
     plan: list[Planned] = [Choice("any", 4), Release("sum")]
-    repeats = Repeats(5.0)
+    repeats = RunCountDistribution(5.0)
     sigma = private_search.calibrate(plan, Budget(1.0, DELTA), repeats)
     stated = private_search.epsilon(plan, sigma, DELTA, repeats)
     renyi = private_search.renyi_epsilon(plan, sigma, DELTA, repeats)
@@ -367,12 +367,12 @@ def test_the_dominating_pair_dominates_every_choice(eps0: float, share: float, a
     before, after = odds(totals.tolist(), eps0), odds((totals + lost).tolist(), eps0)
     for array, other in ((before, after), (after, before)):
         found = np.maximum(array - math.exp(at * eps0) * other, 0).sum()
-        assert found <= float(divergence(eps0, np.array(at * eps0))) + 1e-12
+        assert found <= float(hockey_stick_divergence(eps0, np.array(at * eps0))) + 1e-12
 
 
 @pytest.mark.parametrize("eps0", [0.05, 1.0, 7.0])
 def test_the_two_forms_of_the_dominating_pair_are_one(eps0: float) -> None:
-    variable = loss_variable(eps0)
+    variable = choice_loss_variable(eps0)
 
     def density(t: float) -> float:
         return math.exp((t - eps0) / 2) / (2 * -math.expm1(-eps0))
@@ -381,7 +381,7 @@ def test_the_two_forms_of_the_dominating_pair_are_one(eps0: float) -> None:
         return (1 - math.exp(at - t)) * density(t)
 
     e = np.linspace(-eps0, eps0, 9)
-    for at, expected in zip(e, divergence(eps0, e), strict=True):
+    for at, expected in zip(e, hockey_stick_divergence(eps0, e), strict=True):
         assert quad(beyond, at, eps0, args=(at,))[0] == pytest.approx(float(expected), abs=1e-12)
         assert float(variable.cdf(at)) == pytest.approx(quad(density, -eps0, at)[0], abs=1e-12)
     moment = quad(lambda t: math.exp(3 * t) * density(t), -eps0, eps0)[0]
@@ -389,7 +389,7 @@ def test_the_two_forms_of_the_dominating_pair_are_one(eps0: float) -> None:
 
 
 def test_a_search_on_stand_ins_knows_choices() -> None:
-    curator = simulate_rows(
+    curator = make_weighted_curator(
         curator_over(private_rows(200), [Choice("any", 3)], sigma=0.1).curator, {"any": 1.0}, weight=10
     )
     assert curator.noisy_choice(lambda chunk: torch.tensor([1.0, 0, 1]).expand(len(chunk), -1), release="any") == 1

@@ -17,16 +17,16 @@ from torch import Tensor
 
 from dpbench import Choice, Chunk, Release, SpecError, Task
 from dpbench.errors import NotPerExample, NotPlanned, NotPure
-from dpbench.harness.guarantee import state_guarantee
+from dpbench.harness.guarantee import compute_guarantee
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import Budget
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.witness import ChoiceObservation, Witness
-from dpbench.privacy.curator import make_handle
+from dpbench.privacy.curator import make_learner_curator
 from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0
-from dpbench.privacy.mechanisms.choice.parts import PartLosses, wrap_parts
-from dpbench.privacy.mechanisms.choice.replay import log_chances
+from dpbench.privacy.mechanisms.choice.parts import PartLosses, combine_losses_with_parts
+from dpbench.privacy.mechanisms.choice.replay import log_probabilities
 from tests.helpers.worlds import curator_over, private_rows
 
 PARTS, CANDIDATES = 3, 4
@@ -55,9 +55,9 @@ def seen(rows: PrivateRows, sigma: float = 1.0, seed: int = 0, chunk_size: int |
     found: list[ChoiceObservation] = []
     task = Task(rows.example_shape, 2, rows.count, torch.device("cpu"))
     curator = bind(
-        rows, task, PLAN, sigma, Randomness.research(seed, "a test"), Witness(lambda _: None, chose=found.append)
+        rows, task, PLAN, sigma, Randomness.research(seed, "a test"), Witness(lambda _: None, on_choice=found.append)
     )
-    make_handle(curator).noisy_choices(lose, part=part_of, release="any", chunk_size=chunk_size)
+    make_learner_curator(curator).noisy_choices(lose, part=part_of, release="any", chunk_size=chunk_size)
     return found[0]
 
 
@@ -83,8 +83,8 @@ ROWS = st.lists(
 @given(st.lists(st.floats(0, 20), min_size=PARTS * CANDIDATES, max_size=PARTS * CANDIDATES), st.floats(0.3, 20))
 def test_parts_chosen_on_their_own_are_one_choice_among_all_combinations(numbers: list[float], sigma: float) -> None:
     lost = np.array(numbers).reshape(PARTS, CANDIDATES)
-    by_part = log_chances(lost, sigma)
-    whole = log_chances(by_combination(lost)[None], sigma)[0]
+    by_part = log_probabilities(lost, sigma)
+    whole = log_probabilities(by_combination(lost)[None], sigma)[0]
     np.testing.assert_allclose(by_combination(by_part), whole, rtol=1e-9, atol=1e-9)
 
 
@@ -96,11 +96,11 @@ def test_combinations_are_drawn_with_the_chances_of_one_exponential_mechanism(se
     rows, sigma = held(copies, lost.repeat(times, 1)), 0.7
     randomness = Randomness.secure(0, quiet=True) if secure else Randomness.research(0, "a test")
     task, plan = Task(rows.example_shape, 2, len(rows), torch.device("cpu")), Choice("any", CANDIDATES, PARTS * times)
-    curator = make_handle(bind(rows, task, [plan], sigma, randomness))
+    curator = make_learner_curator(bind(rows, task, [plan], sigma, randomness))
     drawn = curator.noisy_choices(lose, part=part_of, release="any").reshape(times, PARTS)
     counts = np.bincount((drawn @ torch.tensor([CANDIDATES**2, CANDIDATES, 1])).numpy(), minlength=len(COMBINATIONS))
     own = totals(held(part, lost)).numpy() * 2.0**-20
-    expected = times * np.exp(log_chances(by_combination(own)[None], sigma))[0]
+    expected = times * np.exp(log_probabilities(by_combination(own)[None], sigma))[0]
     assert chi2.sf(((counts - expected) ** 2 / expected).sum(), len(COMBINATIONS) - 1) > 1e-6
 
 
@@ -167,7 +167,7 @@ def test_neighbours_that_differ_by_a_unit_in_several_parts_have_laws_within_eps0
     worst = []
     for count in (len(of), len(rows)):
         lost = totals(held(part[:count], numbers[:count], of[:count])).numpy() * 2.0**-20  # type: ignore[arg-type]
-        worst.append(log_chances(by_combination(lost)[None], sigma)[0])
+        worst.append(log_probabilities(by_combination(lost)[None], sigma)[0])
     ratio = worst[0] - worst[1]
     assert np.abs(ratio).max() <= compute_eps0(sigma) + 1e-9
     assert np.ptp(ratio) <= compute_eps0(sigma) + 1e-9  # bounded range, which composition rests on
@@ -212,7 +212,7 @@ def test_without_noise_each_part_has_the_first_of_its_least() -> None:
 
 
 def test_the_form_says_what_its_rows_are() -> None:
-    form = wrap_parts(lose, part_of, PLAN[0])(
+    form = combine_losses_with_parts(lose, part_of, PLAN[0])(
         Chunk(held([1, -1, 2], torch.ones(3, CANDIDATES)).x, torch.zeros(3), torch.zeros(3))
     )
     assert form.norms().tolist() == pytest.approx([2.0, 0.0, 2.0], rel=1e-5)
@@ -285,7 +285,7 @@ def test_a_step_is_spent_and_a_release_of_sums_is_refused() -> None:
 
 
 def test_all_parts_together_are_stated_as_one_pure_choice() -> None:
-    stated = state_guarantee(PLAN, Budget(0.5, 1e-5), "pld", "research")
+    stated = compute_guarantee(PLAN, Budget(0.5, 1e-5), "pld", "research")
     assert (stated.delta, stated.epsilon) == (0, compute_eps0(stated.plan[0].sigma))
     assert 0.4999 < stated.epsilon <= 0.5
     assert stated.independent.lower <= stated.epsilon <= stated.independent.upper

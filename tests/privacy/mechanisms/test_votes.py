@@ -19,10 +19,10 @@ from dpbench import (
     Teacher,
 )
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
-from dpbench.harness.tuning.trials import simulate_rows
+from dpbench.harness.tuning.trials import make_weighted_curator
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.mechanisms.votes import add_votes, deal_rows
+from dpbench.privacy.mechanisms.votes import add_votes, assign_shards
 from tests.helpers.worlds import curator_over, note, private_rows
 
 QUERIES = torch.randn(12, 5, generator=torch.Generator().manual_seed(1))
@@ -65,23 +65,23 @@ def test_taking_an_example_away_moves_one_vote_a_query(place: int, shards: int, 
 def test_an_example_stays_in_its_shard_whoever_else_is_there(mapped: bool) -> None:
     rows = private_rows(60)
     rows = dataclasses.replace(rows, held=quantise(rows.x)) if mapped else rows
-    whole, fewer = deal_rows(rows, 7, salt=5), deal_rows(without(rows, 3), 7, salt=5)
+    whole, fewer = assign_shards(rows, 7, salt=5), assign_shards(without(rows, 3), 7, salt=5)
     for field in ("shard", "seed"):
         assert np.array_equal(np.delete(getattr(whole, field), 3), getattr(fewer, field))
-    assert not np.array_equal(whole.shard, deal_rows(rows, 7, salt=6).shard)
+    assert not np.array_equal(whole.shard, assign_shards(rows, 7, salt=6).shard)
 
 
 def test_equal_examples_share_a_shard_and_other_labels_do_not_count_as_equal() -> None:
     x = torch.ones(40, 5)
     y = torch.arange(40) % 2
-    shard = deal_rows(PrivateRows(x, y, torch.arange(40)), 10**6, salt=0).shard
+    shard = assign_shards(PrivateRows(x, y, torch.arange(40)), 10**6, salt=0).shard
     assert len(set(shard[::2])) == len(set(shard[1::2])) == 1
     assert shard[0] != shard[1]
 
 
 def test_shards_are_about_as_large_as_each_other_and_hold_every_example_once() -> None:
     rows, seen = private_rows(2_000), list[Tensor]()
-    dealt = deal_rows(rows, 20, salt=1)
+    dealt = assign_shards(rows, 20, salt=1)
     for shard in dealt.shards(rows, torch.device("cpu")):
         assert 60 < len(shard) < 145
         assert torch.equal(shard.x, rows.x[np.flatnonzero(dealt.shard == len(seen))])
@@ -91,7 +91,7 @@ def test_shards_are_about_as_large_as_each_other_and_hold_every_example_once() -
 
 def test_a_shard_is_wiped_when_its_teacher_is_done() -> None:
     rows = private_rows()
-    for shard in deal_rows(rows, 3, 0).shards(rows, torch.device("cpu")):
+    for shard in assign_shards(rows, 3, 0).shards(rows, torch.device("cpu")):
         kept = shard
     assert bool(kept.x.isnan().all())
     assert not bool(kept.y.any())
@@ -256,7 +256,7 @@ def test_stand_ins_vote_in_fewer_shards_of_the_real_size() -> None:
     def one_each(shard: Chunk, queries: Tensor) -> Tensor:
         return torch.zeros(len(queries), dtype=torch.int64)
 
-    curator = simulate_rows(curator_over(private_rows(400), PLAN).curator, {}, weight=10.0)
+    curator = make_weighted_curator(curator_over(private_rows(400), PLAN).curator, {}, weight=10.0)
     answer = curator.noisy_votes(one_each, QUERIES, release="votes", shards=50)
     assert torch.equal(answer, torch.tensor([50.0, 0, 0]).expand(12, -1))
 

@@ -32,7 +32,7 @@ from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.core.forms.residual.bases import AnchorBasis
 from dpbench.privacy.purity.reach import Reach
-from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_probe
+from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_spot_check
 from tests.helpers.worlds import curator_over, note, noted, private_rows
 
 Row = Callable[[Chunk], Any]
@@ -358,7 +358,7 @@ def test_refusing_is_final_even_for_who_catches_it() -> None:
     with pytest.raises(NotPure, match="seen"):
         curator.map(lambda x: x)
     with pytest.raises(NotPure, match="seen"):
-        curator.guard.conclude()
+        curator.guard.raise_earlier_refusal()
 
 
 def test_remembering_and_then_failing_is_refused_for_remembering() -> None:
@@ -546,7 +546,7 @@ class TestFailures:
         with pytest.raises(ComponentFailed):
             curator.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
         with pytest.raises(ComponentFailed):
-            curator.guard.conclude()
+            curator.guard.raise_earlier_refusal()
 
     def test_over_no_rows_all_of_it_is_told_for_nothing_is_private(self) -> None:
         def rows(chunk: Chunk) -> Tensor:
@@ -576,7 +576,7 @@ class TestFailures:
             with pytest.raises(ComponentFailed, match="ValueError"):
                 curator.noisy_sum(function, release="sum", clip=1.0)
         with pytest.raises(ComponentFailed, match="ValueError"):
-            curator.guard.conclude()
+            curator.guard.raise_earlier_refusal()
 
     @pytest.mark.parametrize("error", [MemoryError, lambda: RuntimeError("can't allocate memory")])
     def test_so_is_too_little_memory_for_a_row_may_ask_for_much(self, error: Any) -> None:
@@ -590,7 +590,7 @@ class TestFailures:
         with pytest.raises(ComponentFailed, match="MemoryError"):
             curator.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
         with pytest.raises(ComponentFailed, match="MemoryError"):
-            curator.guard.conclude()
+            curator.guard.raise_earlier_refusal()
 
     def test_after_a_failure_no_chunk_is_left_whoever_holds_the_traceback(self) -> None:
         rows, held = private_rows(), []
@@ -630,7 +630,7 @@ class TestFailures:
             curator.noisy_sum(rows, release="sum", clip=1.0)
         assert "Secret" not in str(caught.value) and caught.value.__context__ is None
         with pytest.raises(ComponentFailed) as caught:
-            curator.guard.conclude()
+            curator.guard.raise_earlier_refusal()
         assert "Secret" not in str(caught.value)
 
     @pytest.mark.parametrize(
@@ -776,7 +776,7 @@ def test_a_shared_scale_that_each_chunk_writes_anew_is_seen_by_the_spot_check_it
         scale.copy_(chunk.x.std(0).expand(3, 4))
         return Scaled(RankOne(nn.functional.one_hot(chunk.y, 3).float(), chunk.x), scale)
 
-    probe = make_probe(chunk, (1.0,), np.random.default_rng(0))
+    probe = make_spot_check(chunk, (1.0,), np.random.default_rng(0))
     assert probe is not None
     probe.keep([rows(chunk)])
     with pytest.raises(NotPerExample, match="changed when it was evaluated"):

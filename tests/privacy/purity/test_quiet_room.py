@@ -111,7 +111,7 @@ def test_a_refusal_that_a_row_function_catches_is_final_all_the_same(tmp_path: P
     with pytest.raises(NotPure, match="opened a file"):
         asked(lambda chunk: None, curator)
     with pytest.raises(NotPure, match="opened a file"):
-        curator.guard.conclude()
+        curator.guard.raise_earlier_refusal()
 
 
 def test_a_map_and_a_teacher_are_in_a_quiet_room_too(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ class TestOutput:
 
     @pytest.fixture(autouse=True)
     def fresh(self) -> None:
-        quiet_room._report_withheld.cache_clear()
+        quiet_room._report_withheld_output.cache_clear()
 
     @pytest.mark.filterwarnings("default")
     def test_nothing_of_it_is_seen_whatever_road_it_takes(

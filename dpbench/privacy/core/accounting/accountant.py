@@ -162,11 +162,11 @@ def gaussian_sigma(budget: Budget) -> float:
     """
     if not (budget.epsilon > 0 and 0 < budget.delta < 1):
         raise SpecError(f"Expected epsilon={budget.epsilon} > 0 and delta={budget.delta} in (0, 1).")
-    return 0.0 if math.isinf(budget.epsilon) else _gaussian_sigma(budget.epsilon, budget.delta)
+    return 0.0 if math.isinf(budget.epsilon) else _cached_gaussian_sigma(budget.epsilon, budget.delta)
 
 
 @functools.lru_cache(1024)  # every setting that follows the budget asks
-def _gaussian_sigma(epsilon: float, delta: float) -> float:
+def _cached_gaussian_sigma(epsilon: float, delta: float) -> float:
     from dp_accounting import get_sigma_gaussian
 
     return float(get_sigma_gaussian(epsilon, delta))
@@ -190,7 +190,7 @@ def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
 
 
 def neighbour_distance(plan: Sequence[Planned], sigma: float) -> float:
-    """Return the distance of neighbours in standard deviations, by the central limit theorem (Bu et al. 2019).
+    """Approximate mu, by how many standard deviations neighbours differ (central limit theorem, Bu et al. 2019).
 
     It is exact for sums at rate 1. Otherwise it is an approximation, neither an upper nor a lower bound, that suits
     many steps at small rates. It serves for guesses, and to find plans that take too long to compose; no stated epsilon
@@ -239,9 +239,9 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
 
-    def compose_at(interval: float) -> float:
+    def epsilon_on_grid(interval: float) -> float:
         if not sums_only:
-            return float(compose(plan, sigma, interval).get_epsilon_for_delta(delta))
+            return float(compose_loss_distribution(plan, sigma, interval).get_epsilon_for_delta(delta))
         accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
         for event in dp_events(plan, sigma):
             accountant.compose(event)
@@ -250,7 +250,7 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     every_step = math.sqrt(sum(use.steps / (sigma * use.relative_noise) ** 2 for use in plan))
     if min(neighbour_distance(plan, sigma), every_step) > LARGEST_DISTANCE:
         return _rdp_epsilon(plan, sigma, delta)
-    return epsilon_on_fine_grid(compose_at, smallest_step_loss(plan, sigma), largest_step_loss(plan, sigma))
+    return epsilon_on_fine_grid(epsilon_on_grid, smallest_step_loss(plan, sigma), largest_step_loss(plan, sigma))
 
 
 def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = math.inf, large: float = 0.0) -> float:
@@ -282,13 +282,13 @@ def smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
 
 
 def largest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
-    """Return the largest privacy loss of one step, over all releases, at noise of eight standard deviations."""
+    """Return the largest privacy loss of one step, over all releases, if noise is below eight standard deviations."""
     noises = [(use.sample_rate, sigma * use.relative_noise) for use in plan]
     whole = [(rate, 0.5 / noise**2 + 8 / noise) for rate, noise in noises]
     return max(math.log1p(rate * math.expm1(loss)) if loss < 700 else loss + math.log(rate) for rate, loss in whole)
 
 
-def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int = 1000) -> float:
+def refine_epsilon_bound(epsilon_at: Callable[[float], float], bound: float, points: int = 1000) -> float:
     """Compute epsilon on finer and finer grids, the last with `points` points up to epsilon; each grid rounds up.
 
     `bound` is another upper bound on epsilon, which may be far too large; the smallest bound is returned.
@@ -302,8 +302,8 @@ def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int 
         interval = finer
 
 
-def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
-    """Compose a plan into one privacy loss distribution of dp-accounting, rounded up to a grid of this interval."""
+def compose_loss_distribution(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
+    """Compose a plan into one privacy loss distribution (dp-accounting), rounded up to a grid of this interval."""
     parts = _merge_gaussians([use for use in plan if use.gaussian]) + merge_steps(
         [use for use in plan if not use.gaussian]
     )

@@ -16,7 +16,7 @@ FAR_RATIO = 4.0  # times what is stated: where RDP is so much above it, no grid 
 
 
 @dataclass(frozen=True)
-class Account:
+class EpsilonInterval:
     """An interval that contains epsilon, and the accountant that computed it; `lower` is 0 if only a bound is known."""
 
     accountant: str
@@ -24,18 +24,18 @@ class Account:
     upper: float
 
     @classmethod
-    def exact(cls, accountant: str, epsilon: float) -> Account:
-        """Return the account of an epsilon that is known exactly."""
+    def exact(cls, accountant: str, epsilon: float) -> EpsilonInterval:
+        """Return the interval of an epsilon that is known exactly."""
         return cls(accountant, epsilon, epsilon)
 
     @classmethod
-    def tight(cls, accountant: str, upper: float) -> Account:
+    def tight(cls, accountant: str, upper: float) -> EpsilonInterval:
         """Return the interval of an accountant whose rounding error is below 1%."""
         return cls(accountant, 0.99 * upper, upper)
 
     @classmethod
-    def bound(cls, accountant: str, upper: float) -> Account:
-        """Return an account that is only an upper bound."""
+    def bound(cls, accountant: str, upper: float) -> EpsilonInterval:
+        """Return the interval from 0 to an upper bound."""
         return cls(accountant, 0.0, upper)
 
     @property
@@ -54,7 +54,7 @@ times as many points; a wider one would not fit into memory."""
 
 def cross_check(
     plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
-) -> Account:
+) -> EpsilonInterval:
     """Compute epsilon by an independent library and method, and refuse a run whose stated epsilon contradicts it.
 
     `pld` and `rdp` are checked with Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
@@ -65,14 +65,16 @@ def cross_check(
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
     """
     if math.isinf(stated) or not plan:
-        return Account.exact("none", stated)
+        return EpsilonInterval.exact("none", stated)
     if (pure := find_pure_cost(plan)) is not None:
         noise = sigma * plan[0].relative_noise
-        other = Account("law", pure.epsilon_lower_bound(noise), pure.epsilon(noise))
+        other = EpsilonInterval("law", pure.epsilon_lower_bound(noise), pure.epsilon(noise))
     elif accountant == "prv":
-        other = Account.tight("pld", epsilon(plan, sigma, delta, "pld"))
+        other = EpsilonInterval.tight("pld", epsilon(plan, sigma, delta, "pld"))
     else:
-        other = _prv_account(tuple(plan), sigma, delta, stated) or _rdp_account(plan, sigma, delta, accountant, stated)
+        other = _prv_interval(tuple(plan), sigma, delta, stated) or _rdp_interval(
+            plan, sigma, delta, accountant, stated
+        )
     too_high = accountant == "pld" and stated > other.upper * 1.005
     if stated < other.lower or too_high:
         raise AccountantsDisagree(
@@ -83,8 +85,8 @@ def cross_check(
 
 
 @functools.lru_cache(1024)  # many runs share a plan
-def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Account | None:
-    """Return prv-accountant's account, with an error of 2% of `about`; None if it fails or needs too fine a grid."""
+def _prv_interval(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> EpsilonInterval | None:
+    """Return prv-accountant's interval, with an error of 2% of `about`; None if it fails or needs too fine a grid."""
     made = make_prv_accountant(plan, sigma, delta, about, 0.02 * about)
     if made is None:
         return None
@@ -94,7 +96,7 @@ def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: f
             lower, _, upper = accountant.compute_epsilon(delta, counts)
     except RuntimeError:  # past epsilon of about 10^5 it finds none, or an infinite one
         return None
-    return Account("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else None
+    return EpsilonInterval("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else None
 
 
 def make_prv_accountant(
@@ -123,16 +125,16 @@ def make_prv_accountant(
         return None
 
 
-def _rdp_account(
+def _rdp_interval(
     plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
-) -> Account:
+) -> EpsilonInterval:
     """Return RDP's epsilon as an upper bound.
 
     If it is far above the stated epsilon, first try prv-accountant on a coarser grid. If the run's own accountant is
     `rdp` and this fails, nothing is checked: return the stated epsilon.
     """
     upper = epsilon(plan, sigma, delta, "rdp")
-    coarser = _prv_account(tuple(plan), sigma, delta, upper / 2) if FAR_RATIO * stated < upper < math.inf else None
+    coarser = _prv_interval(tuple(plan), sigma, delta, upper / 2) if FAR_RATIO * stated < upper < math.inf else None
     if coarser is None and accountant == "rdp":
-        return Account.exact("none", stated)
-    return coarser or Account.bound("rdp", upper)
+        return EpsilonInterval.exact("none", stated)
+    return coarser or EpsilonInterval.bound("rdp", upper)

@@ -46,11 +46,11 @@ def compose_curve(plan: tuple[Planned, ...], sigma: float) -> Any:
     """Return the loss distribution of a plan, on a grid whose step suits the plan's epsilon at `DELTA`."""
     stated = accountant.epsilon(plan, sigma, DELTA)
     with accountant.silence_libraries():
-        return accountant.compose(plan, sigma, max(stated / GRID_POINTS, 1e-6))
+        return accountant.compose_loss_distribution(plan, sigma, max(stated / GRID_POINTS, 1e-6))
 
 
-def epsilon_at(plan: Sequence[Planned], sigma: float, delta: float) -> float:
-    """Return an upper bound on epsilon of a plan at another delta.
+def epsilon_at_delta(plan: Sequence[Planned], sigma: float, delta: float) -> float:
+    """Return an upper bound on the epsilon of a plan at this delta.
 
     Raises:
         PlanError: the accountant cannot answer for this plan.
@@ -61,7 +61,7 @@ def epsilon_at(plan: Sequence[Planned], sigma: float, delta: float) -> float:
         return float(compose_curve(tuple(plan), sigma).get_epsilon_for_delta(delta))
 
 
-def fit_gaussian(plan: Sequence[Planned], sigma: float) -> GaussianFit:
+def fit_gaussian_curve(plan: Sequence[Planned], sigma: float) -> GaussianFit:
     """Return the smallest Gaussian curve that covers the curve of a plan, at deltas down to 1e-10.
 
     Raises:
@@ -78,12 +78,12 @@ def fit_gaussian(plan: Sequence[Planned], sigma: float) -> GaussianFit:
     mu = float(_solve_mu(epsilons, deltas).max())
     false_positives = norm.sf(np.linspace(-5, 5, POINTS))
     allowed = norm.sf(norm.isf(false_positives) - mu)
-    bounds = [largest_rates(epsilons, deltas, rate).min() for rate in false_positives]
+    bounds = [bound_true_positive_rates(epsilons, deltas, rate).min() for rate in false_positives]
     return GaussianFit(mu, max(0.0, float((allowed - np.array(bounds)).max())))
 
 
-def largest_rates(epsilons: np.ndarray, deltas: np.ndarray, false_positive_rate: float) -> np.ndarray:
-    """Return upper bounds, at most 1, on the true-positive rate of membership tests, one from each point of a curve."""
+def bound_true_positive_rates(epsilons: np.ndarray, deltas: np.ndarray, false_positive_rate: float) -> np.ndarray:
+    """Return, from each point of a curve, an upper bound (at most 1) on membership tests' true-positive rate."""
     above = np.exp(np.minimum(epsilons, 700.0)) * false_positive_rate + deltas
     rates: np.ndarray = np.minimum(1.0, np.minimum(above, 1 - np.exp(-epsilons) * (1 - false_positive_rate - deltas)))
     return rates

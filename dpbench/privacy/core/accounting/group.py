@@ -51,7 +51,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
     if rows == 1 or not sigma or all(use.sample_rate == 1 for use in plan):
         return accountant.epsilon(large, sigma, delta, name)
     bound = accountant.epsilon(large, sigma, delta, "rdp")
-    if name != "pld" or not can_compose(plan, sigma, rows):
+    if name != "pld" or not is_fast_to_compose(plan, sigma, rows):
         return bound
     return _mixture_epsilon(tuple(plan), sigma, delta, rows, bound)
 
@@ -71,28 +71,28 @@ def _enlarge_release(release: P, rows: int) -> P:
 
 @functools.lru_cache(1024)  # many results of a board share a plan and have the same copies
 def _mixture_epsilon(plan: tuple[Planned, ...], sigma: float, delta: float, rows: int, bound: float) -> float:
-    def compose_at(interval: float) -> float:
-        return float(compose(plan, sigma, rows, interval).get_epsilon_for_delta(delta))
+    def epsilon_on_grid(interval: float) -> float:
+        return float(compose_group_loss(plan, sigma, rows, interval).get_epsilon_for_delta(delta))
 
     with accountant.silence_libraries():
-        return accountant.refine_grid(compose_at, bound)
+        return accountant.refine_epsilon_bound(epsilon_on_grid, bound)
 
 
-def can_compose(plan: Sequence[Planned], sigma: float, rows: int) -> bool:
-    """Return whether `compose` is fast (seconds, not minutes): no group moves a sum by more than `LARGEST_SHIFT`."""
+def is_fast_to_compose(plan: Sequence[Planned], sigma: float, rows: int) -> bool:
+    """Return whether the mixture composes in seconds: no group moves a sum by more than `LARGEST_SHIFT`."""
     return max(rows / (sigma * use.relative_noise) for use in plan) <= LARGEST_SHIFT
 
 
-def compose(plan: Sequence[Planned], sigma: float, rows: int, interval: float) -> Any:
+def compose_group_loss(plan: Sequence[Planned], sigma: float, rows: int, interval: float) -> Any:
     """Compose a plan's privacy loss for a group of `rows` rows, rounded up to a grid of this interval."""
     from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
     from scipy.stats import binom
 
     if rows == 1:
-        return accountant.compose(plan, sigma, interval)
+        return accountant.compose_loss_distribution(plan, sigma, interval)
     moved, losses = list(range(rows + 1)), []
     if whole := enlarge_plan([use for use in plan if use.sample_rate == 1], rows):
-        losses.append(accountant.compose(whole, sigma, interval))
+        losses.append(accountant.compose_loss_distribution(whole, sigma, interval))
     for use in plan:
         if use.sample_rate < 1:
             chances = binom.pmf(moved, rows, use.sample_rate)

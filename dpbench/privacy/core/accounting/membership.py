@@ -46,14 +46,14 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
     if (distance := curve.find_gaussian_mu(plan, sigma)) is not None:
         return float(norm.sf(norm.isf(false_positive_rate) - distance))
     if find_pure_cost(plan) is not None:
-        return bound_rate(epsilon(plan, sigma, curve.DELTA), 0.0, false_positive_rate)
+        return bound_true_positive_rate(epsilon(plan, sigma, curve.DELTA), 0.0, false_positive_rate)
     epsilons = np.linspace(0, -math.log(false_positive_rate), curve.POINTS)
     with silence_libraries():
         deltas = np.array(curve.compose_curve(tuple(plan), sigma).get_delta_for_epsilon(epsilons.tolist()))
-    return float(curve.largest_rates(epsilons, deltas, false_positive_rate).min())
+    return float(curve.bound_true_positive_rates(epsilons, deltas, false_positive_rate).min())
 
 
-def bound_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:
+def bound_true_positive_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:
     """Return an upper bound, at most 1, on the true-positive rate of membership tests, from one (epsilon, delta)."""
     above = math.exp(min(epsilon, 700.0)) * false_positive_rate + delta
     return min(1.0, above, 1 - math.exp(-epsilon) * (1 - false_positive_rate - delta))

@@ -57,10 +57,10 @@ from dpbench.privacy.core.accounting.accountant import (
     dp_events,
     find_smallest_sigma,
     guess_sigma,
-    refine_grid,
+    refine_epsilon_bound,
     silence_libraries,
 )
-from dpbench.privacy.core.accounting.crosscheck import Account, make_prv_accountant
+from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval, make_prv_accountant
 from dpbench.privacy.core.plan import Budget, Planned
 
 LARGEST_EPSILON = 100.0  # that the grid of the second opinion is made for
@@ -79,7 +79,7 @@ class UniformSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Repeats:
+class RunCountDistribution:
     """The distribution of the number of runs: truncated negative binomial on 1, 2, ... (definition 1 of the paper).
 
     P(K = k) is proportional to ``(1 - gamma)^k * product over 0 < j < k of (j + shape) / (j + 1)``.
@@ -124,7 +124,7 @@ class Repeats:
         return float(brentq(excess, 0.0, 2 * math.log(self.mean) + 1e-12, xtol=1e-16))
 
 
-def draw_run_count(repeats: Repeats, chance: UniformSource) -> int:
+def draw_run_count(repeats: RunCountDistribution, chance: UniformSource) -> int:
     """Draw K, the number of runs of a search, by inverting its distribution function at one uniform draw.
 
     Exact up to the rounding of doubles. K must stay secret, and so must the state of `chance` and the duration of the
@@ -142,7 +142,7 @@ def draw_run_count(repeats: Repeats, chance: UniformSource) -> int:
     return runs
 
 
-def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, rows: int = 1) -> float:
+def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution, rows: int = 1) -> float:
     """Return an upper bound on epsilon, in nats, of a whole search at `delta`: the smaller of the module's two bounds.
 
     Every run spends `plan` with base noise multiplier `sigma`. `rows` is the number of rows that one person may remove.
@@ -153,21 +153,21 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeat
     if sigma == 0:
         return math.inf
     bound = renyi_epsilon(group.enlarge_plan(plan, rows), sigma, delta, repeats)
-    if not group.can_compose(plan, sigma, rows):
+    if not group.is_fast_to_compose(plan, sigma, rows):
         return bound
 
-    def compose_at(interval: float) -> float:
-        curve = group.compose(plan, sigma, rows, interval)
+    def epsilon_on_grid(interval: float) -> float:
+        curve = group.compose_group_loss(plan, sigma, rows, interval)
         one_run = float(curve.get_epsilon_for_delta(delta / repeats.mean))
         points = np.linspace(0, one_run, CURVE_POINTS)
         deltas = np.array(curve.get_delta_for_epsilon(points.tolist()))
-        return one_run + _least_choice(repeats, points, deltas)
+        return one_run + _selection_cost(repeats, points, deltas)
 
     with silence_libraries():
-        return refine_grid(compose_at, bound, GRID_POINTS)
+        return refine_epsilon_bound(epsilon_on_grid, bound, GRID_POINTS)
 
 
-def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
+def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution) -> float:
     """Return dp-accounting's bound on epsilon of a search, from Rényi orders up to 2,048."""
     from dp_accounting.dp_event import ComposedDpEvent, RepeatAndSelectDpEvent
     from dp_accounting.rdp import RdpAccountant
@@ -179,14 +179,14 @@ def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: 
         return float(accountant.get_epsilon(delta))
 
 
-def _least_choice(repeats: Repeats, epsilons: np.ndarray, deltas: np.ndarray) -> float:
-    """Return the theorem's min over e1 of c, the cost of choosing the best run, over points (e1, delta) of one run."""
+def _selection_cost(repeats: RunCountDistribution, epsilons: np.ndarray, deltas: np.ndarray) -> float:
+    """Return the cost of keeping the best run: the theorem's min over e1 of c, at points (e1, delta) of one run."""
     odds = math.expm1(repeats.log_inverse_gamma)  # (1 - gamma) / gamma
     return float((1 + repeats.shape) * np.log(np.exp(epsilons) + odds * deltas).min())
 
 
-def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
-    """Return the bound of `epsilon` as computed by independent code: the smaller of two bounds, by other libraries.
+def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution) -> float:
+    """Compute the bound of `epsilon` again with other libraries: the smaller of two bounds.
 
     The Rényi bound uses Opacus. The curve of one run is computed by Microsoft's prv-accountant, with its errors added.
     """
@@ -198,7 +198,9 @@ def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rep
     return min(bound, _prv_curve_epsilon(plan, sigma, delta, repeats, min(bound, LARGEST_EPSILON)))
 
 
-def independent_renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
+def independent_renyi_epsilon(
+    plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution
+) -> float:
     """Return the bound of `renyi_epsilon`, computed with Opacus' Rényi curve and this module's code for the theorem.
 
     Both functions agree to rounding if every rate is 1, or if the best order is a whole number up to 1,024, as mostly
@@ -216,7 +218,9 @@ def independent_renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: floa
     return max(0.0, float(bounds.min()))
 
 
-def _prv_curve_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, about: float) -> float:
+def _prv_curve_epsilon(
+    plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution, about: float
+) -> float:
     """Return the bound from prv-accountant's curve of one run; infinite if prv-accountant cannot answer."""
     error = PRV_ERROR * about / (2 + repeats.shape)
     found = make_prv_accountant(plan, sigma, delta / repeats.mean, about, error)
@@ -231,7 +235,7 @@ def _prv_curve_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repe
             return math.inf
         deltas = estimate_deltas(accountant.compute_composition(counts), points - accountant.eps_error)
     upper = np.clip(deltas + accountant.delta_error, 0, 1)
-    return float(one_run) + _least_choice(repeats, points, upper)
+    return float(one_run) + _selection_cost(repeats, points, upper)
 
 
 def estimate_deltas(losses: Any, epsilons: np.ndarray) -> np.ndarray:
@@ -243,7 +247,9 @@ def estimate_deltas(losses: Any, epsilons: np.ndarray) -> np.ndarray:
     return deltas
 
 
-def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float) -> Account:
+def cross_check(
+    plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution, stated: float
+) -> EpsilonInterval:
     """Compare the stated epsilon of a search with `independent_epsilon`, and return the interval between them.
 
     Args:
@@ -263,10 +269,10 @@ def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Re
             f"dp-accounting states epsilon={stated:.6g} for the search, Opacus and prv-accountant {other:.6g}. The run "
             f"is refused; please report the plan: {list(plan)}."
         )
-    return Account("opacus-rdp", min(stated, other), max(stated, other))
+    return EpsilonInterval("opacus-rdp", min(stated, other), max(stated, other))
 
 
-def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> float:
+def calibrate(plan: Sequence[Planned], budget: Budget, repeats: RunCountDistribution) -> float:
     """Return the smallest base noise multiplier, to 1e-4, that keeps a search within `budget`; 0 at epsilon = inf.
 
     Raises:
@@ -275,12 +281,12 @@ def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> floa
     if math.isinf(budget.epsilon) or not plan:
         return 0.0
 
-    def reached(sigma: float) -> float:
+    def search_epsilon(sigma: float) -> float:
         return epsilon(plan, sigma, budget.delta, repeats)
 
     asked = f"a search of {repeats.mean:g} runs on average"
     return find_smallest_sigma(
-        reached, budget.epsilon, guess_sigma(plan, budget), asked, "fewer repeats or a larger epsilon"
+        search_epsilon, budget.epsilon, guess_sigma(plan, budget), asked, "fewer repeats or a larger epsilon"
     )
 
 

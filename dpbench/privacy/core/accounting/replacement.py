@@ -60,18 +60,20 @@ def calibrate(plan: Sequence[Planned], budget: Budget) -> float:
 
 @functools.lru_cache(1024)  # many results share a plan
 def _sampled_epsilon(plan: tuple[Planned, ...], sigma: float, delta: float) -> float:
-    def compose_at(interval: float) -> float:
-        return float(_compose(plan, sigma, interval).get_epsilon_for_delta(delta))
+    def epsilon_on_grid(interval: float) -> float:
+        return float(_compose_loss(plan, sigma, interval).get_epsilon_for_delta(delta))
 
     with accountant.silence_libraries():
         return accountant.epsilon_on_fine_grid(
-            compose_at, accountant.smallest_step_loss(plan, sigma), accountant.largest_step_loss(plan, sigma / MOVED)
+            epsilon_on_grid,
+            accountant.smallest_step_loss(plan, sigma),
+            accountant.largest_step_loss(plan, sigma / MOVED),
         )
 
 
-def _compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
+def _compose_loss(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
     whole = group.enlarge_plan([use for use in plan if use.sample_rate == 1], MOVED)
-    losses = [accountant.compose(whole, sigma, interval)] if whole else []
+    losses = [accountant.compose_loss_distribution(whole, sigma, interval)] if whole else []
     for use in plan:
         if use.sample_rate < 1:
             step = loss_distribution(sigma * use.relative_noise, use.sample_rate, interval)

@@ -1,4 +1,4 @@
-"""Floats one correctly rounded operation at a time: a row's bits depend on the row alone.
+"""Float arithmetic in single, correctly rounded operations: a row's bits depend on the row alone.
 
 Library kernels may round differently in a vector loop, in its remainder and under another split among threads, and a
 fused operation rounds once where two separate ones round twice. IEEE 754 fixes the result of one addition,
@@ -75,11 +75,11 @@ def exp_(x: Tensor) -> Tensor:
 
 
 def softmax_(logits: Tensor) -> Tensor:
-    """Return the softmax of float32 logits (..., m, c) along m, and overwrite them: classes first, examples last."""
+    """Compute the softmax of float32 logits (..., m, c) along m, in place: m classes, c examples."""
     shares = exp_(logits.sub_(logits.amax(-2, keepdim=True)))
     return shares.div_(folded(shares, -2, keepdim=True))
 
 
 def residuals_(logits: Tensor, y: Tensor) -> Tensor:
-    """Return softmax minus one-hot for float32 logits (..., k, c), and overwrite them: classes first, examples last."""
+    """Compute softmax minus one-hot of float32 logits (..., k, c), in place: k classes, c examples."""
     return softmax_(logits).scatter_(-2, y.expand(*logits.shape[:-2], 1, -1), -1.0, reduce="add")

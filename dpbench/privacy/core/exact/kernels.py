@@ -27,8 +27,9 @@ from dpbench.privacy.core.exact.tiles import (
     LINE,
     PART,
     add_to_exponent,
-    clear,
-    count_rows_at_once,
+    choose_block_size,
+    clear_bytes,
+    fetch_and_increment,
     i16,
     i32,
     multiply,
@@ -38,7 +39,6 @@ from dpbench.privacy.core.exact.tiles import (
     prefetch_rows,
     read_rows,
     round_up_to_multiple,
-    take_number,
 )  # fmt: skip
 from dpbench.support.compiled import compile_kernels, compiled, kernel
 
@@ -55,9 +55,9 @@ LIMIT = ROW_LIMIT**2
 def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
     """Write the exact products of packed numbers and a block of rows to `total` (k, b) float64."""
     pairs = packed.shape[1]
-    clear(total.ctypes.data, total.nbytes)
+    clear_bytes(total.ctypes.data, total.nbytes)
     for low in range(0, pairs, PART // 2):
-        clear(part.ctypes.data, part.nbytes)
+        clear_bytes(part.ctypes.data, part.nbytes)
         multiply(rows, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]], i64(0))
         for j in range(total.shape[0]):
             for i in range(total.shape[1]):
@@ -70,7 +70,7 @@ def _move_to_total(part: np.ndarray, width: int, total: np.ndarray) -> None:
     for j in range(total.shape[0]):
         for t in range(width):
             total[j, t] += i64(part[j, t])
-    clear(part.ctypes.data, part.nbytes)
+    clear_bytes(part.ctypes.data, part.nbytes)
 
 
 @compiled
@@ -96,7 +96,7 @@ def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows 
 
 
 @compiled
-def _fold(terms: np.ndarray) -> None:
+def _sum_into_first_row(terms: np.ndarray) -> None:
     """Sum (k, b) along k into the first row, in the order of `elementwise.folded`; the others are overwritten."""
     count = terms.shape[0]
     while count > 1:
@@ -114,7 +114,7 @@ def _fold(terms: np.ndarray) -> None:
 
 
 @compiled
-def _take_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray, top: np.ndarray) -> None:
+def _compute_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray, top: np.ndarray) -> None:
     """Overwrite float32 logits (k, b) with softmax minus one-hot, as `elementwise.residuals_` does.
 
     An invalid label makes its row NaN, so that the row counts as not finite.
@@ -133,7 +133,7 @@ def _take_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray, t
             v -= whole
             power = ((((v * LAST + P4) * v + P3) * v + P2) * v + P1) * v + FIRST
             logits[j, i] = terms[j, i] = add_to_exponent(power, i32(0) if np.isnan(whole) else i32(whole))
-    _fold(terms)
+    _sum_into_first_row(terms)
     for j in range(count):
         for i in range(rows):
             logits[j, i] /= terms[0, i]
@@ -151,13 +151,13 @@ def _compute_factors(
 ) -> None:  # fmt: skip
     """Write the numbers by which each row's left factors are multiplied before rounding, as in `sums.outer_sum`.
 
-    `limits` is the return value of `sums.outer_limits`. A row that is not finite gets zero.
+    `limits` is the return value of `sums.outer_sum_constants`. A row that is not finite gets zero.
     """
     clip, grid, column, move, column_move, least, slack = limits
     for j in range(left.shape[0]):
         for i in range(left.shape[1]):
             terms[j, i] = left[j, i] * left[j, i]
-    _fold(terms)
+    _sum_into_first_row(terms)
     bias = f8(1) if column > 0 else f8(0)
     for i in range(left.shape[1]):
         reach = max(length[i], least)
@@ -186,7 +186,7 @@ def _round_left_factors(
 
 @kernel
 def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pack a head (k, features [+ 1]) in 15 bits; return it, its unit (1,) and its bias (k,); see `whole_numbers`.
+    """Pack a head (k, features [+ 1]) in 15 bits; return it, its unit (1,) and its bias (k,); see `round_to_integers`.
 
     A head that is not finite has an infinite unit, so that no row has finite logits.
     """
@@ -209,37 +209,37 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
 @kernel
 def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> None:
     """Write numbers (k, d), zero-padded to a multiple of `LANES`, @ q[places].T to `scores` (k, c), rounded once."""
-    count, block, packed = numbers.shape[0], count_rows_at_once(q.shape[1]), pack_numbers(numbers)
+    count, block, packed = numbers.shape[0], choose_block_size(q.shape[1]), pack_numbers(numbers)
     rows = np.zeros((block, padded_stride(q.shape[1])), i16)
     part, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)
     while True:
-        start = take_number(counter.ctypes.data) * block
+        start = fetch_and_increment(counter.ctypes.data) * block
         if start >= places.shape[0]:
             break
         _write_scores(read_rows(q, places, start, rows), packed, part, exact)
         for j in range(count):
             for i in range(min(block, places.shape[0] - start)):
                 scores[j, start + i] = f4(exact[j, i])
-    clear(rows.ctypes.data, rows.nbytes)
+    clear_bytes(rows.ctypes.data, rows.nbytes)
 
 
 @kernel
 def sum_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, total: np.ndarray) -> None:
     """Add numbers (k, c) @ q[places] to `total` (k, d) int64."""
-    width, block, since = padded_stride(q.shape[1]), count_rows_at_once(q.shape[1]), i64(0)
+    width, block, since = padded_stride(q.shape[1]), choose_block_size(q.shape[1]), i64(0)
     part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), width), i32)
     rows, pairs = np.zeros((block, width), i16), np.empty((1, block // 2, LANES), i32)
-    held, start = np.zeros((part.shape[0], block), i16), take_number(counter.ctypes.data) * block
+    held, start = np.zeros((part.shape[0], block), i16), fetch_and_increment(counter.ctypes.data) * block
     while start < places.shape[0]:
-        upcoming = take_number(counter.ctypes.data) * block
+        upcoming = fetch_and_increment(counter.ctypes.data) * block
         for j in range(numbers.shape[0]):
             for i in range(block):
                 held[j, i] = numbers[j, start + i] if start + i < places.shape[0] else i16(0)
         since = _add_rows(held, read_rows(q, places, start, rows), pairs, part, since, total, q, places, upcoming)
         start = upcoming
     _move_to_total(part, q.shape[1], total)
-    clear(rows.ctypes.data, rows.nbytes)
-    clear(pairs.ctypes.data, pairs.nbytes)
+    clear_bytes(rows.ctypes.data, rows.nbytes)
+    clear_bytes(pairs.ctypes.data, pairs.nbytes)
 
 
 @kernel
@@ -251,9 +251,9 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     """Add the clipped gradients of a packed head, rounded to integers, to `total` (k, d [+ 1]) int64, the bias last.
 
     Row i of the sample is q[places[i]], with label y[sample[i]]. Its share of its unit is shares[i], or 1 if `shares`
-    is empty. `limits` is the return value of `sums.outer_limits`. Copies of rows are wiped at the end.
+    is empty. `limits` is the return value of `sums.outer_sum_constants`. Copies of rows are wiped at the end.
     """
-    count, features, block = total.shape[0], q.shape[1], count_rows_at_once(q.shape[1])
+    count, features, block = total.shape[0], q.shape[1], choose_block_size(q.shape[1])
     width, since = padded_stride(features), i64(0)
     part = np.zeros((round_up_to_multiple(count, DEEP), width), i32)
     rows, pairs = np.zeros((block, width), i16), np.empty((1, block // 2, LANES), i32)
@@ -262,9 +262,9 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     numbers, columns, labels = np.zeros((part.shape[0], block), i16), np.zeros(count, i64), np.empty(block, i64)
     scales, lengths, share, top = np.empty(block, f4), np.empty(block, f8), np.empty(block, f8), np.empty(block, f4)
     factors, column_factors = np.empty(block, f4), np.empty(block, f4)
-    start = take_number(counter.ctypes.data) * block
+    start = fetch_and_increment(counter.ctypes.data) * block
     while start < sample.shape[0]:
-        upcoming = take_number(counter.ctypes.data) * block
+        upcoming = fetch_and_increment(counter.ctypes.data) * block
         for i in range(block):
             share[i] = f8(1)
             if start + i < sample.shape[0]:
@@ -279,7 +279,7 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
         for j in range(count):
             for i in range(block):
                 left[j, i] = f4(exact[j, i]) * f4(SMALL) * (unit[0] * scales[i]) + bias[j]
-        _take_residuals(left, labels, terms, top)
+        _compute_residuals(left, labels, terms, top)
         _compute_factors(left, scales, lengths, share, limits, terms, factors, column_factors)
         _round_left_factors(left, factors, column_factors, numbers, columns)
         since = _add_rows(numbers, held, pairs, part, since, total, q, places, upcoming)
@@ -288,20 +288,20 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     if total.shape[1] > features:
         for j in range(count):
             total[j, features] += columns[j]
-    clear(rows.ctypes.data, rows.nbytes)
-    clear(pairs.ctypes.data, pairs.nbytes)
+    clear_bytes(rows.ctypes.data, rows.nbytes)
+    clear_bytes(pairs.ctypes.data, pairs.nbytes)
     for j in range(count):
         for i in range(block):
             numbers[j, i], left[j, i], terms[j, i] = 0, 0, 0
 
 
 @cache
-def compile_all() -> None:
+def compile_all_kernels() -> None:
     """Compile the kernels, or load them from disk. Call it before private rows are bound."""
     integers, q = np.zeros(1, i64), np.zeros((1, 1), np.int8)
     head = np.zeros((1, 1), f4)
 
-    def call() -> None:
+    def call_each_kernel() -> None:
         packed = pack_head(head, 1)
         score_rows(integers, q, integers, np.zeros((1, LANES), i16), head)
         sum_rows(integers, q, integers, np.zeros((1, 1), i16), np.zeros((1, 1), i64))
@@ -310,4 +310,4 @@ def compile_all() -> None:
             np.zeros((1, 1), i64),
         )  # fmt: skip
 
-    compile_kernels([pack_head, score_rows, sum_rows, sum_gradients], Path(__file__).parent, call)
+    compile_kernels([pack_head, score_rows, sum_rows, sum_gradients], Path(__file__).parent, call_each_kernel)

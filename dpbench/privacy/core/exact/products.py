@@ -23,36 +23,36 @@ WORTH = 2**22  # products that are worth a second thread
 Found = TypeVar("Found")
 
 
-def is_compiled(device: torch.device) -> bool:
+def uses_compiled_loops(device: torch.device) -> bool:
     """Return whether products on this device are computed in compiled loops (CPU) rather than by torch (GPU)."""
     return device.type == "cpu"
 
 
-def scores(numbers: Tensor, q: Tensor) -> Tensor:
+def exact_matmul_transposed(numbers: Tensor, q: Tensor) -> Tensor:
     """Return numbers @ q.T, (k, c) float32, rounded once; whole numbers (k, d) up to 127 * 2^7, int8 q (c, d)."""
-    if not is_compiled(q.device):
-        return _in_slices(numbers, q.T).float()
+    if not uses_compiled_loops(q.device):
+        return _multiply_in_slices(numbers, q.T).float()
     from dpbench.privacy.core.exact import kernels, tiles
 
     found = np.empty((len(numbers), len(q)), np.float32)
-    whole = _int16(torch.nn.functional.pad(numbers, (0, -numbers.shape[1] % tiles.LANES)))
+    whole = _to_int16(torch.nn.functional.pad(numbers, (0, -numbers.shape[1] % tiles.LANES)))
     rows, places = q.contiguous().numpy(), np.arange(len(q))
     share_work(lambda counter: kernels.score_rows(counter, rows, places, whole, found), found.size * q.shape[1])
     return torch.from_numpy(found)
 
 
-def sums(numbers: Tensor, q: Tensor) -> Tensor:
+def exact_matmul(numbers: Tensor, q: Tensor) -> Tensor:
     """Return numbers @ q, (k, d) int64; whole numbers (k, c) up to 127 * 2^7, int8 q (c, d)."""
-    if not is_compiled(q.device):
-        return _in_slices(numbers, q)
+    if not uses_compiled_loops(q.device):
+        return _multiply_in_slices(numbers, q)
     from dpbench.privacy.core.exact import kernels
 
-    whole, rows, places = _int16(numbers), q.contiguous().numpy(), np.arange(len(q))
+    whole, rows, places = _to_int16(numbers), q.contiguous().numpy(), np.arange(len(q))
 
-    def add(counter: np.ndarray, to: np.ndarray) -> None:
+    def add_products(counter: np.ndarray, to: np.ndarray) -> None:
         kernels.sum_rows(counter, rows, places, whole, to)
 
-    return torch.from_numpy(sum_over_threads(add, (len(numbers), q.shape[1]), numbers.numel()))
+    return torch.from_numpy(sum_over_threads(add_products, (len(numbers), q.shape[1]), numbers.numel()))
 
 
 def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int], count: int) -> np.ndarray:
@@ -61,12 +61,12 @@ def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple
     `count` times the width of the total is the number of products, from which the number of threads follows.
     """
 
-    def work(counter: np.ndarray) -> np.ndarray:
+    def sum_own_blocks(counter: np.ndarray) -> np.ndarray:
         found = np.zeros(shape, np.int64)
         add(counter, found)
         return found
 
-    first, *others = share_work(work, count * shape[1])
+    first, *others = share_work(sum_own_blocks, count * shape[1])
     for other in others:
         first += other
     return first
@@ -76,21 +76,21 @@ def share_work(work: Callable[[np.ndarray], Found], products: int) -> list[Found
     """Run `work` in as many threads as the number of products justifies, with a shared counter; return all results."""
     from dpbench.privacy.core.exact import kernels
 
-    kernels.compile_all()
+    kernels.compile_all_kernels()
     counter = np.zeros(1, np.int64)
     return threads.run_in_threads(lambda: work(counter), torch.get_num_threads() if products >= WORTH else 1)
 
 
-def _int16(numbers: Tensor) -> np.ndarray:
+def _to_int16(numbers: Tensor) -> np.ndarray:
     whole: np.ndarray = numbers.to(torch.int16).contiguous().numpy()
     return whole
 
 
-def _in_slices(numbers: Tensor, matrix: Tensor) -> Tensor:
+def _multiply_in_slices(numbers: Tensor, matrix: Tensor) -> Tensor:
     """Return numbers @ matrix, int64, computed with the int8 instructions of a GPU."""
     if numbers.shape[1] > LONGEST:
         parts = zip(torch.split(numbers, LONGEST, 1), torch.split(matrix, LONGEST), strict=True)
-        return torch.stack([_in_slices(*part) for part in parts]).sum(0)
+        return torch.stack([_multiply_in_slices(*part) for part in parts]).sum(0)
     high = (numbers * 2.0**-SLICE).round_()
     slices = torch.cat([high, numbers.sub(high, alpha=2**SLICE)]).to(torch.int8)
     (rows, inner), columns = slices.shape, matrix.shape[1]
@@ -102,7 +102,7 @@ def _in_slices(numbers: Tensor, matrix: Tensor) -> Tensor:
     return torch.add(second, first.long(), alpha=2**SLICE)
 
 
-def long_products(a: Tensor, b: Tensor) -> Tensor:
+def multiply_long_numbers(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b.T, (k, c) float64, for integers (k, d) and (c, d) whose products are below 2^40.
 
     Above `DEEPEST` columns, the exact sums of `DEEPEST` products each are added in order, so an entry's bits depend on

@@ -41,9 +41,9 @@ class QuantisedRows:
             )
         if bool((q == -128).any()):
             raise SpecError("Expected integers in -127..127 of Quantised rows, got -128.")
-        self._keep(strip_subclass(q), strip_subclass(scale), _lengths(strip_subclass(q)))
+        self._store_parts(strip_subclass(q), strip_subclass(scale), _lengths(strip_subclass(q)))
 
-    def _keep(self, q: Tensor, scale: Tensor, lengths: Tensor) -> None:
+    def _store_parts(self, q: Tensor, scale: Tensor, lengths: Tensor) -> None:
         self.q, self.scale, self.lengths = q, scale, lengths
         self._versions = tensor_versions(*self.parts)
 
@@ -101,7 +101,7 @@ def assemble_rows(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
     The lengths are not checked, and clipping relies on them: pass only lengths that `_lengths` returned.
     """
     rows = QuantisedRows.__new__(QuantisedRows)
-    rows._keep(q, scale, lengths)
+    rows._store_parts(q, scale, lengths)
     return rows
 
 
@@ -150,8 +150,8 @@ def _lengths(q: Tensor) -> Tensor:
     return squares.double().sqrt_().mul_(1 + 2.0**-50)
 
 
-def whole_numbers(numbers: Tensor, slices: int) -> tuple[Tensor, Tensor]:
-    """Round each row of numbers (r, ...) to float32 whole numbers; return them and the rows' units (r,).
+def round_to_integers(numbers: Tensor, slices: int) -> tuple[Tensor, Tensor]:
+    """Round each row of numbers (r, ...) to whole numbers in float32; return these and the rows' units (r,).
 
     They keep 5 + 7 (slices - 1) bits relative to the row's largest entry. Units are powers of two, at most 1/32 of the
     row's largest entry. Row i is unit[i] * whole[i] * 2^(-7 (slices - 1)), up to half such a step in each entry, and
@@ -159,12 +159,12 @@ def whole_numbers(numbers: Tensor, slices: int) -> tuple[Tensor, Tensor]:
     """
     flat = strip_subclass(numbers.detach() if numbers.requires_grad else numbers).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
-    unit = power_of_two(largest.clamp_(min=SMALLEST)).mul_(cached_number(2.0**-5))
+    unit = round_down_to_power_of_two(largest.clamp_(min=SMALLEST)).mul_(cached_number(2.0**-5))
     whole = (flat / unit.unsqueeze(1)).mul_(cached_number(2.0 ** (SLICE * (slices - 1)))).round_()
     return whole.reshape(numbers.shape), unit
 
 
-def power_of_two(numbers: Tensor) -> Tensor:
+def round_down_to_power_of_two(numbers: Tensor) -> Tensor:
     """Round each positive float32 or float64 number down to a power of two, by keeping only its exponent bits."""
     import torch
 
@@ -173,9 +173,9 @@ def power_of_two(numbers: Tensor) -> Tensor:
     return numbers.view(torch.int32).bitwise_and(0x7F800000).view(torch.float32)
 
 
-def round_numbers(numbers: Tensor) -> tuple[Tensor, float]:
+def round_to_19_bits(numbers: Tensor) -> tuple[Tensor, float]:
     """Round numbers to 19 bits relative to the largest; return them in float32, and their unit, a power of two."""
-    _, largest = whole_numbers(numbers.reshape(1, -1), 1)
+    _, largest = round_to_integers(numbers.reshape(1, -1), 1)
     unit = float(largest) * 2.0 ** (-SLICE * (SLICES - 1))
     return (numbers.double() / unit).round_().mul_(unit).float(), unit
 
@@ -213,8 +213,8 @@ def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
     from dpbench.privacy.core.exact import products
 
     x.check_unchanged()
-    whole, unit = whole_numbers(weights, 2)
-    scores = products.scores(whole.flatten(0, 1), x.q).mul_(cached_number(2.0**-SLICE))
+    whole, unit = round_to_integers(weights, 2)
+    scores = products.exact_matmul_transposed(whole.flatten(0, 1), x.q).mul_(cached_number(2.0**-SLICE))
     scales = unit.reshape(-1, 1, 1) * x.scale  # one for each setting and row
     return scores.reshape(*weights.shape[:2], len(x)).mul_(scales)
 
@@ -224,21 +224,21 @@ def exact_product(a: Tensor | QuantisedRows, b: Tensor | QuantisedRows, slices: 
 
     The bits of entry (i, j) depend on its two rows alone.
     """
-    from dpbench.privacy.core.exact.products import long_products
+    from dpbench.privacy.core.exact.products import multiply_long_numbers
 
-    (left, one, small), (right, other, smaller) = (_whole_rows(rows, slices) for rows in (a, b))
+    (left, one, small), (right, other, smaller) = (_to_integers(rows, slices) for rows in (a, b))
     if slices > SLICES and max(small, smaller) < 1:  # both are long: the left ones are taken in halves
         high = (left * 2.0**-HALF).round_()
         low = left.sub(high, alpha=2**HALF)
-        found = long_products(low, right).add_(long_products(high, right), alpha=2**HALF)
+        found = multiply_long_numbers(low, right).add_(multiply_long_numbers(high, right), alpha=2**HALF)
     else:
-        found = long_products(left, right)
+        found = multiply_long_numbers(left, right)
     return found.mul_(small * smaller).mul_(one.unsqueeze(1)).mul_(other)
 
 
-def _whole_rows(rows: Tensor | QuantisedRows, slices: int) -> tuple[Tensor, Tensor, float]:
+def _to_integers(rows: Tensor | QuantisedRows, slices: int) -> tuple[Tensor, Tensor, float]:
     if not isinstance(rows, QuantisedRows):
-        whole, unit = whole_numbers(rows, slices)
+        whole, unit = round_to_integers(rows, slices)
         return whole, unit.double(), 2.0 ** (-SLICE * (slices - 1))
     rows.check_unchanged()
     return rows.q, rows.scale.double(), 1.0

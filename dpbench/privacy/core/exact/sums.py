@@ -20,7 +20,7 @@ from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import TINY, count_roundings, folded
 from dpbench.privacy.core.exact.limits import LEFT_LIMIT, ROOM, ROW_LIMIT, SLICE, SLICES, STEEPEST, WIDER
-from dpbench.privacy.core.exact.quantised import QuantisedRows, whole_numbers
+from dpbench.privacy.core.exact.quantised import QuantisedRows, round_to_integers
 
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
 BIAS_BITS = 20  # that of a bias column
@@ -49,7 +49,7 @@ class IntegerSum:
             raise chunk_mismatch_error()
         return IntegerSum(self.total + other.total, self.grid, self.largest)
 
-    def expect_room(self, rows: int) -> None:
+    def check_fits_64_bits(self, rows: int) -> None:
         """Check that 64 bits can hold a sum of this many rows.
 
         Raises:
@@ -66,7 +66,7 @@ class IntegerSum:
         return self.total * self.grid
 
 
-def lengths(rows: Tensor, axis: int = 1) -> Tensor:
+def measure_lengths(rows: Tensor, axis: int = 1) -> Tensor:
     """Return the L2 norms (float64) of float32 or float64 rows along an axis, never under-estimated.
 
     The bits of a norm depend on its row alone. A norm above 1e25, or NaN, marks a row that counts as not finite.
@@ -126,7 +126,7 @@ def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Ten
 
 
 def outer_bits(features: int) -> int:
-    """Return b, for the grid clip * 2^-b of outer products with int8 rows of this many features.
+    """Return b: the sum of outer products with int8 rows of this many features has a grid of clip * 2^-b.
 
     The left factor of a row at the clip then has length 2^b / |q|: 11 or more of the 14 bits that two slices hold. Rows
     with one feature at least 16 times larger than the others may get a smaller weight, so that all entries fit. 21 bits
@@ -190,15 +190,15 @@ def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids
     if count and not float(weights.amin()) > 0:  # zero times NaN would be NaN
         left = left.masked_fill((weights == 0).unsqueeze(1), 0)
         scales = scales.nan_to_num()
-    whole = (left * _factors(weights * scales, grids.products)).round_()
-    total = products.sums(whole.flatten(0, 1), right.q).reshape(settings, outputs, right.shape[1])
+    whole = (left * _weights_in_grid_steps(weights * scales, grids.products)).round_()
+    total = products.exact_matmul(whole.flatten(0, 1), right.q).reshape(settings, outputs, right.shape[1])
     if grids.column is not None:
-        column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
+        column = torch.mul(left, _weights_in_grid_steps(weights, grids.column), out=whole).round_()
         total = torch.cat([total, column.long().sum(2, keepdim=True)], 2)
     return IntegerSum(total, grids.entries)
 
 
-def _factors(weights: Tensor, grids: Tensor) -> Tensor:
+def _weights_in_grid_steps(weights: Tensor, grids: Tensor) -> Tensor:
     """Return the weights in grid steps, (s, 1, c) float32, at most `STEEPEST` each."""
     return (weights / grids).clamp_(max=STEEPEST).float().unsqueeze(1)
 
@@ -218,7 +218,7 @@ def outer_sum(
     reach = right.lengths.clamp(min=_least_reach(bits))  # (c,)
     widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(WIDER)
     room = _scale_clips(grids.products * 2.0**bits, shares) - grids.bound_rounding(reach)
-    weights = weights_within(lengths(left).mul_(widths), room, ROW_LIMIT**2, shares)
+    weights = weights_within(measure_lengths(left).mul_(widths), room, ROW_LIMIT**2, shares)
     return rounded_outer_sum(left, right, weights, grids)
 
 
@@ -228,7 +228,7 @@ def _least_reach(bits: int) -> float:
 
 
 @lru_cache(64)
-def outer_limits(outputs: int, features: int, bias: bool, clip: float) -> np.ndarray:
+def outer_sum_constants(outputs: int, features: int, bias: bool, clip: float) -> np.ndarray:
     """Return the public constants of `outer_sum` for one clip, as an array for `kernels.sum_gradients`."""
     bits, grids = outer_bits(features), outer_grids(_grid_steps((clip,), features), outputs, features, bias, CPU)
     grid, column = float(grids.products), 0.0 if grids.column is None else float(grids.column)
@@ -292,8 +292,8 @@ def scaled_sum(
 
 def _weighted_squares(right: QuantisedRows, shares: Tensor) -> Tensor:
     """Return (m, c) float64: sum_l shares[j, l] q[i, l]^2, never under-estimated; bits depend on row i alone."""
-    whole, unit = whole_numbers(shares, SLICES)
+    whole, unit = round_to_integers(shares, SLICES)
     squares = right.q.to(torch.int16)
-    total = products.long_products(whole, squares.mul_(squares)).mul_(2.0 ** (-SLICE * (SLICES - 1)))
+    total = products.multiply_long_numbers(whole, squares.mul_(squares)).mul_(2.0 ** (-SLICE * (SLICES - 1)))
     left_out = right.lengths.square() * 2.0 ** (-SLICE * (SLICES - 1))
     return total.add_(left_out).mul_((unit * WIDER).unsqueeze(1))

@@ -10,7 +10,7 @@ from torch.utils import _python_dispatch
 
 
 @contextmanager
-def own_arithmetic() -> Iterator[None]:
+def disable_torch_modes() -> Iterator[None]:
     """Switch off autocast, gradients, inference mode, and modes that redefine torch's functions or operations.
 
     No operation here depends on other settings: sums are computed in integers, or in an explicit dtype.

@@ -27,7 +27,7 @@ i16, i32 = np.int16, np.int32
 
 
 @instructions
-def take_number(typing: Any, counter: Any) -> Any:  # numba passes its typing context
+def fetch_and_increment(typing: Any, counter: Any) -> Any:  # numba passes its typing context
     """Return the number at an address and increment it, as one atomic operation."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -50,7 +50,7 @@ def add_to_exponent(typing: Any, number: Any, exponent: Any) -> Any:
 
 
 @instructions
-def clear(typing: Any, place: Any, size: Any) -> Any:
+def clear_bytes(typing: Any, place: Any, size: Any) -> Any:
     """Set bytes at an address to zero."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -87,44 +87,49 @@ def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: An
     narrow, wide = ir.VectorType(word, LANES), ir.VectorType(word, 2 * LANES)
     halves, nothing = ir.VectorType(half, 2 * LANES), ir.Constant(narrow, ir.Undefined)
 
-    def choice(places: range | list[int]) -> Any:
+    def lane_indices(places: range | list[int]) -> Any:
         return ir.Constant(ir.VectorType(word, LANES), [*places])
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a, a_row, b, c, c_row, pairs = arguments
 
-        def at(base: Any, kind: Any, *steps: tuple[Any, int]) -> Any:
+        def pointer_to(base: Any, kind: Any, *steps: tuple[Any, int]) -> Any:
             for count, size in steps:
                 base = builder.add(base, builder.mul(count, ir.Constant(pairs.type, size)))
             return builder.inttoptr(base, kind.as_pointer())
 
-        def load(place: Any) -> Any:
+        def load_unaligned(place: Any) -> Any:
             loaded = builder.load(place)
             loaded.align = 4
             return loaded
 
         sums = [cgutils.alloca_once(builder, narrow) for _ in range(DEEP)]  # type: ignore[no-untyped-call]
         for m, held in enumerate(sums):
-            builder.store(load(at(c, narrow, (c_row, m))), held)
+            builder.store(load_unaligned(pointer_to(c, narrow, (c_row, m))), held)
         with cgutils.for_range(builder, pairs) as loop:
-            right = builder.sext(builder.bitcast(load(at(b, narrow, (loop.index, 4 * LANES))), halves), wide)
+            right = builder.sext(
+                builder.bitcast(load_unaligned(pointer_to(b, narrow, (loop.index, 4 * LANES))), halves), wide
+            )
             for m, held in enumerate(sums):
-                pair = builder.insert_element(nothing, load(at(a, word, (a_row, m), (loop.index, 4))), word(0))
-                pair = builder.shuffle_vector(pair, nothing, choice([0] * LANES))
+                pair = builder.insert_element(
+                    nothing, load_unaligned(pointer_to(a, word, (a_row, m), (loop.index, 4))), word(0)
+                )
+                pair = builder.shuffle_vector(pair, nothing, lane_indices([0] * LANES))
                 products = builder.mul(right, builder.sext(builder.bitcast(pair, halves), wide))
                 even, odd = (
-                    builder.shuffle_vector(products, products, choice(range(first, 2 * LANES, 2))) for first in (0, 1)
+                    builder.shuffle_vector(products, products, lane_indices(range(first, 2 * LANES, 2)))
+                    for first in (0, 1)
                 )
                 builder.store(builder.add(builder.load(held), builder.add(even, odd)), held)
         for m, held in enumerate(sums):
-            builder.store(builder.load(held), at(c, narrow, (c_row, m))).align = 4
+            builder.store(builder.load(held), pointer_to(c, narrow, (c_row, m))).align = 4
         return context.get_dummy_value()
 
     return types.void(*[types.intp] * 6), emit
 
 
 @instructions
-def _zip(typing: Any, even: Any, odd: Any, target: Any) -> Any:
+def _interleave(typing: Any, even: Any, odd: Any, target: Any) -> Any:
     """Interleave `LANES` int16 numbers at `even` with those at `odd`, as pairs."""
     kind = ir.VectorType(ir.IntType(16), LANES)
     places = [lane // 2 + LANES * (lane % 2) for lane in range(2 * LANES)]
@@ -169,8 +174,8 @@ def padded_stride(width: int) -> int:
 
 
 @compiled
-def count_rows_at_once(features: int) -> int:
-    """Return the number of rows, given their number of features, that are multiplied at once."""
+def choose_block_size(features: int) -> int:
+    """Return how many rows are multiplied at once, given their number of features."""
     return BLOCK_OF_NARROW if features <= NARROW else BLOCK
 
 
@@ -194,7 +199,7 @@ def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -
         place = places[start + i]
         for t in range(q.shape[1]):
             block[i, t] = i16(q[place, t])
-    clear(block.ctypes.data + 2 * count * block.shape[1], 2 * (block.shape[0] - count) * block.shape[1])
+    clear_bytes(block.ctypes.data + 2 * count * block.shape[1], 2 * (block.shape[0] - count) * block.shape[1])
     return block
 
 
@@ -203,7 +208,7 @@ def pair_rows(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
     """Pack `LANES` columns of a block, from `column` on, in pairs (1, ..., LANES), for the right side of `multiply`."""
     source, stride, target = rows.ctypes.data + 2 * column, 2 * rows.shape[1], pairs.ctypes.data
     for p in range(rows.shape[0] // 2):
-        _zip(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
+        _interleave(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
 
 
 @compiled

@@ -179,7 +179,7 @@ class RankOne(Contribution):
         """Return the sum (m, d) or, with bias, (m, d + 1), computed as one integer product; see `exact.sums`."""
         from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
 
-        found = outer_sum(self.columns(), self.quantised(), self.bias, (clip,), shares)
+        found = outer_sum(self.columns(), self.quantised_right(), self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
 
     def take(self, rows: Tensor) -> RankOne:
@@ -194,7 +194,7 @@ class RankOne(Contribution):
         """Return the left factors in float32, classes first: (1, m, c)."""
         return self.left.float().T.contiguous().unsqueeze(0)
 
-    def quantised(self) -> QuantisedRows:
+    def quantised_right(self) -> QuantisedRows:
         """Return the right factors in 8 bits."""
         return self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
 
@@ -257,7 +257,7 @@ class Scaled(Contribution):
         """Return the sum of the scaled outer products; the grid step of each entry is divided by the entry's scale."""
         from dpbench.privacy.core.exact.sums import scaled_sum
 
-        return scaled_sum(self.outer.columns(), self.outer.quantised(), self.outer.bias, self.scale, clip, shares)
+        return scaled_sum(self.outer.columns(), self.outer.quantised_right(), self.outer.bias, self.scale, clip, shares)
 
     def take(self, rows: Tensor) -> Scaled:
         """Return the scaled products with these indices."""

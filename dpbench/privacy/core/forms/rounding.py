@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_precision(*factors: Tensor) -> None:
-    """Check that the bounds of this module cover the number types of all factors.
+    """Check that all factors are float32, or all float64: the bounds of this module cover no other types.
 
     Raises:
         SpecError: the factors are neither all float32 nor all float64.
@@ -36,16 +36,16 @@ def check_precision(*factors: Tensor) -> None:
 
 def row_norms(rows: Tensor) -> Tensor:
     """Return (c,) float64: each row's L2 norm, never under-estimated; its bits depend on this row alone."""
-    from dpbench.privacy.core.exact.sums import lengths
+    from dpbench.privacy.core.exact.sums import measure_lengths
 
-    return _mark_infinite(lengths(rows.flatten(1)))
+    return _mark_infinite(measure_lengths(rows.flatten(1)))
 
 
 def joined_norms(norms: Tensor) -> Tensor:
     """Return (c,) float64: upper bounds on the norms of whole rows, given upper bounds (parts, c) on those of parts."""
-    from dpbench.privacy.core.exact.sums import lengths
+    from dpbench.privacy.core.exact.sums import measure_lengths
 
-    return _mark_infinite(lengths(norms, 0))
+    return _mark_infinite(measure_lengths(norms, 0))
 
 
 def _mark_infinite(norms: Tensor) -> Tensor:

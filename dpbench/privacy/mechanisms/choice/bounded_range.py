@@ -31,8 +31,8 @@ cost more than non-adaptive ones. Vadhan and Zhang 2023, Concurrent Composition 
 
 Numerics. Curves are stored on a lattice of steps eps0 / m. Between lattice points, a convex curve is at most its chord
 in x. With chords, the function of t that B maximises is concave between two points, c1 + c2 u + c0 / u with its largest
-value at u^2 = c0 / c2; this gives an upper bound (`compose_above`). With t at lattice points only, the maximum is a
-lower bound (`compose_below`). A curve ends where zCDP bounds the divergence by 1e-20: beyond its right end it is
+value at u^2 = c0 / c2; this gives an upper bound (`upper_curve`). With t at lattice points only, the maximum is a
+lower bound (`lower_curve`). A curve ends where zCDP bounds the divergence by 1e-20: beyond its right end it is
 constant, and before its left end it follows the chord from x = 0.
 """
 
@@ -83,24 +83,24 @@ class DivergenceCurve:
         return found
 
 
-def split_in_blocks(steps: int) -> tuple[int, int]:
-    """Return the number of choices to compose as one curve, and the number of curves that covers `steps` choices."""
+def split_into_blocks(steps: int) -> tuple[int, int]:
+    """Return how many choices to compose as one curve, and how many such curves cover `steps` choices."""
     count = math.ceil(steps / BLOCK)
     return math.ceil(steps / count), count
 
 
 @functools.lru_cache(64)
-def compose_above(eps0: float, steps: int) -> DivergenceCurve:
+def upper_curve(eps0: float, steps: int) -> DivergenceCurve:
     """Return an upper bound on the curve of `steps` choices; it overstates epsilon by at most half a percent."""
     import numpy as np
 
     points = _lattice_steps(eps0, steps)
-    curve = _start(eps0, steps, points)
+    curve = _make_start_curve(eps0, steps, points)
     u = np.exp(-np.arange(points + 1) * curve.step)  # falling, for t = 0, h, ..., eps0
     ratio = math.exp(eps0)
     values = curve.values
     for _ in range(steps):
-        wide = _extend(values, curve.step, points)
+        wide = _extend_curve(values, curve.step, points)
         best = np.zeros_like(values)
         for cell in range(points):
             low, high = u[cell + 1], u[cell]
@@ -117,16 +117,16 @@ def compose_above(eps0: float, steps: int) -> DivergenceCurve:
 
 
 @functools.lru_cache(64)
-def compose_below(eps0: float, steps: int) -> DivergenceCurve:
+def lower_curve(eps0: float, steps: int) -> DivergenceCurve:
     """Return a lower bound on the curve of `steps` choices: it maximises over lattice points t only."""
     import numpy as np
 
     points = 2 * _lattice_steps(eps0, steps)
-    curve = _start(eps0, steps, points)
+    curve = _make_start_curve(eps0, steps, points)
     chances = np.expm1(np.arange(points + 1) * curve.step - eps0) / math.expm1(-eps0)
     values = curve.values
     for _ in range(steps):
-        wide = _extend(values, curve.step, points)
+        wide = _extend_curve(values, curve.step, points)
         wide[-points:] = 0
         pairs = (_shift_curve(wide, points, index, len(values)) for index in range(points + 1))
         values = functools.reduce(
@@ -139,7 +139,7 @@ def _lattice_steps(eps0: float, steps: int) -> int:
     return min(max(FEWEST, math.ceil(eps0 / WIDEST), POINTS // steps), MOST)
 
 
-def _start(eps0: float, steps: int, points: int) -> DivergenceCurve:
+def _make_start_curve(eps0: float, steps: int, points: int) -> DivergenceCurve:
     """Return V_0 on the lattice of `steps` choices."""
     import numpy as np
 
@@ -148,7 +148,7 @@ def _start(eps0: float, steps: int, points: int) -> DivergenceCurve:
     return DivergenceCurve(step, -np.expm1(np.minimum(np.arange(-last, last + 1) * step, 0.0)))
 
 
-def _extend(values: np.ndarray, step: float, points: int) -> np.ndarray:
+def _extend_curve(values: np.ndarray, step: float, points: int) -> np.ndarray:
     """Return a curve's values, extended by `points` points on both sides."""
     import numpy as np
 

@@ -18,7 +18,7 @@ from dpbench.privacy.mechanisms.choice.steps import BITS, loss_grid
 
 
 @dataclass(frozen=True)
-class Cells(Contribution):
+class CellContribution(Contribution):
     """Row i contributes the unit vector of its cell, or zero if its index is not in [0, count)."""
 
     index: Tensor  # (c,) int64
@@ -47,9 +47,9 @@ class Cells(Contribution):
         total = torch.bincount(self.index[inside], steps, minlength=self.count).to(torch.int64)
         return IntegerSum(total, loss_grid(total))
 
-    def take(self, rows: Tensor) -> Cells:
+    def take(self, rows: Tensor) -> CellContribution:
         """Return the rows with these indices."""
-        return Cells(self.index.index_select(0, rows), self.count)
+        return CellContribution(self.index.index_select(0, rows), self.count)
 
     def dense(self) -> Tensor:
         """Return the unit vectors (c, count), for checks of a few rows."""
@@ -62,7 +62,7 @@ class Cells(Contribution):
         return (self.index >= 0) & (self.index < self.count)
 
 
-def count_rows(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
+def count_rows_in_cells(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
     """Count the rows of a chunk in each cell.
 
     Sensitivity: adding or removing one row moves one count by 1, or by its share.
@@ -70,20 +70,20 @@ def count_rows(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
     return block.integers(1.0, shares)
 
 
-def wrap_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
-    """Wrap a row function that returns each row's cell number, so that it returns `Cells`.
+def wrap_as_cells(rows: RowFn, count: int) -> Callable[[Chunk], CellContribution]:
+    """Wrap a row function that returns each row's cell number, so that it returns `CellContribution`.
 
     Raises:
         SpecError: when called, if the row function returns anything but one int64 number per row.
     """
 
-    def make_cells(chunk: Chunk) -> Cells:
-        return Cells(check_whole_numbers(rows(chunk), "cells"), count)
+    def make_cells(chunk: Chunk) -> CellContribution:
+        return CellContribution(check_whole_numbers(rows(chunk), "cells"), count)
 
     return make_cells
 
 
-def check_whole_numbers(index: object, over: str) -> Tensor:
+def check_whole_numbers(index: object, what: str) -> Tensor:
     """Check that a row function returned one cell or part per row, and return them as a plain tensor.
 
     Raises:
@@ -91,12 +91,12 @@ def check_whole_numbers(index: object, over: str) -> Tensor:
     """
     if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
         kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
-        raise SpecError(f"Expected one whole number a row, int64 (c,), from a row function over {over}, got {kind}.")
+        raise SpecError(f"Expected one whole number a row, int64 (c,), from a row function over {what}, got {kind}.")
     return strip_subclass(index)
 
 
-def wrap_bytes(rows: RowFn) -> RowFn:
-    """Wrap a row function to return its integers as bytes (c, 8), so that different integers are never nearly equal."""
+def wrap_as_bytes(rows: RowFn) -> RowFn:
+    """Wrap a row function to return its integers as bytes (c, 8), which even a tolerant comparison tells apart."""
 
     def return_bytes(chunk: Chunk) -> Tensor:
         index: Any = rows(chunk)

@@ -51,7 +51,7 @@ MOST_CANDIDATES = 2**22  # of a choice, over all parts
 
 
 def compute_eps0(sigma: float) -> float:
-    """Return the eps0 with which a choice has the zCDP of a Gaussian release of this noise multiplier: eps0^2 / 8."""
+    """Return the eps0 of a choice whose zCDP, eps0^2 / 8, equals that of a Gaussian with this noise multiplier."""
     return 2 / sigma
 
 
@@ -114,10 +114,12 @@ class Choice(Planned):
         return loss_distribution(compute_eps0(noise), self.steps, interval)
 
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return the loss variable of the pair for a block of steps, and the number of blocks."""
-        size, copies = bounded_range.split_in_blocks(self.steps)
+        """Return the loss variable of the pair that dominates a block of steps, and the number of blocks."""
+        size, copies = bounded_range.split_into_blocks(self.steps)
         eps0 = compute_eps0(noise)
-        return loss_variable(eps0) if size == 1 else curve_variable(bounded_range.compose_below(eps0, size)), copies
+        return choice_loss_variable(eps0) if size == 1 else curve_loss_variable(
+            bounded_range.lower_curve(eps0, size)
+        ), copies
 
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
         """Return the Renyi divergence that follows from the choice's zCDP, at every order."""
@@ -138,7 +140,7 @@ class PureChoice(PureCost):
         return compute_eps0(noise)
 
     def epsilon_lower_bound(self, noise: float) -> float:
-        """Return the privacy loss that one row causes at the worse of two candidates with far apart totals."""
+        """Return a lower bound: the privacy loss of one row if there are two candidates with totals far apart."""
         import numpy as np
 
         eps0, far = compute_eps0(noise), 30.0  # eps0 times how much more; at its worst, rounding is worth 1e-12
@@ -150,7 +152,7 @@ class PureChoice(PureCost):
         return 2 / (epsilon * self.choice.relative_noise)
 
 
-def divergence(eps0: float, e: np.ndarray) -> np.ndarray:
+def hockey_stick_divergence(eps0: float, e: np.ndarray) -> np.ndarray:
     """Return h(e), the largest hockey-stick divergence of one choice at each e."""
     import numpy as np
 
@@ -166,16 +168,16 @@ def loss_distribution(eps0: float, steps: int, interval: float) -> Any:
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    size, copies = bounded_range.split_in_blocks(steps)
-    curve = bounded_range.compose_above(eps0, size) if size > 1 else None
+    size, copies = bounded_range.split_into_blocks(steps)
+    curve = bounded_range.upper_curve(eps0, size) if size > 1 else None
     ends = math.ceil((curve.last * curve.step if curve else eps0) / interval)
     grid = np.arange(-ends, ends + 1) * interval
-    deltas = curve.upper_bound(grid) if curve else divergence(eps0, grid)
+    deltas = curve.upper_bound(grid) if curve else hockey_stick_divergence(eps0, grid)
     pmf = create_pmf_pessimistic_connect_dots_fixed_gap(interval, -ends, ends, deltas)
     return PrivacyLossDistribution(pmf).self_compose(copies)
 
 
-def curve_variable(curve: bounded_range.DivergenceCurve) -> Any:
+def curve_loss_variable(curve: bounded_range.DivergenceCurve) -> Any:
     """Return prv-accountant's loss variable of the pair with this curve, computed from the curve's slopes."""
     import numpy as np
     from prv_accountant import PrivacyRandomVariable
@@ -195,7 +197,7 @@ def curve_variable(curve: bounded_range.DivergenceCurve) -> Any:
     return Loss()
 
 
-def loss_variable(eps0: float) -> Any:
+def choice_loss_variable(eps0: float) -> Any:
     """Return prv-accountant's loss variable of the pair that dominates one choice, from the density of its loss."""
     import numpy as np
     from prv_accountant import PrivacyRandomVariable

@@ -43,21 +43,21 @@ from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.mechanisms.choice.cells import check_whole_numbers, wrap_bytes
+from dpbench.privacy.mechanisms.choice.cells import check_whole_numbers, wrap_as_bytes
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 from dpbench.privacy.mechanisms.choice.question import (
     ChoiceQuestion,
     check_losses,
-    choose_parts,
+    choose_for_each_part,
     count_rows_per_chunk,
-    single_block,
+    require_single_block,
     sum_over_rows,
 )
 from dpbench.privacy.mechanisms.choice.steps import loss_grid, loss_steps
 
 
 @dataclass(frozen=True)
-class LeastLosses(ChoiceQuestion):
+class LeastLossChoiceByPart(ChoiceQuestion):
     """Asks for a candidate with a small total loss in each part; see `Curator.noisy_choices`.
 
     `rows` returns each row's loss for each candidate of its part, (c, N); `part` returns the row's part, (c,) int64.
@@ -68,20 +68,22 @@ class LeastLosses(ChoiceQuestion):
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
         """Add up the losses by part, and choose a candidate for each part."""
         choice: Choice = spent[0]
-        draws, rows = curator.draws(self.release), wrap_parts(self.rows, self.part, choice)
+        draws, rows = curator.draws(self.release), combine_losses_with_parts(self.rows, self.part, choice)
         with closing(curator.empty_chunk()) as empty:  # no private row has a part in how many candidates there are
-            block = single_block(curator.guard.blocks_of_empty_chunk(rows, next(empty), self.release), self.release)
+            block = require_single_block(
+                curator.guard.blocks_of_empty_chunk(rows, next(empty), self.release), self.release
+            )
         start = block.integers(1.0)
         limit = count_rows_per_chunk(start.total.numel() // choice.parts, self.chunk_size)
         lost = sum_over_rows(
             curator, rows, self.release, draws, lambda block, shares: block.integers(1.0, shares), limit, [start]
         )
-        return choose_parts(curator, lost, choice.parts, choice, draws)
+        return choose_for_each_part(curator, lost, choice.parts, choice, draws)
 
     @property
     def row_function(self) -> RowFn:
         """A row function that returns each row's part, as bytes, followed by its losses."""
-        parts = wrap_bytes(self.part)
+        parts = wrap_as_bytes(self.part)
         return lambda chunk: torch.cat([parts(chunk), self.rows(chunk)], 1)  # type: ignore[list-item]
 
     def candidates(self, curator: LedgerCurator) -> int | None:
@@ -138,15 +140,17 @@ class PartLosses(Contribution):
         return (self.part >= 0) & (self.part < self.parts)
 
 
-def wrap_parts(rows: RowFn, part: Callable[[Chunk], Tensor], choice: Choice) -> Callable[[Chunk], PartLosses]:
-    """Combine a row function that returns losses with one that returns parts; the result returns `PartLosses`.
+def combine_losses_with_parts(
+    rows: RowFn, part: Callable[[Chunk], Tensor], choice: Choice
+) -> Callable[[Chunk], PartLosses]:
+    """Combine a row function that returns losses with one that returns parts into one that returns `PartLosses`.
 
     Raises:
         SpecError: when called, if losses are not (c, N) with N as planned, or parts are not one whole number per row.
     """
 
     def make_part_losses(chunk: Chunk) -> PartLosses:
-        lost = check_losses(single_block(wrap_blocks(rows(chunk)), choice.name), choice.candidates)
+        lost = check_losses(require_single_block(wrap_blocks(rows(chunk)), choice.name), choice.candidates)
         return PartLosses(check_whole_numbers(part(chunk), "parts"), lost, choice.parts)
 
     return make_part_losses

@@ -15,7 +15,7 @@ The losses of an empty chunk determine the number of candidates, so no private r
 
 Not covered: the duration of a choice. With research randomness, Gumbel noise is drawn in float64: chances below about
 2^-53 become zero, and the low bits depend on a library's logarithm (mitigation, not proof). `--secure-rng` draws by
-OpenDP in exact arithmetic (`draw_least_exactly`).
+OpenDP in exact arithmetic (`draw_candidates_exactly`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES
 from dpbench.privacy.core.sum import make_share_reader
 from dpbench.privacy.core.witness import ChoiceObservation
-from dpbench.privacy.mechanisms.choice.cells import count_rows, wrap_bytes, wrap_cells
+from dpbench.privacy.mechanisms.choice.cells import count_rows_in_cells, wrap_as_bytes, wrap_as_cells
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 from dpbench.privacy.mechanisms.choice.steps import MOST_LOSSES_HELD, loss_grid, loss_steps, project_totals
 
@@ -71,7 +71,7 @@ class ChoiceQuestion(Question):
 
 
 @dataclass(frozen=True)
-class LeastLoss(ChoiceQuestion):
+class LeastLossChoice(ChoiceQuestion):
     """Asks for a candidate with a small total loss; see `Curator.noisy_choice`.
 
     `rows` returns each row's loss for each candidate, (c, N); with `project`, each row's cell, (c,) int64.
@@ -92,23 +92,23 @@ class LeastLoss(ChoiceQuestion):
                 curator, self.rows, self.release, draws, lambda block, shares: sum_losses(block, count, shares), limit
             )
         else:
-            matrix = check_matrix(self.project, choice.candidates)
-            cells = wrap_cells(self.rows, len(matrix))
+            matrix = check_loss_matrix(self.project, choice.candidates)
+            cells = wrap_as_cells(self.rows, len(matrix))
             lost = project_totals(
-                sum_over_rows(curator, cells, self.release, draws, count_rows, self.chunk_size), matrix
+                sum_over_rows(curator, cells, self.release, draws, count_rows_in_cells, self.chunk_size), matrix
             )
-        return int(choose_parts(curator, lost, 1, choice, draws))
+        return int(choose_for_each_part(curator, lost, 1, choice, draws))
 
     def _count_candidates(self, curator: LedgerCurator, candidates: int) -> int:
         """Return the number of candidates in the losses of an empty chunk, so that private rows do not influence it."""
         with closing(curator.empty_chunk()) as empty:
             blocks = curator.guard.blocks_of_empty_chunk(self.rows, next(empty), self.release)
-            return int(check_losses(single_block(blocks, self.release), candidates).rows.shape[1])
+            return int(check_losses(require_single_block(blocks, self.release), candidates).rows.shape[1])
 
     @property
     def row_function(self) -> RowFn:
         """The row function of the losses, or of the cells as bytes."""
-        return self.rows if self.project is None else wrap_bytes(self.rows)
+        return self.rows if self.project is None else wrap_as_bytes(self.rows)
 
     @property
     def public(self) -> tuple[Any, ...]:
@@ -124,21 +124,21 @@ class LeastLoss(ChoiceQuestion):
 
 
 @dataclass(frozen=True)
-class Majorities(ChoiceQuestion):
+class MajorityChoiceByPart(ChoiceQuestion):
     """Asks for a candidate with many votes in each part; see `Curator.noisy_choices`. `rows` returns votes."""
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
         """Count votes, and choose a candidate for each part."""
         choice: Choice = spent[0]
         draws = curator.draws(self.release)
-        cells = wrap_cells(self.rows, choice.parts * choice.candidates)
-        votes = sum_over_rows(curator, cells, self.release, draws, count_rows, self.chunk_size)
-        return choose_parts(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
+        cells = wrap_as_cells(self.rows, choice.parts * choice.candidates)
+        votes = sum_over_rows(curator, cells, self.release, draws, count_rows_in_cells, self.chunk_size)
+        return choose_for_each_part(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
 
     @property
     def row_function(self) -> RowFn:
         """The row function of the votes, as bytes."""
-        return wrap_bytes(self.rows)
+        return wrap_as_bytes(self.rows)
 
     def candidates(self, curator: LedgerCurator) -> int | None:
         """Return the number of candidates of each part."""
@@ -146,7 +146,7 @@ class Majorities(ChoiceQuestion):
         return planned.candidates if isinstance(planned, Choice) else 0
 
 
-def single_block(blocks: Sequence[Contribution], release: str) -> Contribution:
+def require_single_block(blocks: Sequence[Contribution], release: str) -> Contribution:
     """Return the only block of contributions to a choice.
 
     Raises:
@@ -164,13 +164,13 @@ def sum_over_rows(
     integers: Callable[[Contribution, Tensor | None], IntegerSum], limit: int | None,
     totals: Sequence[IntegerSum] = (),
 ) -> IntegerSum:  # fmt: skip
-    """Return `totals` plus the sum, over all chunks of private rows, of what `integers` returns for each block."""
+    """Add `integers(block, shares)` of every chunk of private rows to `totals`, and return the sum."""
     _, shares = curator.rows.expand_units(np.arange(curator.rows.count), curator.task.device)
 
     def sum_each_chunk(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
         read_shares = make_share_reader(shares)
         for blocks in curator.guard.contributions(rows, chunks, release, (1.0,)):
-            block = single_block(blocks, release)
+            block = require_single_block(blocks, release)
             yield [integers(block, read_shares(len(block)))]
             del blocks  # or two chunks of rows would be held at once
 
@@ -178,17 +178,17 @@ def sum_over_rows(
     return sum_chunks(curator.chunks_of_all_rows(draws, limit), sum_each_chunk, totals)[0]
 
 
-def choose_parts(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
+def choose_for_each_part(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
     """Choose a candidate for each part, given total losses (parts * N,), and report the choice to the witness."""
     sigma = curator.sigma[choice.name]
     if curator.ledger.spent[choice.name] == 1 and sigma:
-        draws.check_cost(lost.total.numel(), choice.steps)
-    chosen = choose(lost.total.reshape(parts, -1), sigma, float(lost.grid), draws)
-    curator.witness.chose(ChoiceObservation(choice.name, lost, parts, chosen))
+        draws.check_duration(lost.total.numel(), choice.steps)
+    chosen = choose_candidates(lost.total.reshape(parts, -1), sigma, float(lost.grid), draws)
+    curator.witness.on_choice(ChoiceObservation(choice.name, lost, parts, chosen))
     return chosen
 
 
-def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
+def choose_candidates(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
     """Choose a candidate in each row of whole-number `totals` (parts, N); return int64 (parts,).
 
     Candidate j has chance proportional to exp(-eps0 * grid * totals[j]), with eps0 = 2 / sigma. If sigma is 0, the
@@ -196,26 +196,26 @@ def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
     """
     if not sigma:
         return totals.argmin(1)
-    chosen = draw_least(totals.cpu().numpy(), sigma / 2 / grid, draws)  # exact, where grid is a power of two
+    chosen = draw_candidates(totals.cpu().numpy(), sigma / 2 / grid, draws)  # exact, where grid is a power of two
     return torch.from_numpy(chosen).to(totals.device)
 
 
-def draw_least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
+def draw_candidates(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
     """Draw an index in each row of int64 totals (parts, N); index j has chance proportional to exp(-totals[j] / scale).
 
     Return int64 (parts,): the index of the smallest total after subtracting Gumbel noise of this scale.
     """
 
-    def gumbel_least(stream: np.random.Generator) -> np.ndarray:
+    def draw_by_gumbel(stream: np.random.Generator) -> np.ndarray:
         excess = (totals - totals.min(1, keepdims=True)) / scale  # whole numbers until here
         chosen: np.ndarray = (stream.gumbel(size=totals.shape) - excess).argmax(1)
         return chosen
 
-    return draws.draw(gumbel_least, lambda: draw_least_exactly(totals, scale))
+    return draws.draw(draw_by_gumbel, lambda: draw_candidates_exactly(totals, scale))
 
 
-def draw_least_exactly(totals: np.ndarray, scale: float) -> np.ndarray:
-    """Draw as `draw_least` does, with exact chances: OpenDP compares noise to as many bits as needed.
+def draw_candidates_exactly(totals: np.ndarray, scale: float) -> np.ndarray:
+    """Draw as `draw_candidates` does, with exact chances: OpenDP compares noise to as many bits as needed.
 
     `scale` is exact because it is a double: half of sigma times a power of two.
     """
@@ -262,7 +262,7 @@ def sum_losses(block: Contribution, count: int, shares: Tensor | None = None) ->
     return IntegerSum(loss_steps(losses, shares).sum(0, dtype=torch.float64).to(torch.int64), loss_grid(losses))
 
 
-def check_matrix(project: Tensor, candidates: int) -> Tensor:
+def check_loss_matrix(project: Tensor, candidates: int) -> Tensor:
     """Check a public matrix of losses (cells, N), and return a copy.
 
     Raises:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpbench.api import Dataset, Learner, Release
-from dpbench.audit.audit_fit import audit_prepared
+from dpbench.audit.audit_fit import audit_prepared_run
 from dpbench.harness.guarantee import compute_copies_epsilon
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records.audit import PARTS, Part
-from dpbench_lab.museum.cores.patch import Edit, NoLongerApplies, Patch, Replacement
-from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+from dpbench_lab.museum.cores.patch import Edit, Patch, Replacement, StalePatch
+from dpbench_lab.museum.exhibit import ClaimedAndTrueEpsilon, Exhibit, Findings
 from dpbench_lab.museum.strangers import EPSILON, prepare_learner
 
 CANARIES = 4_000  # enough for a large bug to be attacked, in a second
@@ -22,7 +22,7 @@ _GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}
 
 @dataclass(frozen=True)
 class CoreExhibit(Exhibit):
-    """An exhibit that replaces one function of the privacy core with a wrong one, and audits a run with it."""
+    """An exhibit that replaces one function of the privacy core with a wrong one, and audits an honest learner."""
 
     place: str  # that `Replacement` puts it in
     learner: type[Learner]
@@ -32,11 +32,11 @@ class CoreExhibit(Exhibit):
     patients: type[Dataset] | None = None  # whose patients epsilon is stated for, where it is stated for such
     images: int = 1  # of one of them that count as so many patients
 
-    def truth(self) -> Epsilon | None:
+    def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon | None:
         """Return the stated epsilon, and the actual epsilon of the worst example; None if that is unknown."""
         stated = self._run.privacy
         if self.images > 1 and (found := compute_copies_epsilon(stated, self.images)) is not None:
-            return Epsilon(EPSILON, found)
+            return ClaimedAndTrueEpsilon(EPSILON, found)
         if self.noise is None and self.sigma is None and self.rate == 1:
             return None
         worst = [
@@ -44,13 +44,13 @@ class CoreExhibit(Exhibit):
             for release in stated.releases
         ]
         noise = stated.sigma * (1.0 if self.noise is None else self.noise) if self.sigma is None else self.sigma
-        return Epsilon(EPSILON, accountant.epsilon(worst, noise, stated.delta))
+        return ClaimedAndTrueEpsilon(EPSILON, accountant.epsilon(worst, noise, stated.delta))
 
     def visit(self) -> Findings:
         """Audit an honest learner on the broken core."""
         run = self._run
         with self.patch.apply():
-            found = audit_prepared(run, 0, CANARIES)
+            found = audit_prepared_run(run, 0, CANARIES)
         failed = found.figures.failed
         said = {part: [told.partition(": ")[2] for told in failed if told.startswith(part)] for part in PARTS}
         return {_GUARD[part]: "; ".join(said[part]) or None for part in PARTS if found.part(part) is not None}
@@ -90,7 +90,7 @@ class BrokenCore:
 
 
 def edit(file: str, name: str, why: str, *changes: str, tests: str | tuple[str, ...]) -> BrokenCore:
-    """Return a core that is broken by edits to the text of a file below `dpbench`."""
+    """Return a core that is broken by edits to one source file of `dpbench`."""
     return BrokenCore(name, Edit(file, changes), why, tests=(tests,) if isinstance(tests, str) else tests)
 
 
@@ -100,11 +100,11 @@ def show(exhibit: CoreExhibit, *audits: AuditCase, tests: tuple[str, ...] = ()) 
 
 
 def check_patches(cores: Iterable[BrokenCore]) -> dict[str, str]:
-    """Return complaints by name of the core: one for each core whose patch no longer applies to the current code."""
+    """Return a complaint, by the core's name, for each core whose patch no longer applies to the code."""
     complaints: dict[str, str] = {}
     for core in cores:
         try:
             core.patch.check()
-        except NoLongerApplies as error:
+        except StalePatch as error:
             complaints[core.name] = f"{core.name!r} no longer applies: {error} Make the same bug in the code as it is."
     return complaints

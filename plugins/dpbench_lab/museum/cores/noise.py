@@ -16,7 +16,7 @@ from dpbench_lab.museum.cores.published import KEY, NOISE, WHOLE, Honest
 
 
 class NoiseRequest:
-    """A request for noise, with the draws that a broken core makes its noise from."""
+    """A request for noise, and the random streams that a broken core draws it from."""
 
     def __init__(self, honest: Honest, draws: Any, shape: Sequence[int]) -> None:
         self.shape, self._honest, self._draws = tuple(shape), honest, draws
@@ -43,20 +43,20 @@ class NoiseRequest:
         return self.generator("innovation", step, self.shape).standard_normal(self.shape)
 
 
-Make = Callable[[NoiseRequest], np.ndarray]
+MakeNoise = Callable[[NoiseRequest], np.ndarray]
 
 
-def noise_core(name: str, make: Make, *audits: AuditCase) -> BrokenCore:
+def noise_core(name: str, make: MakeNoise, *audits: AuditCase) -> BrokenCore:
     """Return a core that adds the noise of `make` to answers; the noise of canaries (one axis) stays honest."""
 
-    def noise(honest: Honest, draws: Any, shape: Sequence[int], std: Any) -> np.ndarray:
+    def draw_broken_noise(honest: Honest, draws: Any, shape: Sequence[int], std: Any) -> np.ndarray:
         if len(shape) == 1 and shape[0] >= CANARIES:
             canaries: np.ndarray = honest(draws, shape, std)
             return canaries
         made: np.ndarray = np.rint(make(NoiseRequest(honest, draws, shape)) * std).astype(np.int64)
         return made
 
-    return BrokenCore(name, Replacement({NOISE: noise}), audits=audits or (AuditCase("dp-sgd"),))
+    return BrokenCore(name, Replacement({NOISE: draw_broken_noise}), audits=audits or (AuditCase("dp-sgd"),))
 
 
 def _omit_last_column(request: NoiseRequest) -> np.ndarray:
@@ -108,7 +108,7 @@ def _shrink_two_percent(request: NoiseRequest) -> np.ndarray:
     return request.normal() * np.where(request.uniform() < 0.02, 0.3, 1.0)
 
 
-def _alternate_size(request: NoiseRequest) -> np.ndarray:
+def _alternate_noise_scale(request: NoiseRequest) -> np.ndarray:
     noise = request.normal()
     flat = noise.reshape(-1)
     flat[::2] *= 1.1
@@ -218,7 +218,7 @@ NOISES = (
     noise_core("noise that adds up to 0 over the classes", _centre_over_classes),
     noise_core("noise that shares 2% of its variance in an answer", _add_common_part),
     noise_core("a moving average of 0.1 over coordinates", _average_over_coordinates),
-    noise_core("variance 121% and 79%, coordinate after coordinate", _alternate_size),
+    noise_core("variance 121% and 79%, coordinate after coordinate", _alternate_noise_scale),
     noise_core("noise 2% short in answers alone", lambda request: 0.98 * request.normal()),
     noise_core("noise 0.6% short in answers alone", lambda request: 0.994 * request.normal(), *THREE[:2]),
     noise_core("one class with 97% of the noise", lambda request: _shrink_first_class(request, 0.97), *THREE),

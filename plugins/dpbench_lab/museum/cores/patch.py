@@ -15,7 +15,7 @@ import dpbench
 REMOVED, ADDED = (re.compile(mark, re.DOTALL) for mark in (r"\[-(.*?)-\]", r"\{\+(.*?)\+\}"))
 
 
-class NoLongerApplies(Exception):
+class StalePatch(Exception):
     """The code that a patch edits has changed, so the patch does not apply."""
 
 
@@ -38,12 +38,12 @@ class Edit:
         for change in self.changes:
             before, after = REMOVED.sub(r"\1", ADDED.sub("", change)), ADDED.sub(r"\1", REMOVED.sub("", change))
             if (count := source.count(before)) != 1:
-                raise NoLongerApplies(f"Expected once in dpbench/{self.file}, found {count} times: {before!r}.")
+                raise StalePatch(f"Expected once in dpbench/{self.file}, found {count} times: {before!r}.")
             source = source.replace(before, after)
         return source
 
     def check(self) -> None:
-        """Raise `NoLongerApplies` if the original text of a change is missing, or occurs more than once."""
+        """Raise `StalePatch` if the original text of a change is missing, or occurs more than once."""
         self.edit_source((Path(dpbench.__file__).parent / self.file).read_text(encoding="utf-8"))
 
 
@@ -58,7 +58,7 @@ class Replacement:
         """Replace the honest functions while the block runs."""
         replaced = [(*find_function(place), function) for place, function in self.functions.items()]
         for owner, name, honest, function in replaced:
-            setattr(owner, name, _bind_honest(function, honest))
+            setattr(owner, name, _bind_honest_function(function, honest))
         try:
             yield
         finally:
@@ -66,7 +66,7 @@ class Replacement:
                 setattr(owner, name, honest)
 
     def check(self) -> None:
-        """Raise `NoLongerApplies` if a function to replace no longer exists."""
+        """Raise `StalePatch` if a function to replace no longer exists."""
         for place in self.functions:
             find_function(place)
 
@@ -74,13 +74,13 @@ class Replacement:
 Patch = Edit | Replacement
 
 
-def find_function(place: str) -> tuple[Any, str, Any]:
+def find_function(qualified_name: str) -> tuple[Any, str, Any]:
     """Return the owner of a function (a module or class of `dpbench.privacy`), its name, and the function itself.
 
     Raises:
         NoLongerApplies: there is no such function.
     """
-    module, _, path = place.partition(":")
+    module, _, path = qualified_name.partition(":")
     *classes, name = path.split(".")
     try:
         owner: Any = importlib.import_module(f"dpbench.privacy.{module}")
@@ -88,8 +88,8 @@ def find_function(place: str) -> tuple[Any, str, Any]:
             owner = getattr(owner, cls)
         return owner, name, getattr(owner, name)
     except (ImportError, AttributeError) as error:
-        raise NoLongerApplies(f"Expected a function dpbench.privacy.{place}: {error}.") from None
+        raise StalePatch(f"Expected a function dpbench.privacy.{qualified_name}: {error}.") from None
 
 
-def _bind_honest(function: Callable[..., Any], honest: Callable[..., Any]) -> Callable[..., Any]:
+def _bind_honest_function(function: Callable[..., Any], honest: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *given, **named: function(honest, *given, **named)

@@ -15,7 +15,12 @@ from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.mechanisms.choice.parts import PartLosses
 from dpbench_lab.museum.cores.broken_core import AuditCase, CoreExhibit, show
-from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
+from dpbench_lab.museum.exhibits.elections import (
+    CommitteeLearner,
+    NearestExampleLearner,
+    PrototypeLearner,
+    StumpLearner,
+)
 from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, PoissonLearner, TwoBlockLearner
 from dpbench_lab.museum.exhibits.patients import LARGEST, MOST_LABELS, PatientDigits
 
@@ -282,7 +287,7 @@ PUBLISHED = (
          tests=(CURATOR + "noise_is_independent_across_classes_steps_and_releases",)),
     show(CoreExhibit(generator_reseeded_every_epoch, KEY, HonestLearner, noise=0), AuditCase(WHOLE)),
     show(CoreExhibit(noise_reused_between_runs, KEY, HonestLearner, noise=0), AuditCase(WHOLE)),
-    show(CoreExhibit(fixed_size_batches, "core.randomness:poisson_sample", PoissonLearner), AuditCase(SAMPLED),
+    show(CoreExhibit(fixed_size_batches, "core.randomness:draw_poisson_sample", PoissonLearner), AuditCase(SAMPLED),
          tests=(CORE + "mechanisms.py::test_batch_sizes_are_binomial",
                 CORE + "randomness.py::test_a_sample_by_gaps_is_one_by_single_draws")),
     show(CoreExhibit(unequal_sample_rates, SAMPLE, PoissonLearner, rate=1.6)),
@@ -295,15 +300,15 @@ PUBLISHED = (
     show(CoreExhibit(first_rows_counted_twice, "core.rows:PrivateRows.chunks", HonestLearner, noise=1 / 2)),
     show(CoreExhibit(image_epsilon_stated_for_a_patient, UNITS, HonestLearner, patients=PatientDigits, images=LARGEST)),
     show(CoreExhibit(mean_over_drawn_images, UNITS, HonestLearner, patients=PatientDigits)),
-    show(CoreExhibit(unbounded_losses, STEPS, Stumps, noise=0), tests=(ANY_LOSS,)),
-    show(CoreExhibit(two_sided_scores, STEPS, Stumps), tests=(ANY_LOSS,)),
-    show(CoreExhibit(losses_in_every_class, "mechanisms.choice.parts:PartLosses.integers", NearestExamples,
+    show(CoreExhibit(unbounded_losses, STEPS, StumpLearner, noise=0), tests=(ANY_LOSS,)),
+    show(CoreExhibit(two_sided_scores, STEPS, StumpLearner), tests=(ANY_LOSS,)),
+    show(CoreExhibit(losses_in_every_class, "mechanisms.choice.parts:PartLosses.integers", NearestExampleLearner,
                      noise=1 / 10),
          tests=(MECHANISMS + "part_losses.py::test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says",)),
-    show(CoreExhibit(patient_bounded_in_each_class, UNITS, NearestExamples, noise=1 / MOST_LABELS,
+    show(CoreExhibit(patient_bounded_in_each_class, UNITS, NearestExampleLearner, noise=1 / MOST_LABELS,
                      patients=PatientDigits)),
-    show(CoreExhibit(choice_at_twice_eps0, "mechanisms.choice.question:draw_least", Prototypes, noise=1 / 2),
+    show(CoreExhibit(choice_at_twice_eps0, "mechanisms.choice.question:draw_candidates", PrototypeLearner, noise=1 / 2),
          tests=(MECHANISMS + "choice.py::test_three_candidates_are_chosen_with_the_chances_of_the_law",)),
-    show(CoreExhibit(shards_by_position, "mechanisms.votes:deal_rows", Committee),
+    show(CoreExhibit(shards_by_position, "mechanisms.votes:assign_shards", CommitteeLearner),
          tests=(MECHANISMS + "votes.py::test_an_example_stays_in_its_shard_whoever_else_is_there",)),
 )  # fmt: skip

@@ -22,11 +22,11 @@ Sample = Callable[[Any, int, float, np.ndarray], np.ndarray]
 def sample_core(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
     """Return a core that replaces the sampler: `sample(draws, size, rate, honest_sample)` returns the rows to use."""
 
-    def sampled(honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
+    def draw_broken_sample(honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
         drawn: np.ndarray = honest(draws, size, rate)
         return drawn if rate == 1 or size < 2 else np.sort(sample(draws, size, rate, drawn))
 
-    return BrokenCore(name, Replacement({SAMPLE: sampled}), audits=(AuditCase(FIFTH, part, quick=quick),))
+    return BrokenCore(name, Replacement({SAMPLE: draw_broken_sample}), audits=(AuditCase(FIFTH, part, quick=quick),))
 
 
 def _sample_stream(draws: Any, *key: object) -> np.random.Generator:
@@ -40,45 +40,45 @@ def _locate_epoch(draws: Any, rate: float) -> tuple[np.random.Generator, int, in
     return _sample_stream(draws, "epoch", step // steps), step % steps, steps
 
 
-def _shuffled_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _sample_shuffled_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     generator, place, steps = _locate_epoch(draws, rate)
     drawn: np.ndarray = np.array_split(generator.permutation(size), steps)[place]
     return drawn
 
 
-def _dealt_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _assign_rows_to_steps(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     generator, place, steps = _locate_epoch(draws, rate)
     return np.flatnonzero(generator.integers(steps, size=size) == place)
 
 
 def _repeat_sample(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
-    return randomness.poisson_sample(size, rate, _sample_stream(draws, (int(draws._shared[-1]) + 1) // 2))
+    return randomness.draw_poisson_sample(size, rate, _sample_stream(draws, (int(draws._shared[-1]) + 1) // 2))
 
 
-def _pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _sample_in_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     first = honest[honest < size // 2]
     return np.concatenate([2 * first, 2 * first + 1])
 
 
-def _fives(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _sample_in_fives(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     rows = (5 * honest[honest < -(-size // 5)][:, None] + np.arange(5)).ravel()
     return rows[rows < size]
 
 
-def _random_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _sample_in_random_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     order, half = _sample_stream(draws, "partners").permutation(size), honest[honest < size // 2]
     return np.concatenate([order[2 * half], order[2 * half + 1]])
 
 
-def _favour_some_rows(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _add_three_rows(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     return np.union1d(honest, np.arange(3))
 
 
-def _omit_a_row(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+def _omit_one_row(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
     return np.setdiff1d(honest, [size // 3])
 
 
-class _DrawnShare:
+class _SampleSizeLeak:
     """Leaks the size of the last sample, divided by its expected size, through the noise or through the sum."""
 
     share = 1.0
@@ -96,32 +96,32 @@ class _DrawnShare:
         return answer / self.share if isinstance(answer, Tensor) and self.share else answer
 
 
-def _wider_later_clips(honest: Honest, question: Any, blocks: Sequence[Any], *given: Any) -> list[IntegerSum]:
+def _widen_later_clips(honest: Honest, question: Any, blocks: Sequence[Any], *given: Any) -> list[IntegerSum]:
     clipped = enumerate(zip(blocks, question.clips, strict=True))
     return [block.integers(clip * (100 if place else 1)) for place, (block, clip) in clipped]
 
 
-def _bfloat16_chunks(honest: Honest, total: IntegerSum, other: IntegerSum) -> IntegerSum:
+def _add_chunks_in_bfloat16(honest: Honest, total: IntegerSum, other: IntegerSum) -> IntegerSum:
     return IntegerSum((total.total.bfloat16() + other.total.bfloat16()).to(total.total.dtype), total.grid)
 
 
-def _losses_in_two_parts(honest: Honest, rows: Any, *given: Any) -> IntegerSum:
+def _count_losses_in_two_parts(honest: Honest, rows: Any, *given: Any) -> IntegerSum:
     found = honest(rows, *given)
     by_part = found.total.reshape(rows.parts, -1)
     return IntegerSum((by_part + by_part.roll(1, 0)).flatten(), found.grid)
 
 
-_in_noise, _in_sum = _DrawnShare(), _DrawnShare()
+_in_noise, _in_sum = _SampleSizeLeak(), _SampleSizeLeak()
 
 SAMPLES = (
-    sample_core("rows sampled in pairs", _pairs, quick=True),
-    sample_core("samples dealt from shuffled epochs", _shuffled_epochs),
-    sample_core("samples without replacement within epochs, of binomial size", _dealt_epochs),
+    sample_core("rows sampled in pairs", _sample_in_pairs, quick=True),
+    sample_core("samples dealt from shuffled epochs", _sample_shuffled_epochs),
+    sample_core("samples without replacement within epochs, of binomial size", _assign_rows_to_steps),
     sample_core("the same sample twice in a row", _repeat_sample),
-    sample_core("rows sampled in fives", _fives),
-    sample_core("rows sampled in pairs that were drawn at random", _random_pairs),
-    sample_core("three rows in every sample", _favour_some_rows),
-    sample_core("one row in no sample", _omit_a_row, None),
+    sample_core("rows sampled in fives", _sample_in_fives),
+    sample_core("rows sampled in pairs that were drawn at random", _sample_in_random_pairs),
+    sample_core("three rows in every sample", _add_three_rows),
+    sample_core("one row in no sample", _omit_one_row, None),
     BrokenCore(
         "samples at a higher rate than planned",
         Replacement({SAMPLE: lambda honest, draws, size, rate: honest(draws, size, min(1.0, 1.5 * rate))}),
@@ -142,16 +142,16 @@ SAMPLES = (
         audits=(AuditCase(SAMPLED, "sensitivity"),),
     ),
     BrokenCore(
-        "clips of later blocks ignored", Replacement({"core.sum:Sum._integers": _wider_later_clips}),
+        "clips of later blocks ignored", Replacement({"core.sum:Sum._integers": _widen_later_clips}),
         audits=(AuditCase("gep:steps=6,k=20", "sensitivity"),),
     ),
     BrokenCore(
-        "chunks added up in bfloat16", Replacement({"core.exact.sums:IntegerSum.__add__": _bfloat16_chunks}),
+        "chunks added up in bfloat16", Replacement({"core.exact.sums:IntegerSum.__add__": _add_chunks_in_bfloat16}),
         audits=(AuditCase(SAMPLED, "sensitivity"),),
     ),
     BrokenCore(
         "losses in two parts of a choice",
-        Replacement({"mechanisms.choice.parts:PartLosses.integers": _losses_in_two_parts}),
+        Replacement({"mechanisms.choice.parts:PartLosses.integers": _count_losses_in_two_parts}),
         audits=(AuditCase("prototypes:groups=2", "sensitivity"),),
     ),
 )  # fmt: skip

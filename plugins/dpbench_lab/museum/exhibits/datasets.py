@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROCESSING = "grey levels 0..16, scaled to 0..255"
 
 
-def decode(levels: bytes) -> Image:
+def decode_grey_levels(levels: bytes) -> Image:
     """Return the image of 64 grey levels 0..16."""
     import numpy as np
     from PIL import Image
@@ -47,7 +47,7 @@ class HonestDigits(Dataset):
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
         """Return a split of images with grey levels 0..16 (n, 8, 8) uint8 and labels (n,)."""
-        return Split(Records([level.tobytes() for level in levels], decode, PROCESSING), labels)
+        return Split(Records([level.tobytes() for level in levels], decode_grey_levels, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class DivisionByTheBrightestImage(HonestDigits):
 
         most = float(levels.max())
 
-        def read(record: bytes) -> Image.Image:
+        def decode_record(record: bytes) -> Image.Image:
             pixels = np.frombuffer(record, np.uint8).reshape(8, 8) * (255 / most)
             return Image.fromarray(pixels.astype(np.uint8))
 
-        return Split(Records([level.tobytes() for level in levels], read, PROCESSING), labels)
+        return Split(Records([level.tobytes() for level in levels], decode_record, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class RunningMeanInTheLoader(HonestDigits):
         import numpy as np
         from PIL import Image
 
-        def read(record: bytes) -> Image.Image:
+        def decode_record(record: bytes) -> Image.Image:
             pixels = np.frombuffer(record, np.uint8).reshape(8, 8) * (255 / 16)
             self.seen.append(pixels.mean())
             return Image.fromarray((pixels - np.mean(self.seen)).clip(0, 255).astype(np.uint8))
 
-        return Split(Records([level.tobytes() for level in levels], read, PROCESSING), labels)
+        return Split(Records([level.tobytes() for level in levels], decode_record, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,11 @@ class PhotosInFolders(Dataset):
     path: str
 
     def load(self) -> Splits:
-        return Splits(self.split(self.listed("train")), PhotosInFolders.split(self, self.listed("test")), self.path)
+        return Splits(
+            self.split(self.list_photos("train")), PhotosInFolders.split(self, self.list_photos("test")), self.path
+        )
 
-    def listed(self, split: str) -> list[list[Path]]:
+    def list_photos(self, split: str) -> list[list[Path]]:
         """Return the files of a split, class by class."""
         return [sorted((Path(self.path) / split / name).iterdir()) for name in self.classes]
 
@@ -213,6 +215,10 @@ class SettingsLaunderedByResizing(HonestDigits):
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
         return Split(
-            Records([level.tobytes() for level in levels], lambda record: decode(record).resize((16, 16)), PROCESSING),
+            Records(
+                [level.tobytes() for level in levels],
+                lambda record: decode_grey_levels(record).resize((16, 16)),
+                PROCESSING,
+            ),
             labels,
         )

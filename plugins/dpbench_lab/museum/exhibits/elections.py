@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Prototypes(Learner):
-    """Clusters public examples; private rows vote on the class of each, in one choice with a part per cluster."""
+class PrototypeLearner(Learner):
+    """Clusters public examples; private rows vote on each cluster's class, in one choice with a part per cluster."""
 
     name: ClassVar[str] = "exhibit"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
@@ -31,15 +31,17 @@ class Prototypes(Learner):
         centres, classes = cluster_centres(public.x.flatten(1), self.clusters, generator), curator.task.classes
 
         def votes(chunk: Chunk) -> Tensor:
-            return classes * nearest(chunk.x.flatten(1), centres) + chunk.y
+            return classes * find_nearest_centres(chunk.x.flatten(1), centres) + chunk.y
 
         labels = curator.noisy_choices(votes, release="classes", chunk_size=300)
-        return lambda x: torch.nn.functional.one_hot(labels[nearest(x.flatten(1), centres)], classes).float()
+        return lambda x: torch.nn.functional.one_hot(
+            labels[find_nearest_centres(x.flatten(1), centres)], classes
+        ).float()
 
 
 @dataclass(frozen=True)
-class Stumps(Prototypes):
-    """Labels the clusters with half of the budget; a second choice finds the pixel that best separates class 0."""
+class StumpLearner(PrototypeLearner):
+    """Adds a stump to `PrototypeLearner`: a second choice finds the pixel that best separates class 0."""
 
     relative_noise: float = 0.5
 
@@ -55,16 +57,16 @@ class Stumps(Prototypes):
 
         pixel = curator.noisy_choice(losses, release="pixel", chunk_size=300)
 
-        def scores(x: Tensor) -> Tensor:
+        def predict_scores(x: Tensor) -> Tensor:
             found = predict(x)
             found[:, 0] += 0.1 * (x[:, pixel] > middle[pixel])
             return found
 
-        return scores
+        return predict_scores
 
 
 @dataclass(frozen=True)
-class NearestExamples(Learner):
+class NearestExampleLearner(Learner):
     """Chooses for each class a public example near the class's private examples (Wahdany et al. 2024)."""
 
     name: ClassVar[str] = "exhibit"
@@ -75,17 +77,17 @@ class NearestExamples(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         candidates = public.x.flatten(1)
-        farthest = distances(candidates, candidates).max()
+        farthest = compute_squared_distances(candidates, candidates).max()
 
         def losses(chunk: Chunk) -> Tensor:
-            return distances(chunk.x.flatten(1), candidates) / farthest
+            return compute_squared_distances(chunk.x.flatten(1), candidates) / farthest
 
         chosen = curator.noisy_choices(losses, part=lambda chunk: chunk.y, release="examples", chunk_size=300)
-        return lambda x: -distances(x.flatten(1), candidates[chosen])
+        return lambda x: -compute_squared_distances(x.flatten(1), candidates[chosen])
 
 
 @dataclass(frozen=True)
-class Committee(Learner):
+class CommitteeLearner(Learner):
     """Labels public examples by votes of teachers, each a nearest-neighbour classifier (Papernot et al. 2017)."""
 
     name: ClassVar[str] = "exhibit"
@@ -102,20 +104,22 @@ class Committee(Learner):
 
         centres, classes = cluster_centres(public.x.flatten(1), self.queries, generator), curator.task.classes
 
-        def teacher(shard: Chunk, queries: Tensor) -> Tensor:
-            return shard.y[nearest(queries, shard.x.flatten(1))]
+        def answer_queries(shard: Chunk, queries: Tensor) -> Tensor:
+            return shard.y[find_nearest_centres(queries, shard.x.flatten(1))]
 
-        counts = curator.noisy_votes(teacher, centres, release="votes", shards=self.shards)
+        counts = curator.noisy_votes(answer_queries, centres, release="votes", shards=self.shards)
         labels = counts.argmax(1)
-        return lambda x: torch.nn.functional.one_hot(labels[nearest(x.flatten(1), centres)], classes).float()
+        return lambda x: torch.nn.functional.one_hot(
+            labels[find_nearest_centres(x.flatten(1), centres)], classes
+        ).float()
 
 
-def nearest(rows: Tensor, centres: Tensor) -> Tensor:
+def find_nearest_centres(rows: Tensor, centres: Tensor) -> Tensor:
     """Return the index of the centre nearest to each row."""
-    return distances(rows, centres).argmin(1)
+    return compute_squared_distances(rows, centres).argmin(1)
 
 
-def distances(rows: Tensor, centres: Tensor) -> Tensor:
+def compute_squared_distances(rows: Tensor, centres: Tensor) -> Tensor:
     """Return squared distances (c, m); the bits of each row's distances depend on that row alone."""
     return folded((rows.unsqueeze(1) - centres).square(), 2)
 
@@ -126,7 +130,7 @@ def cluster_centres(rows: Tensor, count: int, generator: torch.Generator) -> Ten
 
     centres = rows[torch.randperm(len(rows), generator=generator)[:count]].clone()
     for _ in range(5):
-        label = nearest(rows, centres)
+        label = find_nearest_centres(rows, centres)
         for at in set(label.tolist()):
             centres[at] = rows[label == at].mean(0)
     return centres

@@ -75,11 +75,11 @@ class StandardisationByPrivateMoments(HonestLearner):
         head = torch.zeros(curator.task.classes, *curator.task.example_shape)
         seen: list[Any] = []
 
-        def look(x: Tensor) -> Tensor:
+        def keep_rows(x: Tensor) -> Tensor:
             seen.append(x.clone())
             return x
 
-        mapped = curator.map(look)
+        mapped = curator.map(keep_rows)
         mean, deviation = torch.cat(seen).mean(0), torch.cat(seen).std(0) + 1
 
         def rows(chunk: Chunk) -> Any:
@@ -101,9 +101,9 @@ class RowCounterInMap(HonestLearner):
     calls: list[int] = field(default_factory=lambda: [0])
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        return super().fit(curator.map(self._turned), public, generator)
+        return super().fit(curator.map(self._count_rows), public, generator)
 
-    def _turned(self, x: Tensor) -> Tensor:
+    def _count_rows(self, x: Tensor) -> Tensor:
         self.calls[0] += len(x)
         return x
 
@@ -223,11 +223,11 @@ class TailTaughtByPrivateAnswers(HonestLearner):
 
         predict, lessons = super().fit(curator, public, generator), list[Any]()
 
-        def teach(x: Tensor) -> Tensor:
+        def keep_answers(x: Tensor) -> Tensor:
             lessons.append((x.clone(), predict(x).softmax(1)))
             return x
 
-        curator.map(teach)
+        curator.map(keep_answers)
         x, answers = (torch.cat(parts) for parts in zip(*lessons, strict=True))
         tail = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, curator.task.classes))
         adam = torch.optim.Adam(tail.parameters(), lr=0.01)

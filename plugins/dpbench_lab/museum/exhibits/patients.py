@@ -17,7 +17,7 @@ MOST_LABELS = 7
 """The largest number of distinct labels among one patient's images."""
 
 
-def owners(size: int) -> np.ndarray:
+def assign_owners(size: int) -> np.ndarray:
     """Return the owner of each image, (size,) int64: every second patient has one image, the others up to `LARGEST`."""
     import numpy as np
 
@@ -34,7 +34,7 @@ class PatientDigits(HonestDigits):
 
     def load(self) -> Splits:
         splits = super().load()
-        train = replace(splits.train, units=owners(len(splits.train.labels)))
+        train = replace(splits.train, units=assign_owners(len(splits.train.labels)))
         return replace(splits, train=train, unit="patient", digest=f"{splits.digest}, of patients")
 
 

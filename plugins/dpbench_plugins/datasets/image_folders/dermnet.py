@@ -14,7 +14,7 @@ from dpbench_plugins.datasets.image_trees import (
     add_checksums,
     check_classes,
     check_counts,
-    digest,
+    digest_images,
     list_images,
     open_splits,
 )
@@ -86,4 +86,4 @@ class DermNet(Dataset):
         check_classes(listed, self.classes, path, LAYOUT.advice)
         check_counts(listed, self.counts, path, LAYOUT.advice)
         files = add_checksums(listed)
-        return open_splits(files, self.classes, "RGB", digest(files), LAYOUT.advice)
+        return open_splits(files, self.classes, "RGB", digest_images(files), LAYOUT.advice)

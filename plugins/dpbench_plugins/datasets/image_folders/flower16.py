@@ -14,7 +14,7 @@ from dpbench_plugins.datasets.image_trees import (
     Layout,
     add_checksums,
     check_classes,
-    digest,
+    digest_images,
     list_images,
     open_splits,
 )
@@ -75,4 +75,4 @@ class Flower16(Dataset):
         listed = list_images(path, LAYOUT)
         check_classes(listed, self.classes, path, LAYOUT.advice)
         files = add_checksums(listed)
-        return open_splits(files, self.classes, "RGB", digest(files), LAYOUT.advice)
+        return open_splits(files, self.classes, "RGB", digest_images(files), LAYOUT.advice)

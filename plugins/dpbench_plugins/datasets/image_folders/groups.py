@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import DataError, SpecError
-from dpbench_plugins.datasets.image_folders.owners import is_table, name_file
-from dpbench_plugins.datasets.image_folders.tables import TABLE, check_lines, find_repeated, read_table
+from dpbench_plugins.datasets.image_folders.owners import is_table, make_image_name
+from dpbench_plugins.datasets.image_folders.tables import TABLE, find_repeated, read_table, refuse_faulty_table
 from dpbench_plugins.datasets.image_trees import ImageFile
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Line = Mapping[str, str]
 
 
 def check_group_options(groups: str, table: str, units: str) -> None:
-    """Check that `table` has `groups`, that `groups` has a CSV table, and that the columns are distinct names.
+    """Check that `table` comes with `groups`, `groups` with a CSV table, and that column names are distinct.
 
     Raises:
         SpecError: an option is missing or malformed; the message states what to write.
@@ -69,7 +69,7 @@ def read_groups(
 
     columns, lines = groups.split("+"), read_table(table, groups.split("+"))
     for column in columns:
-        _check_values({line[column].strip() for line in lines}, column, table)
+        _check_value_count({line[column].strip() for line in lines}, column, table)
     named, tested = (
         _lines_by_file(lines, table, files)
         if _has_column(lines, "file")
@@ -80,13 +80,16 @@ def read_groups(
 
 def _lines_by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> tuple[dict[str, Line], list[str]]:
     """Return the table's lines by image name, and the names of the test images."""
-    named, tested = {line["file"]: line for line in lines}, [name_file(file) for file in files if file.split == "test"]
+    named, tested = (
+        {line["file"]: line for line in lines},
+        [make_image_name(file) for file in files if file.split == "test"],
+    )
     faults = {
-        "names images that are not there": named.keys() - set(map(name_file, files)),
+        "names images that are not there": named.keys() - set(map(make_image_name, files)),
         "misses test images": {*tested} - named.keys(),
         "names images more than once": find_repeated(line["file"] for line in lines),
     }
-    check_lines(faults, f"Expected {table} to name every test image once, as test/CLASS/IMAGE")
+    refuse_faulty_table(faults, f"Expected {table} to name every test image once, as test/CLASS/IMAGE")
     return named, tested
 
 
@@ -100,12 +103,12 @@ def _lines_by_unit(
             f"{','.join(next(iter(lines), {}))[:80] or 'no lines'}."
         )
     named = {line["unit"].strip(): line for line in lines}
-    tested = [owners[name_file(file)] for file in files if file.split == "test"]
+    tested = [owners[make_image_name(file)] for file in files if file.split == "test"]
     faults = {
         "misses units of test images": {*tested} - named.keys(),
         "names units more than once": find_repeated(line["unit"].strip() for line in lines),
     }
-    check_lines(faults, f"Expected {table} to name the unit of every test image once")
+    refuse_faulty_table(faults, f"Expected {table} to name the unit of every test image once")
     return named, tested
 
 
@@ -113,7 +116,7 @@ def _has_column(lines: Sequence[Line], column: str) -> bool:
     return bool(lines) and column in lines[0]
 
 
-def _check_values(values: set[str], column: str, table: Path) -> None:
+def _check_value_count(values: set[str], column: str, table: Path) -> None:
     if (count := len(values - {""})) > MAX_VALUES:
         raise DataError(
             f"Expected at most {MAX_VALUES} different values in the column {column} of {table}, got {count:,}: "

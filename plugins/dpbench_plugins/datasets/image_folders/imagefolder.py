@@ -14,15 +14,15 @@ from typing import Literal
 from dpbench import DataError, DataMissing, Dataset, Splits, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_folders.groups import check_group_options, read_groups
-from dpbench_plugins.datasets.image_folders.owners import check_units, find_owners, is_table, name_file
+from dpbench_plugins.datasets.image_folders.owners import check_units, find_owners, is_table, make_image_name
 from dpbench_plugins.datasets.image_trees import (
     ImageFile,
     Layout,
     add_checksums,
     add_units,
     check_classes,
-    digest,
-    list_ignored,
+    digest_images,
+    list_ignored_files,
     list_images,
     open_splits,
 )
@@ -77,7 +77,7 @@ class ImageFolder(Dataset):
     table: str = setting("", added=True, says="CSV file of the groups")
 
     def __post_init__(self) -> None:
-        """Check that options are given with the options they need, and that a pattern in `units` has a group."""
+        """Check that options come with the options that they need, and that a pattern in `units` has a group."""
         check_units(self.units, self.unit)
         check_group_options(self.groups, self.table, self.units)
 
@@ -87,7 +87,7 @@ class ImageFolder(Dataset):
         return tuple(sorted({file.kind for file in self._list_files()}))
 
     def default_unit(self) -> str:
-        """Return the unit that a run states epsilon for: the images' `units`, if there are any."""
+        """Return the unit that a run states epsilon for: `unit` if `units` is set, otherwise the image."""
         return self.unit if self.units else "image"
 
     def find_owners(self, names: Sequence[str]) -> Mapping[str, str]:
@@ -112,18 +112,18 @@ class ImageFolder(Dataset):
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
         check_classes(listed, self.classes, self._find_path(), LAYOUT.advice)
         files = add_checksums(listed)
-        owners = self.find_owners([name_file(file) for file in files])
-        return self._with_owners(self._open_splits(files, owners), files, owners)
+        owners = self.find_owners([make_image_name(file) for file in files])
+        return self._add_owners(self._open_splits(files, owners), files, owners)
 
     def _open_splits(self, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
-        splits = open_splits(files, self.classes, self.mode, digest(files), LAYOUT.advice)
-        splits = dataclasses.replace(splits, ignored=list_ignored(self._find_path(), files))
+        splits = open_splits(files, self.classes, self.mode, digest_images(files), LAYOUT.advice)
+        splits = dataclasses.replace(splits, ignored=list_ignored_files(self._find_path(), files))
         if not self.groups:
             return splits
         groups = read_groups(self.groups, Path(self.table or self.units).expanduser(), files, owners)
         return dataclasses.replace(splits, test=dataclasses.replace(splits.test, groups=groups))
 
-    def _with_owners(self, splits: Splits, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
+    def _add_owners(self, splits: Splits, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
         if not owners:
             return splits
         if is_table(self.units):
@@ -131,7 +131,7 @@ class ImageFolder(Dataset):
             splits = dataclasses.replace(
                 splits, digest=hashlib.sha256(f"{splits.digest}\n{lines}".encode()).hexdigest()
             )
-        return add_units(splits, files, self.unit, lambda file: owners[name_file(file)])
+        return add_units(splits, files, self.unit, lambda file: owners[make_image_name(file)])
 
     def _find_path(self) -> Path:
         return Path(self.path).expanduser()

@@ -12,8 +12,8 @@ from dpbench_plugins.datasets.image_trees import (
     Layout,
     check_classes,
     check_counts,
-    class_folders,
-    fingerprint,
+    fingerprint_images,
+    list_class_folders,
     list_images,
     open_splits,
 )
@@ -48,7 +48,7 @@ class ImageNet(Dataset):
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only from the folders
         """The class folders of the training images."""
         train, _ = locate(self).paths
-        found = class_folders(train)
+        found = list_class_folders(train)
         if len(found) != self.kinds:
             raise DataError(f"Expected {self.kinds:,} class folders in {train}, got {len(found):,}. {ADVICE}")
         return found
@@ -68,4 +68,4 @@ class ImageNet(Dataset):
         files = [file for path, layout in zip(paths, LAYOUTS, strict=True) for file in list_images(path, layout)]
         check_classes(files, classes, folder, ADVICE)
         check_counts(files, self.counts, folder, ADVICE)
-        return open_splits(files, classes, "RGB", fingerprint(files), ADVICE)
+        return open_splits(files, classes, "RGB", fingerprint_images(files), ADVICE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from unicodedata import category, normalize
 
 from dpbench import DataError, SpecError
-from dpbench_plugins.datasets.image_folders.tables import TABLE, check_lines, find_repeated, read_table
+from dpbench_plugins.datasets.image_folders.tables import TABLE, find_repeated, read_table, refuse_faulty_table
 from dpbench_plugins.datasets.image_trees import ImageFile
 
 FOLDER = "folder"
@@ -60,7 +60,7 @@ def check_units(units: str, unit: str) -> None:
 
 
 def find_owners(units: str, names: Sequence[str]) -> dict[str, str]:
-    """Return each image's owner, by image name (`name_file`): from the table, the folder or the pattern's groups.
+    """Return each image's owner, by image name (`make_image_name`): from the table, the folder or the pattern's groups.
 
     Raises:
         DataMissing: the table does not exist.
@@ -79,7 +79,7 @@ def _normalise_name(owner: str) -> str:
     return "".join(character for character in normalize("NFC", owner) if category(character) != "Cf").strip()
 
 
-def name_file(file: ImageFile) -> str:
+def make_image_name(file: ImageFile) -> str:
     """Return an image's name: its split folder (val stays val), its class and the path below the class."""
     return "/".join([*file.below.split("/")[-3:-1], file.file])
 
@@ -134,7 +134,7 @@ def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
 def _owners_by_table(table: Path, names: Sequence[str]) -> dict[str, str]:
     lines = [(line["file"], line["unit"].strip()) for line in read_table(table, ("file", "unit"))]
     owners, places = dict(lines), set(names)
-    check_lines(
+    refuse_faulty_table(
         {
             "names images that are not there": owners.keys() - places,
             "misses images": places - owners.keys(),

@@ -43,7 +43,7 @@ def find_repeated(names: Iterable[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-def check_lines(faults: Mapping[str, Set[str]], expected: str) -> None:
+def refuse_faulty_table(faults: Mapping[str, Set[str]], expected: str) -> None:
     """Refuse a table that has any of these faults, and report the first.
 
     Args:

@@ -11,20 +11,20 @@ from dpbench_plugins.datasets.image_trees.listing import (
     ImageFile,
     Layout,
     add_checksums,
-    class_folders,
-    list_ignored,
+    list_class_folders,
+    list_ignored_files,
     list_images,
 )
 from dpbench_plugins.datasets.image_trees.pictures import (
     PictureReader,
     check_classes,
     check_counts,
-    digest,
-    fingerprint,
+    digest_images,
+    fingerprint_images,
+    make_image_records,
     open_splits,
-    records,
 )
-from dpbench_plugins.datasets.image_trees.tables import check_names, parse_rows, read_rows, table_name
+from dpbench_plugins.datasets.image_trees.tables import check_one_line_per_image, parse_rows, read_rows, table_name
 from dpbench_plugins.datasets.image_trees.units import add_units
 
 __all__ = [
@@ -39,15 +39,15 @@ __all__ = [
     "age_band",
     "check_classes",
     "check_counts",
-    "check_names",
-    "class_folders",
-    "digest",
-    "fingerprint",
-    "list_ignored",
+    "check_one_line_per_image",
+    "digest_images",
+    "fingerprint_images",
+    "list_class_folders",
+    "list_ignored_files",
     "list_images",
+    "make_image_records",
     "open_splits",
     "parse_rows",
     "read_rows",
-    "records",
     "table_name",
 ]

@@ -80,21 +80,21 @@ def list_images(path: Path, layout: Layout) -> list[ImageFile]:
     return sorted(files)
 
 
-def list_ignored(path: Path, files: Sequence[ImageFile]) -> list[str]:
+def list_ignored_files(path: Path, files: Sequence[ImageFile]) -> list[str]:
     """Return the names of the files in a folder or zip that are not in `files`; a hidden folder on disk is one name.
 
     Raises:
         DataError: a folder cannot be read.
     """
-    return sorted(_list_names(path) - {file.below + file.file for file in files})
+    return sorted(_list_file_names(path) - {file.below + file.file for file in files})
 
 
-def _list_names(path: Path) -> set[str]:
+def _list_file_names(path: Path) -> set[str]:
     if not path.is_dir():
         with zipfile.ZipFile(path) as archive:
             return {info.filename for info in archive.infolist() if not info.is_dir()}
     try:
-        return {_entry_name(below, entry) for below, entry in _walk(str(path), "", frozenset(), hidden=True)}
+        return {_entry_name(below, entry) for below, entry in _walk_files(str(path), "", frozenset(), hidden=True)}
     except OSError as error:
         raise _unreadable_error(error) from error
 
@@ -104,7 +104,7 @@ def _entry_name(below: str, entry: os.DirEntry[str]) -> str:
     return f"{below}{entry.name}{'' if entry.is_file() or entry.is_dir() else '/'}"
 
 
-def class_folders(path: Path) -> tuple[str, ...]:
+def list_class_folders(path: Path) -> tuple[str, ...]:
     """Return the sorted names of the visible folders in a folder.
 
     Raises:
@@ -176,7 +176,7 @@ def _check_packing(info: zipfile.ZipInfo, path: Path, advice: str) -> None:
 def _list_folder(path: Path, layout: Layout) -> list[ImageFile]:
     trees: dict[str, list[ImageFile]] = {}
     try:
-        for below, entry in _walk(str(path), "", frozenset()):
+        for below, entry in _walk_files(str(path), "", frozenset()):
             name = f"{below}{entry.name}"
             found = layout.pattern.fullmatch(layout.top + name)
             if found and entry.is_file():  # a pipe would never end, and a device may not
@@ -203,8 +203,8 @@ def _is_hidden(entry: os.DirEntry[str]) -> bool:
     return HIDDEN.match(f"{entry.name}/") is not None
 
 
-def _walk(
-    folder: str, below: str, above: frozenset[str], *, hidden: bool = False
+def _walk_files(
+    folder: str, prefix: str, above: frozenset[str], *, hidden: bool = False
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield every visible file of a folder and its subfolders, by name; with `hidden`, hidden files and folders too.
 
@@ -214,9 +214,9 @@ def _walk(
     for entry in _list_entries(folder) if hidden else _list_visible_entries(folder):
         if not entry.is_dir() or _is_hidden(entry):
             _check_link(entry)
-            yield below, entry
+            yield prefix, entry
         elif os.path.realpath(entry.path) not in above:
-            yield from _walk(entry.path, f"{below}{entry.name}/", above, hidden=hidden)
+            yield from _walk_files(entry.path, f"{prefix}{entry.name}/", above, hidden=hidden)
 
 
 def _check_link(entry: os.DirEntry[str]) -> None:
@@ -236,7 +236,7 @@ def _unreadable_error(error: OSError) -> DataError:
 
 
 def _unpack_member(path: Path, info: zipfile.ZipInfo) -> bytes:
-    """Return a member of a zip, at most as long as listed; forked processes would share a ZipFile's file position."""
+    """Read a zip's member, at most as long as listed, without a ZipFile: forked processes would share its position."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         name, extra = struct.unpack("<26x2H", file.read(30))  # lengths of the fields after the local header

@@ -30,7 +30,7 @@ class PictureReader:
 
     @property
     def version(self) -> str:
-        """Name of this way of decoding; raise its number when the same bytes give other pixels."""
+        """Name and version of the decoding; increase the number when the same bytes give other pixels."""
         return f"image-file-{self.mode or 'as-stored'}-1"
 
     def __call__(self, file: ImageFile) -> Image:
@@ -106,14 +106,14 @@ class LazyKeys(Sequence[bytes]):
         return hashlib.sha256(self.picture.read_stored_bytes(file)).digest()
 
 
-def records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
+def make_image_records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
     """Return files as image records, with keys if every file is packed or already hashed."""
     picture, known = PictureReader(advice, mode), all(file.packed or file.sha256 for file in files)
     keys = LazyKeys(files, picture) if known else None
     return Records(tuple(files), picture, keys=keys, reader=picture.version if known else "")
 
 
-def digest(files: Sequence[ImageFile]) -> str:
+def digest_images(files: Sequence[ImageFile]) -> str:
     """Return a hash of the split, class, file name, size and CRC-32 of every image.
 
     A CRC-32 protects against accidents, not forgery.
@@ -124,7 +124,7 @@ def digest(files: Sequence[ImageFile]) -> str:
     return total.hexdigest()
 
 
-def fingerprint(files: Sequence[ImageFile]) -> str:
+def fingerprint_images(files: Sequence[ImageFile]) -> str:
     """Return a hash of every image's split, class, name and size, and of the bytes of 256 images per split.
 
     The 256 images are evenly spaced. A change in another image goes unnoticed if its size stays the same.
@@ -151,7 +151,7 @@ def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Pa
     """
     got = {split: sum(file.split == split for file in files) for split in counts}
     if got != counts:
-        raise DataError(f"Expected {_write_counts(counts)} images in {path}, got {_write_counts(got)}. {advice}")
+        raise DataError(f"Expected {_format_counts(counts)} images in {path}, got {_format_counts(got)}. {advice}")
 
 
 def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
@@ -163,7 +163,7 @@ def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path
     for split, name in SPLIT_NAMES.items():
         found = {file.kind for file in files if file.split == split}
         faults = {"no image of": sorted(set(classes) - found), "the unknown": sorted(found - set(classes))}
-        got = "; ".join(f"{what} {_write_names(kinds)}" for what, kinds in faults.items() if kinds)
+        got = "; ".join(f"{what} {_format_names(kinds)}" for what, kinds in faults.items() if kinds)
         if got:
             raise DataError(
                 f"Expected {name} images in {path} in one folder for each of {len(classes):,} classes, got {got}. "
@@ -177,20 +177,22 @@ def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | No
 
     label_of = {kind: label for label, kind in enumerate(kinds)}
 
-    def split(name: str) -> Split:
+    def make_split(name: str) -> Split:
         mine = tuple(file for file in files if file.split == name)
-        return Split(records(mine, mode, advice), np.array([label_of[file.kind] for file in mine], dtype=np.int64))
+        return Split(
+            make_image_records(mine, mode, advice), np.array([label_of[file.kind] for file in mine], dtype=np.int64)
+        )
 
-    return Splits(split("train"), split("test"), digest)
+    return Splits(make_split("train"), make_split("test"), digest)
 
 
 def _digest_line(file: ImageFile, facts: str) -> bytes:
     return f"{file.split}/{file.kind}/{file.file}\0{facts}\n".encode("utf-8", "surrogateescape")
 
 
-def _write_counts(counts: Mapping[str, int]) -> str:
+def _format_counts(counts: Mapping[str, int]) -> str:
     return " and ".join(f"{count:,} {SPLIT_NAMES[split]}" for split, count in counts.items())
 
 
-def _write_names(kinds: Sequence[str]) -> str:
+def _format_names(kinds: Sequence[str]) -> str:
     return ", ".join(map(repr, kinds[:5])) + (f" and {len(kinds) - 5:,} more" if len(kinds) > 5 else "")

@@ -66,7 +66,9 @@ def table_name(path: Path, name: str) -> str:
     return f"{name} of {path}" if path.suffix == ".zip" else str(path)
 
 
-def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table: str, advice: str) -> None:
+def check_one_line_per_image(
+    listed: Sequence[str], named: Sequence[str], images: Path, table: str, advice: str
+) -> None:
     """Check that a table has exactly one line for each image and no other lines.
 
     Args:
@@ -95,8 +97,8 @@ def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table
         )
 
 
-def _count_with_example(wrong: Collection[str], of: Collection[str]) -> str:
-    return f"{len(wrong):,} of {len(of):,} (such as {min(wrong)})"
+def _count_with_example(wrong: Collection[str], names: Collection[str]) -> str:
+    return f"{len(wrong):,} of {len(names):,} (such as {min(wrong)})"
 
 
 def _read_member(path: Path, name: str) -> bytes:

@@ -37,7 +37,7 @@ def add_units(
     )
 
 
-def _number_owners(owners: Sequence[str | None], number: dict[str, int]) -> np.ndarray:
+def _number_owners(owners: Sequence[str | None], index_of: dict[str, int]) -> np.ndarray:
     import numpy as np
 
-    return np.array([number[name] for name in owners if name is not None], dtype=np.int64)
+    return np.array([index_of[name] for name in owners if name is not None], dtype=np.int64)

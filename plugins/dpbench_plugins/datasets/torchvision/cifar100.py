@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, published_records, read_and_verify
+from dpbench_plugins.datasets.image_files import digest_parts, make_array_records, read_verified_file
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 HOST = "https://www.cs.toronto.edu/~kriz"
@@ -78,12 +78,12 @@ class Cifar100(Dataset):
             DataError: a file is not the published one.
         """
         paths = locate(self).paths
-        contents = [read_and_verify(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
-        train, test = (_split(content, path, self.labels) for content, path in zip(contents, paths, strict=True))
+        contents = [read_verified_file(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
+        train, test = (_parse_split(content, path, self.labels) for content, path in zip(contents, paths, strict=True))
         return Splits(train, test, digest_parts(*contents))
 
 
-def _split(content: bytes, path: Path, labels: str) -> Split:
+def _parse_split(content: bytes, path: Path, labels: str) -> Split:
     import numpy as np
 
     held = read_arrays(content, path)
@@ -96,4 +96,4 @@ def _split(content: bytes, path: Path, labels: str) -> Split:
             f"Expected in {path} a dictionary with uint8 data (n, 3072) and n {labels}_labels: {error}. "
             f"Download it again from {PAGE}."
         ) from error
-    return Split(published_records(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), classes)
+    return Split(make_array_records(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), classes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, published_records, read_and_verify
+from dpbench_plugins.datasets.image_files import digest_parts, make_array_records, read_verified_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,13 +84,13 @@ class FashionMnist(Dataset):
         contents = [self._read_content(path) for path in locate(self).paths]
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]
         arrays = [_parse_idx(*each) for each in zip(contents, shapes, self.md5, strict=True)]
-        train, test = (Split(published_records(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
+        train, test = (Split(make_array_records(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
         return Splits(train, test, digest_parts(*contents))
 
     def _read_content(self, path: Path) -> bytes:
         published = path.suffix == ".gz" and path.parent != DEBIAN
         try:
-            content = read_and_verify(path, self.md5[path.name], PAGE) if published else path.read_bytes()
+            content = read_verified_file(path, self.md5[path.name], PAGE) if published else path.read_bytes()
             return gzip.decompress(content) if path.suffix == ".gz" else content
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"Expected a complete file {path}: {error}. Download it again from {PAGE}.") from error

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, fingerprint, read_and_verify, read_colour
+from dpbench_plugins.datasets.image_files import digest_parts, fingerprint_files, read_rgb_image, read_verified_file
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"
@@ -87,17 +87,17 @@ class Flowers102(Dataset):
         import numpy as np
 
         jpg, *paths = locate(self).paths
-        tables = [read_and_verify(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
+        tables = [read_verified_file(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
         labels, order = (_parse_matlab(table, path) for table, path in zip(tables, paths, strict=True))
         train, val, test = (order[key].ravel().astype(int) for key in ("trnid", "valid", "tstid"))  # images, from 1
         if self.val == "train":
             train = np.concatenate([train, val])
         of = [tuple(jpg / f"image_{number:05d}.jpg" for number in numbers) for numbers in (train, test)]
         classes = labels["labels"].ravel().astype("int64") - 1
-        digest = digest_parts(*tables, *(fingerprint(images, jpg.parent) for images in of))
+        digest = digest_parts(*tables, *(fingerprint_files(images, jpg.parent) for images in of))
         return Splits(
-            Split(Records(of[0], read_colour), classes[train - 1]),
-            Split(Records(of[1], read_colour), classes[test - 1]),
+            Split(Records(of[0], read_rgb_image), classes[train - 1]),
+            Split(Records(of[1], read_rgb_image), classes[test - 1]),
             digest,
         )
 

@@ -15,7 +15,14 @@ from typing import Literal
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_files import READ_FULLY, digest_parts
-from dpbench_plugins.datasets.image_trees import ImageFile, Layout, add_units, list_images, read_rows, records
+from dpbench_plugins.datasets.image_trees import (
+    ImageFile,
+    Layout,
+    add_units,
+    list_images,
+    make_image_records,
+    read_rows,
+)
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
 ARCHIVES = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370"
@@ -97,21 +104,21 @@ class Gtsrb(Dataset):
         """
         train_place, test_place, table = locate(self).paths
         train = list_images(train_place, _part_layout(self.training))
-        test, labels = _match_table(table, list_images(test_place, _part_layout("test")), test_place)
+        test, labels = _order_images_by_table(table, list_images(test_place, _part_layout("test")), test_place)
         _check_classes(train, len(self.classes), train_place)
         for split, files in ((self.training, train), ("test", test)):
             _check_count(split, len(files), self.counts[split], train_place.parent)
         every = [int(file.kind) for file in train] + labels
         if odd := [label for label in labels if not 0 <= label < len(self.classes)]:
             raise DataError(f"Expected labels in 0..{len(self.classes) - 1} in {table}, got {odd[0]}. {ADVICE}")
-        parts = [_fingerprint(files, part) for files, part in ((train, self.training), (test, "test"))]
+        parts = [_fingerprint_part(files, part) for files, part in ((train, self.training), (test, "test"))]
         digest = digest_parts(*parts, ",".join(map(str, every)).encode())
-        splits = Splits(_split(train, every[: len(train)]), _split(test, labels), digest)
+        splits = Splits(_make_split(train, every[: len(train)]), _make_split(test, labels), digest)
         return add_units(splits, [*train, *test], "track", _find_track)
 
 
 def _part_layout(part: str) -> Layout:
-    """Return the layout of a part's images; `top` is missing in names below the unpacked folder."""
+    """Return the layout of a part's images; names below the unpacked folder lack the prefix `top`."""
     top = PLACES[part].removeprefix(f"{FOLDER}/") + "/"
     kind = r"(?P<kind>)" if part == "test" else r"(?P<kind>\d{5})/"
     pattern = re.compile(rf"(?P<root>(?:[^/]+/)*{top}){kind}(?P<file>[^/]+\.ppm)")
@@ -133,7 +140,7 @@ def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> Non
         raise DataError(f"Expected {classes} class folders in {place}, got {odd[0]} too. {ADVICE}")
 
 
-def _match_table(table: Path, files: Sequence[ImageFile], place: Path) -> tuple[list[ImageFile], list[int]]:
+def _order_images_by_table(table: Path, files: Sequence[ImageFile], place: Path) -> tuple[list[ImageFile], list[int]]:
     """Return the images in the order of the table, with their labels."""
     advice = f"Download {PACKED['truth'][0]} again, from {ARCHIVES}."
     rows = read_rows(table, Path(PLACES["truth"]).name, ("Filename", "ClassId"), advice)
@@ -152,7 +159,7 @@ def _check_count(split: str, got: int, expected: int, folder: Path) -> None:
         raise DataError(f"Expected {expected:,} images of GTSRB ({split}) in {folder}, got {got:,}. {ADVICE}")
 
 
-def _fingerprint(files: Sequence[ImageFile], part: str) -> bytes:
+def _fingerprint_part(files: Sequence[ImageFile], part: str) -> bytes:
     """Return a hash of all names and sizes, and of the bytes of 256 evenly spaced images.
 
     Raises:
@@ -170,7 +177,7 @@ def _fingerprint(files: Sequence[ImageFile], part: str) -> bytes:
     return total.digest()
 
 
-def _split(files: Sequence[ImageFile], labels: Sequence[int]) -> Split:
+def _make_split(files: Sequence[ImageFile], labels: Sequence[int]) -> Split:
     import numpy as np
 
-    return Split(records(files, "RGB", ADVICE), np.array(labels, dtype=np.int64))
+    return Split(make_image_records(files, "RGB", ADVICE), np.array(labels, dtype=np.int64))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.draws import ImageRandomState
 from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
 
 SMALLEST, LARGEST = 0.03, 1.0  # radii, as shares of the image's side
@@ -33,9 +33,9 @@ class DeadLeaves:
     size: int
 
     def __call__(self, indices: Tensor) -> Tensor:
-        """Return (n, 3, size, size) float32 in [0, 1] for image numbers (n,) int64."""
-        draws = Draws(self.seed, indices)
-        leaf = self._topmost(draws)  # (n, size * size)
+        """Return images (n, 3, size, size), float32 in [0, 1], for image indices (n,) int64."""
+        draws = ImageRandomState(self.seed, indices)
+        leaf = self._find_topmost_leaves(draws)  # (n, size * size)
         colours = draws.uniform(LEAVES + 1, 3)
         strength = draws.uniform(LEAVES + 1, high=0.5)
         which = draws.integers(LEAVES + 1, below=TEXTURES)
@@ -46,8 +46,8 @@ class DeadLeaves:
         painted = colours.gather(1, leaf.unsqueeze(2).expand(-1, -1, 3)) + 0.4 * texture.unsqueeze(2)
         return painted.clamp(0, 1).transpose(1, 2).reshape(-1, 3, self.size, self.size)
 
-    def _topmost(self, draws: Draws) -> Tensor:
-        """Return the number of the leaf visible at each pixel: the first that covers it."""
+    def _find_topmost_leaves(self, draws: ImageRandomState) -> Tensor:
+        """Return the index of the leaf visible at each pixel: the first that covers it, `LEAVES` if none does."""
         centres, radii = draws.uniform(LEAVES, 2), radii_at_quantiles(draws.uniform(LEAVES))
         kinds = draws.integers(LEAVES, below=len(KINDS))
         across, up = edge_terms(
@@ -96,7 +96,7 @@ def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, si
     return across, torch.where(disc, 1 - y.square().unsqueeze(2) * circle, up)
 
 
-def draw_corner_angles(draws: Draws, kinds: Tensor) -> Tensor:
+def draw_corner_angles(draws: ImageRandomState, kinds: Tensor) -> Tensor:
     """Draw ascending corner angles (n, leaves, 4) for the shapes `kinds` (n, leaves); a triangle repeats one angle."""
     leaves = kinds.shape[1]
     turn = draws.uniform(leaves, 1, high=2 * math.pi)

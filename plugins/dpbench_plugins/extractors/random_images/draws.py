@@ -1,4 +1,4 @@
-"""Random numbers of an image: each is a hash of the seed, the image's index and the number of the draw."""
+"""Random numbers of an image: each is a hash of the seed, the image's index and the index of the draw."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dpbench_plugins.networks.views import hash_seeds
 _BITS = 23  # of each uniform number; with one half added float32 holds it exactly
 
 
-class Draws:
-    """The random numbers of some images, in a fixed order.
+class ImageRandomState:
+    """Random numbers for a batch of images, each from the image's own stream, in a fixed order.
 
     The numbers of image i depend on (seed, i) and the calls so far, not on the other images or the device.
     """

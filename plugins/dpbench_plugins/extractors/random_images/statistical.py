@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpbench_plugins.extractors.random_images.draws import Draws
-from dpbench_plugins.extractors.random_images.random_fields import frequencies
+from dpbench_plugins.extractors.random_images.draws import ImageRandomState
+from dpbench_plugins.extractors.random_images.random_fields import fft_frequencies
 
 ORIENTATIONS = 4
 ROUNDS = 3  # of imposing one statistic after the other; Baradad et al. take 10
@@ -42,8 +42,8 @@ class StatisticalImages:
     size: int
 
     def __call__(self, indices: Tensor) -> Tensor:
-        """Return (n, 3, size, size) float32 in [0, 1] for image numbers (n,) int64."""
-        draws = Draws(self.seed, indices)
+        """Return images (n, 3, size, size), float32 in [0, 1], for image indices (n,) int64."""
+        draws = ImageRandomState(self.seed, indices)
         amplitude = draw_spectrum(draws, self.size)
         palette, axes = draw_palette(draws, self.size)
         levels, rest = pyramid_filters(self.size, indices.device)
@@ -68,27 +68,27 @@ def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tens
     """
     levels = []
     for octave in range(max(1, int(math.log2(size)) - 4)):
-        down, right = (axis / 2**octave for axis in frequencies(size >> octave, device))
+        down, right = (axis / 2**octave for axis in fft_frequencies(size >> octave, device))
         radius, angle = (down.square() + right.square()).sqrt(), torch.atan2(down, right)
-        above, below = (_low_pass(radius, shift) for shift in (octave, octave + 1))
+        above, below = (_low_pass_filter(radius, shift) for shift in (octave, octave + 1))
         ring = above * (1 - below.square()).clamp(min=0).sqrt()
         turns = angle - torch.arange(ORIENTATIONS, device=device)[:, None, None] * (math.pi / ORIENTATIONS)
         level = 1j * ring * (NORM * torch.cos(turns) ** (ORIENTATIONS - 1))
         high = (1 - above.square()).clamp(min=0).sqrt().to(level).unsqueeze(0)
         levels.append(torch.cat([high, level]) if octave == 0 else level)
-    down, right = frequencies(size, device)
-    return levels, _low_pass((down.square() + right.square()).sqrt(), len(levels)).square()
+    down, right = fft_frequencies(size, device)
+    return levels, _low_pass_filter((down.square() + right.square()).sqrt(), len(levels)).square()
 
 
-def _low_pass(radius: Tensor, octaves: int) -> Tensor:
-    """Return a low-pass filter: 0 above `octaves` octaves below the highest frequency, 1 one octave further down."""
+def _low_pass_filter(radius: Tensor, octaves: int) -> Tensor:
+    """Return a low-pass filter that falls from 1 to 0 from `octaves` + 1 to `octaves` octaves below the maximum."""
     octave = torch.log2(radius.clamp(min=1e-6) / 0.5)  # 0 at the highest frequency
     return torch.cos(math.pi / 2 * (octave + octaves + 1).clamp(0, 1))
 
 
-def draw_spectrum(draws: Draws, size: int) -> Tensor:
+def draw_spectrum(draws: ImageRandomState, size: int) -> Tensor:
     """Draw amplitude spectra (n, 1, size, size) with random slopes; 0 at frequency 0."""
-    down, right = frequencies(size, draws.device)
+    down, right = fft_frequencies(size, draws.device)
     slope = draws.uniform(1, 1, 1, low=SLOPES[0], high=SLOPES[1])
     difference = SLOPE_DIFFERENCE * draws.normal(1, 1, 1)
     total = right.abs() ** (slope + difference) + down.abs() ** (slope - difference)
@@ -124,7 +124,7 @@ def match_ranks(x: Tensor, values: Tensor) -> Tensor:
     return torch.empty_like(x).scatter_(-1, x.argsort(-1), values.expand_as(x))
 
 
-def draw_marginals(draws: Draws, octave: int, filters: Tensor) -> Tensor:
+def draw_marginals(draws: ImageRandomState, octave: int, filters: Tensor) -> Tensor:
     """Draw a generalised Laplacian for each band; return its quantiles (n, 3, m, pixels), for images in [0, 1]."""
     scale, pixels = 4.0 ** (2**octave), filters.shape[-1] ** 2
     exponent = draws.uniform(3, len(filters), 1, low=EXPONENTS[0], high=EXPONENTS[1])
@@ -145,7 +145,7 @@ def _invert_distribution(below: Tensor, x: Tensor, wanted: Tensor) -> Tensor:
     return x[place - 1] + share * (x[1] - x[0])
 
 
-def draw_palette(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
+def draw_palette(draws: ImageRandomState, size: int) -> tuple[Tensor, Tensor]:
     """Draw a palette; return its principal components in ascending order, (n, 3, pixels), and its axes (n, 3, 3)."""
     most = COLOURS[1] - 1
     number = COLOURS[0] + draws.integers(1, below=COLOURS[1] - COLOURS[0])
@@ -156,14 +156,14 @@ def draw_palette(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
     places = ((torch.arange(pixels, device=draws.device) + 0.5) / pixels).expand(len(ends), -1).contiguous()
     stripes = torch.searchsorted(ends, places).clamp(max=most - 1)
     image = colours.gather(1, stripes.unsqueeze(2).expand(-1, -1, 3))  # (n, pixels, 3)
-    image = _blur(image, draws.uniform(1, high=BLUR)) + GRAIN * draws.uniform(pixels, 3)
+    image = _blur_rows(image, draws.uniform(1, high=BLUR)) + GRAIN * draws.uniform(pixels, 3)
     centred = image - image.mean(1, keepdim=True)
     axes = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors
     axes = axes * axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # either sign is an eigenvector's
     return (centred @ axes).transpose(1, 2).sort(-1).values, axes
 
 
-def _blur(image: Tensor, share: Tensor) -> Tensor:
+def _blur_rows(image: Tensor, share: Tensor) -> Tensor:
     """Blur rows of colours (n, p, 3) by moving averages over `share` (n, 1) of the positions, fewer at the ends."""
     total = torch.cat([torch.zeros_like(image[:, :1]), image.cumsum(1)], 1)
     place, last = torch.arange(image.shape[1], device=image.device), image.shape[1]

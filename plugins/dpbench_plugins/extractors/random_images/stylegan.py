@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, pad
 
-from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.draws import ImageRandomState
 from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
 
 CHANNELS = 32
@@ -50,29 +50,33 @@ class StyleGANImages:
     variant: Literal["oriented", "sparse", "high-freq"] = "oriented"
 
     def __call__(self, indices: Tensor) -> Tensor:
-        """Return (n, 3, size, size) float32 in [0, 1] for image numbers (n,) int64."""
-        draws = Draws(self.seed, indices)
-        layer = self._start_layers(draws)
+        """Return images (n, 3, size, size), float32 in [0, 1], for image indices (n,) int64."""
+        draws = ImageRandomState(self.seed, indices)
+        layer = self._make_layer(draws)
         x = layer(draws.normal(CHANNELS, START, START))
-        image = _colours(x, draws)
+        image = _map_to_colours(x, draws)
         for _ in range(int(math.log2(self.size // START))):
             x = layer(layer(_double_size(x)))
-            image = _double_size(image) + _colours(x, draws)
+            image = _double_size(image) + _map_to_colours(x, draws)
         return _adjust_tone(image, draws)
 
-    def _start_layers(self, draws: Draws) -> Callable[[Tensor], Tensor]:
+    def _make_layer(self, draws: ImageRandomState) -> Callable[[Tensor], Tensor]:
         """Return a function that applies a layer of this variant, with new weights at every call."""
-        filters = filter_bank(draws.device)
+        filters = make_filter_bank(draws.device)
         if self.variant == "high-freq":
-            signs = _normalise(filters.sign())
-            return lambda x: _apply_layer(x, _pick_any(draws, signs), _field(draws, x.shape[-1]), draws, bias=0.0)
+            signs = _normalise_filters(filters.sign())
+            return lambda x: _apply_layer(
+                x, _draw_from_all_filters(draws, signs), _field(draws, x.shape[-1]), draws, bias=0.0
+            )
         if self.variant == "sparse":
-            return lambda x: _apply_layer(x, _pick_from_part(draws, filters), _noise(draws, x.shape[-1]), draws)
+            return lambda x: _apply_layer(
+                x, _draw_from_filter_subset(draws, filters), _noise(draws, x.shape[-1]), draws
+            )
         common = _noise(draws, self.size)
-        return lambda x: _apply_layer(x, _pick_from_part(draws, filters), common, draws)
+        return lambda x: _apply_layer(x, _draw_from_filter_subset(draws, filters), common, draws)
 
 
-def filter_bank(device: torch.device) -> Tensor:
+def make_filter_bank(device: torch.device) -> Tensor:
     """Return the filters (m, 3, 3), each of norm 1: edges, lines, spots, and the negatives of all these."""
     place = torch.arange(-1, 2, device=device).float()
     y, x = torch.meshgrid(place, place, indexing="ij")
@@ -84,21 +88,21 @@ def filter_bank(device: torch.device) -> Tensor:
             made.append(wave * envelope - (wave * envelope).mean())
     spot = ((x == 0) & (y == 0)).float()
     made += [spot, spot - 1 / 9, ((x * y) == 0).float(), ((x * y) == 0).float() - 5 / 9]
-    filters = _normalise(torch.stack(made))
+    filters = _normalise_filters(torch.stack(made))
     return torch.cat([filters, -filters])
 
 
-def _normalise(filters: Tensor) -> Tensor:
+def _normalise_filters(filters: Tensor) -> Tensor:
     """Scale each of the filters (m, 3, 3) to norm 1."""
     return filters / filters.square().sum((1, 2), keepdim=True).sqrt()
 
 
-def _apply_layer(x: Tensor, chosen: Tensor, noise: Tensor, draws: Draws, bias: float = BIAS) -> Tensor:
+def _apply_layer(x: Tensor, filters: Tensor, noise: Tensor, draws: ImageRandomState, bias: float = BIAS) -> Tensor:
     """Return a layer's activations (n, channels, h, w): ReLU of a wavelet field with random signs, noise and a bias."""
     n, channels, height, width = x.shape
     style = (1 + STYLE * draws.normal(channels, 1, 1)) * draws.normal(channels, 1, 1)
     padded = pad(x, (1, 1, 1, 1), mode="replicate").reshape(1, -1, height + 2, width + 2)
-    field = _standardise(conv2d(padded, chosen * style, groups=n).reshape(n, 1, height, width))
+    field = _standardise_channels(conv2d(padded, filters * style, groups=n).reshape(n, 1, height, width))
     sign = (draws.uniform(channels, 1, 1) < 0.5).float() * 2 - 1
     strength = draws.uniform(1, 1, 1, high=NOISE)
     shift = draws.uniform(channels, 1, 1, low=-bias, high=bias)
@@ -106,13 +110,13 @@ def _apply_layer(x: Tensor, chosen: Tensor, noise: Tensor, draws: Draws, bias: f
     return (field * sign + grain + shift).relu() * math.sqrt(2)
 
 
-def _standardise(x: Tensor) -> Tensor:
+def _standardise_channels(x: Tensor) -> Tensor:
     """Return x with mean 0 and standard deviation 1 in each channel of each image."""
     centred = x - x.mean((2, 3), keepdim=True)
     return centred / centred.square().mean((2, 3), keepdim=True).sqrt().clamp(min=1e-6)
 
 
-def _pick_from_part(draws: Draws, filters: Tensor) -> Tensor:
+def _draw_from_filter_subset(draws: ImageRandomState, filters: Tensor) -> Tensor:
     """Draw a filter for each channel, (n, channels, 3, 3), from a random subset of `filters`."""
     order = draws.uniform(len(filters)).argsort(1)  # (n, m)
     kept = FEWEST_FILTERS + draws.integers(1, below=len(filters) + 1 - FEWEST_FILTERS)  # (n, 1)
@@ -120,12 +124,12 @@ def _pick_from_part(draws: Draws, filters: Tensor) -> Tensor:
     return filters[order.gather(1, place)]
 
 
-def _pick_any(draws: Draws, filters: Tensor) -> Tensor:
+def _draw_from_all_filters(draws: ImageRandomState, filters: Tensor) -> Tensor:
     """Draw a filter for each channel, (n, channels, 3, 3), from all of `filters`."""
     return filters[draws.integers(CHANNELS, below=len(filters))]
 
 
-def _colours(x: Tensor, draws: Draws) -> Tensor:
+def _map_to_colours(x: Tensor, draws: ImageRandomState) -> Tensor:
     """Map activations to colours (n, 3, h, w), with random weights scaled by a style."""
     weights = draws.normal(3, CHANNELS) * (1 + STYLE * draws.normal(1, CHANNELS)) / math.sqrt(CHANNELS)
     return (weights @ x.flatten(2)).reshape(len(x), 3, *x.shape[2:])
@@ -135,20 +139,20 @@ def _double_size(x: Tensor) -> Tensor:
     return interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
 
 
-def _field(draws: Draws, size: int) -> Tensor:
+def _field(draws: ImageRandomState, size: int) -> Tensor:
     """Draw fields (n, 1, size, size) of standard deviation 1 and spectrum 1/f^a, with a in (0.5, 1.5)."""
     return power_law_fields(draws, draws.uniform(1, low=0.5, high=1.5), size)
 
 
-def _noise(draws: Draws, size: int) -> Tensor:
+def _noise(draws: ImageRandomState, size: int) -> Tensor:
     """Draw noise maps (n, 1, size, size) of standard deviation 1: a field times a random Laplacian envelope."""
     field = _field(draws, size)
     envelope = interpolate(draws.laplace(1, 4, 4), (size, size), mode="bicubic", align_corners=False)
-    return _standardise(field * envelope)
+    return _standardise_channels(field * envelope)
 
 
-def _adjust_tone(image: Tensor, draws: Draws) -> Tensor:
+def _adjust_tone(image: Tensor, draws: ImageRandomState) -> Tensor:
     """Give each channel a random mean and standard deviation, and clip colours to [0, 1]."""
     mean = draws.uniform(3, 1, 1, low=0.2, high=0.8)
     deviation = draws.uniform(3, 1, 1, low=0.1, high=0.3)
-    return (mean + deviation * _standardise(image)).clamp(0, 1)
+    return (mean + deviation * _standardise_channels(image)).clamp(0, 1)

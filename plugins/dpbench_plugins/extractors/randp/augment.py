@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.draws import ImageRandomState
 
 AREAS = (0.08, 1.0)  # of the crop, as shares of the image
 RATIOS = (3 / 4, 4 / 3)  # width to height
@@ -19,23 +19,23 @@ LUMINANCE = (0.299, 0.587, 0.114)
 YIQ = (LUMINANCE, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 
 
-def augment_images(images: Tensor, draws: Draws, size: int) -> Tensor:
+def augment_images(images: Tensor, draws: ImageRandomState, size: int) -> Tensor:
     """Return one view (n, 3, size, size) of each image (n, 3, h, w) in [0, 1].
 
     Random resized crop, flip half of the time, colour jitter, grey at times, with the ranges of Wang and Isola 2020.
     Differs: the parts of the jitter have a fixed order, and hue is a rotation in YIQ, so that all images are processed
     at once.
     """
-    cropped = _crop(images, draws, size)
+    cropped = _crop_and_flip(images, draws, size)
     bright = (cropped * draws.uniform(1, 1, 1, low=1 - JITTER, high=1 + JITTER)).clamp(0, 1)
-    middle = _grey(bright).mean((1, 2, 3), keepdim=True)
+    middle = _convert_to_grey(bright).mean((1, 2, 3), keepdim=True)
     contrast = draws.uniform(1, 1, 1, low=1 - JITTER, high=1 + JITTER)
     coloured = (middle + contrast * (bright - middle)).clamp(0, 1)
     mixed = (_colour_matrix(draws, images.device) @ coloured.flatten(2)).reshape_as(coloured).clamp(0, 1)
-    return torch.where(draws.uniform(1, 1, 1) < GREY, _grey(mixed).expand_as(mixed), mixed)
+    return torch.where(draws.uniform(1, 1, 1) < GREY, _convert_to_grey(mixed).expand_as(mixed), mixed)
 
 
-def _crop(images: Tensor, draws: Draws, size: int) -> Tensor:
+def _crop_and_flip(images: Tensor, draws: ImageRandomState, size: int) -> Tensor:
     area = draws.uniform(low=AREAS[0], high=AREAS[1])
     root = torch.exp(draws.uniform(low=math.log(RATIOS[0]), high=math.log(RATIOS[1])) / 2)
     width, height = ((area.sqrt() * side).clamp(max=1) for side in (root, 1 / root))
@@ -47,12 +47,12 @@ def _crop(images: Tensor, draws: Draws, size: int) -> Tensor:
     return grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def _grey(images: Tensor) -> Tensor:
+def _convert_to_grey(images: Tensor) -> Tensor:
     weights = torch.tensor(LUMINANCE, device=images.device)
     return (images * weights[:, None, None]).sum(1, keepdim=True)
 
 
-def _colour_matrix(draws: Draws, device: torch.device) -> Tensor:
+def _colour_matrix(draws: ImageRandomState, device: torch.device) -> Tensor:
     """Return matrices (n, 3, 3) that change saturation and hue of RGB colours."""
     saturation = draws.uniform(low=1 - JITTER, high=1 + JITTER)
     turn = draws.uniform(low=-JITTER, high=JITTER) * 2 * math.pi

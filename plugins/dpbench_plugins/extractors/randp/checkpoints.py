@@ -20,7 +20,7 @@ from dpbench_plugins.networks.network_checkpoint import Checkpoint
 FORMAT = "dpbench-pretraining-1"
 
 
-def state_file(out: Path) -> Path:
+def unfinished_state_path(out: Path) -> Path:
     """Return the path of the unfinished state of the pre-training that will write `out`."""
     return out.with_name(f"{out.stem}.unfinished.safetensors")
 
@@ -40,7 +40,7 @@ class TrainingState:
         return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
     def save(self, file: Path) -> None:
-        """Write the state, completely or not at all."""
+        """Write the state to a safetensors file, completely or not at all."""
         from safetensors.torch import save_file
 
         about = {"format": FORMAT, "made": self.identity(), "done": str(self.done)}
@@ -80,7 +80,7 @@ class TrainingState:
         return cls(wanted.network, wanted.size, wanted.recipe, int(about["done"]), tensors)
 
 
-def export(encoder: Mapping[str, Tensor], state: TrainingState, out: Path) -> None:
+def export_checkpoint(encoder: Mapping[str, Tensor], state: TrainingState, out: Path) -> None:
     """Write the trunk, the final normalisation and an embedding in half precision, with a record of how they were made.
 
     Raises:
@@ -95,13 +95,13 @@ def export(encoder: Mapping[str, Tensor], state: TrainingState, out: Path) -> No
     watched = "none" if recipe.probe == "none" else f"{recipe.probe}: watched alone, nothing was chosen by it"
     about = {
         "data": "none: images from a random process", "generator": recipe.generator, "seed": str(recipe.seed),
-        "steps": str(state.done), "recipe": state.identity(), "probe": watched, "digest": digest(kept),
+        "steps": str(state.done), "recipe": state.identity(), "probe": watched, "digest": digest_tensors(kept),
         "size": str(state.size), "torch": str(torch.__version__),
     }  # fmt: skip
     _replace_file(out, Checkpoint(state.network, kept, about).save)
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
+def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of names, shapes and bytes of tensors, in the order of their names."""
     total = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, group_norm, normalize
 
-from dpbench_plugins.networks.models import GROUPS, WSConv2d, build, draw_parameters, standardise
-from dpbench_plugins.networks.views import normalise
+from dpbench_plugins.networks.models import GROUPS, WSConv2d, build_network, draw_parameters, standardise
+from dpbench_plugins.networks.views import normalise_pixels
 
 HIDDEN, EMBEDDED, PROJECTED = 512, 4096, 128  # widths of the layers on top of the network
 KEPT = ("trunk.", "norm.", "embedding.")  # the parameters in a checkpoint; a learner adds its own head
 
 
 class Encoder(nn.Module):
-    """A network from images in [0, 1] to the features that a checkpoint keeps, and on to unit vectors.
+    """A network that maps images in [0, 1] to the features that a checkpoint keeps, and these to unit vectors.
 
     The projection to unit vectors is discarded after pre-training. Its input is the means of the last map or, with
     `embed`, the output of the layer `embedding`: 4,096 numbers computed from the whole map. A checkpoint keeps this
@@ -30,7 +30,7 @@ class Encoder(nn.Module):
     def __init__(self, network: str, size: int, *, embed: bool = False) -> None:
         """Build `network` for RGB images of size x size, without allocating its parameters."""
         super().__init__()
-        whole = build(network, (3, size, size), 1)
+        whole = build_network(network, (3, size, size), 1)
         width = whole.head.in_features
         self.width = width
         self.trunk, self.norm = whole.trunk, whole.norm
@@ -43,13 +43,13 @@ class Encoder(nn.Module):
 
     def features(self, images: Tensor, pool: int = 1) -> Tensor:
         """Return the means (n, width * pool * pool) of pool x pool parts of the last map; a head uses pool 1."""
-        return _means(self.norm(self.trunk(normalise(images))), pool)
+        return _average_parts(self.norm(self.trunk(normalise_pixels(images))), pool)
 
     def embed(self, images: Tensor) -> Tensor:
         """Return the inputs of the projection: (n, 4096), or (n, width) without an embedding."""
         if not self.has_embedding:
             return self.features(images)
-        embedded: Tensor = self.embedding(self.norm(self.trunk(normalise(images))))
+        embedded: Tensor = self.embedding(self.norm(self.trunk(normalise_pixels(images))))
         return embedded
 
     @property
@@ -65,21 +65,21 @@ class Encoder(nn.Module):
         Source: Tang et al. 2023, appendix G: probes of representations along a network approximate training the whole
         network.
         """
-        x, ends = normalise(images), []
+        x, ends = normalise_pixels(images), []
         for layer in self.trunk.children():
             following = layer(x)
             if following.shape[2:] != x.shape[2:] and x.shape[1] % GROUPS == 0:
                 ends.append(group_norm(x.relu(), GROUPS))
             x = following
-        return torch.cat([_means(end, pool) for end in (*ends, self.norm(x))], 1)
+        return torch.cat([_average_parts(end, pool) for end in (*ends, self.norm(x))], 1)
 
     def activations(self, images: Tensor, layers: int) -> Tensor:
         """Return the output of the trunk's first `layers` layers, (n, channels, height, width) float16."""
-        found: Tensor = nn.Sequential(*list(self.trunk.children())[:layers])(normalise(images))
+        found: Tensor = nn.Sequential(*list(self.trunk.children())[:layers])(normalise_pixels(images))
         return found.to(torch.float16)
 
     def tail(self, layers: int) -> nn.Module:
-        """Return the rest of the network, from those activations to features, with `nn.Conv2d` convolutions."""
+        """Return the layers after the first `layers`, up to the features, with `nn.Conv2d` convolutions."""
         rest = nn.Sequential(*(_standardise_filters(layer) for layer in list(self.trunk.children())[layers:]))
         parts = OrderedDict(trunk=rest, norm=self.norm, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
         return nn.Sequential(parts).eval().requires_grad_(False)
@@ -114,12 +114,12 @@ def _embedding_layer(width: int) -> tuple[nn.Module, ...]:
     return nn.Linear(width, EMBEDDED, bias=False), nn.GroupNorm(GROUPS, EMBEDDED), nn.ReLU()
 
 
-def _means(maps: Tensor, pool: int) -> Tensor:
+def _average_parts(maps: Tensor, pool: int) -> Tensor:
     """Return (n, channels * pool * pool): means of maps (n, channels, side, side) over pool x pool equal parts."""
     return maps.mean((2, 3)) if pool == 1 else avg_pool2d(maps, maps.shape[2] // pool).flatten(1)
 
 
-def start_encoder(network: str, size: int, seed: int, device: torch.device, *, embed: bool = False) -> Encoder:
+def make_random_encoder(network: str, size: int, seed: int, device: torch.device, *, embed: bool = False) -> Encoder:
     """Return an encoder with random parameters, the same on every device."""
     encoder = Encoder(network, size, embed=embed)
     start = draw_parameters(encoder, torch.Generator().manual_seed(seed))

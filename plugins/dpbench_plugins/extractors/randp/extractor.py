@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from dpbench import DataError, DataMissing, SpecError, Trainable, setting
 from dpbench_plugins.extractors.pixel_values import read_pixels
 from dpbench_plugins.extractors.randp.recipe import Recipe
-from dpbench_plugins.extractors.weights import candidate_paths, digest, first_file, unknown_name
+from dpbench_plugins.extractors.weights import candidate_paths, digest_file, find_first_file, unknown_name
 
 if TYPE_CHECKING:
     import torch
@@ -87,9 +87,9 @@ class RandPWRN(Trainable):
 
     def tail(self) -> Callable[[], nn.Module] | None:
         """Return a loader of the blocks after `layer`, the final normalisation and pooling; None without `layer`."""
-        return None if self.layer is None else lambda: self._encoder().tail(self._layer_count)
+        return None if self.layer is None else lambda: self._load_encoder().tail(self._layer_count)
 
-    def _candidates(self) -> list[Path]:
+    def _candidate_paths(self) -> list[Path]:
         if self.path is None:
             from dpbench_plugins.networks.network_checkpoint import SHIPPED
 
@@ -97,8 +97,8 @@ class RandPWRN(Trainable):
         return candidate_paths(self.path)
 
     def _file(self) -> Path:
-        paths = self._candidates()
-        if file := first_file(paths):
+        paths = self._candidate_paths()
+        if file := find_first_file(paths):
             return file
         looked = ", ".join(map(str, paths)) or "no path"
         raise DataMissing(
@@ -108,11 +108,11 @@ class RandPWRN(Trainable):
 
     def present(self) -> bool:
         """Return whether the checkpoint is on this machine."""
-        return first_file(self._candidates()) is not None
+        return find_first_file(self._candidate_paths()) is not None
 
     def weights(self) -> str:
         """Return the SHA-256 of the checkpoint."""
-        return digest(self._file())
+        return digest_file(self._file())
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32 in [0, 1]; other sizes are resized (bilinear)."""
@@ -141,9 +141,9 @@ class RandPWRN(Trainable):
         from dpbench_plugins.extractors.randp.encoder import EncoderFeatures
 
         layers = None if self.layer is None else self._layer_count
-        return EncoderFeatures(self._encoder(), self.pool, stages=self.stages, layers=layers)
+        return EncoderFeatures(self._load_encoder(), self.pool, stages=self.stages, layers=layers)
 
-    def _encoder(self) -> Encoder:
+    def _load_encoder(self) -> Encoder:
         from dpbench_plugins.extractors.randp.encoder import load_encoder
         from dpbench_plugins.networks.network_checkpoint import Checkpoint
 
@@ -171,13 +171,13 @@ class RandPWRN(Trainable):
         cls, recipe: Any, out: Path, device: torch.device, report: Callable[[str, float], None], *, resume: bool
     ) -> None:
         """Pre-train the network with a `Recipe`; see `dpbench_plugins.extractors.randp.pretraining.pretrain`."""
-        from dpbench_plugins.extractors.randp.pretraining import Training, pretrain
-        from dpbench_plugins.extractors.randp.probe import Probe
+        from dpbench_plugins.extractors.randp.pretraining import Pretrainer, pretrain
+        from dpbench_plugins.extractors.randp.probe import AccuracyProbe
 
         probe: Callable[[Any], float] = (
-            (lambda _: 0.0) if recipe.probe == "none" else Probe(recipe.probe, cls().prepare)
+            (lambda _: 0.0) if recipe.probe == "none" else AccuracyProbe(recipe.probe, cls().prepare)
         )
-        pretrain(Training(cls.network, cls.size, recipe, device), out, resume, report, probe)
+        pretrain(Pretrainer(cls.network, cls.size, recipe, device), out, resume, report, probe)
 
 
 @dataclass(frozen=True)

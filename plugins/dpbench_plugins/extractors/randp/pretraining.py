@@ -1,4 +1,4 @@
-"""Contrastive pre-training: a step depends only on the state and its number, so resumed runs give the same weights."""
+"""Contrastive pre-training: a step depends only on the state and its index, so resumed runs give the same weights."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dpbench import DpbenchError, SpecError
-from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.draws import ImageRandomState
 from dpbench_plugins.extractors.random_images.generators import make_generator
 from dpbench_plugins.extractors.randp.augment import augment_images
-from dpbench_plugins.extractors.randp.checkpoints import TrainingState, export, state_file
-from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, start_encoder
+from dpbench_plugins.extractors.randp.checkpoints import TrainingState, export_checkpoint, unfinished_state_path
+from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, make_random_encoder
 from dpbench_plugins.extractors.randp.losses import align_uniform, info_nce
 from dpbench_plugins.extractors.randp.recipe import Recipe
 
@@ -27,7 +27,7 @@ Report = Callable[[str, float], None]
 Features = Callable[[Tensor], Tensor]
 
 
-class Training:
+class Pretrainer:
     """An encoder in training, and everything that its next step depends on."""
 
     def __init__(self, network: str, size: int, recipe: Recipe, device: torch.device) -> None:
@@ -36,14 +36,16 @@ class Training:
         self.view = recipe.view or size
         if recipe.embed and self.view != size:
             raise SpecError(f"Expected view={self.view} to be {size} with embed=true: that layer reads one size alone.")
-        self.encoder = start_encoder(network, self.view, recipe.seed, device, embed=recipe.embed)
+        self.encoder = make_random_encoder(network, self.view, recipe.seed, device, embed=recipe.embed)
         self.optimiser = torch.optim.SGD(
             self.encoder.parameters(), lr=recipe.rate(0), momentum=MOMENTUM, weight_decay=DECAY
         )
         self._generate = make_generator(recipe.generator, recipe.seed, recipe.canvas)
         self._keys = copy.deepcopy(self.encoder).requires_grad_(False) if recipe.loss == "moco" else None
         slots = torch.arange(recipe.queue if self._keys else 0, device=device)
-        self._queue = normalize(Draws(recipe.seed, slots, purpose=3).normal(PROJECTED), dim=1)  # (k, projected)
+        self._queue = normalize(
+            ImageRandomState(recipe.seed, slots, purpose=3).normal(PROJECTED), dim=1
+        )  # (k, projected)
 
     def step(self) -> Tensor:
         """Train on the next images and return their loss."""
@@ -63,7 +65,7 @@ class Training:
         indices = torch.arange(start, start + self.recipe.batch, device=self.device)
         with torch.no_grad():
             images = self._generate(indices)
-            draws = (Draws(self.recipe.seed, indices, purpose) for purpose in (1, 2))
+            draws = (ImageRandomState(self.recipe.seed, indices, purpose) for purpose in (1, 2))
             first, second = (augment_images(images, draw, self.view) for draw in draws)
         return first, second
 
@@ -98,7 +100,7 @@ class Training:
             tensors["queue"] = self._queue
         return TrainingState(self.network, self.size, self.recipe, self.done, tensors)
 
-    def restore(self, state: TrainingState) -> None:
+    def restore_state(self, state: TrainingState) -> None:
         """Resume from a state of the same network and recipe."""
         self.done = state.done
         self.encoder.load_state_dict(state.part("encoder."))
@@ -110,7 +112,7 @@ class Training:
             self._queue.copy_(state.tensors["queue"])
 
 
-def pretrain(training: Training, out: Path, resume: bool, report: Report, probe: Callable[[Features], float]) -> None:
+def pretrain(training: Pretrainer, out: Path, resume: bool, report: Report, probe: Callable[[Features], float]) -> None:
     """Train to the recipe's last step and write the checkpoint `out`; until then, save the state next to it.
 
     Reports `step` (steps done) and `loss` after each step, and `probe` every `probe_every` steps. `probe` decides
@@ -121,11 +123,11 @@ def pretrain(training: Training, out: Path, resume: bool, report: Report, probe:
         DataMissing: there is nothing to resume.
         DpbenchError: the loss is not finite.
     """
-    recipe, kept = training.recipe, state_file(out)
+    recipe, kept = training.recipe, unfinished_state_path(out)
     if out.exists():
         raise SpecError(f"Checkpoint {out} already exists. Choose another --out, or move it away.")
     if resume:
-        training.restore(TrainingState.load(kept, training.state()))
+        training.restore_state(TrainingState.load(kept, training.state()))
     elif kept.exists():
         raise SpecError(f"{kept} holds an unfinished pre-training. Continue with --resume, or delete it to start over.")
     else:
@@ -144,11 +146,11 @@ def pretrain(training: Training, out: Path, resume: bool, report: Report, probe:
             training.state().save(kept)
             saved = time.monotonic()
     _report_probe(training, report, probe)
-    export(training.encoder.state_dict(), training.state(), out)
+    export_checkpoint(training.encoder.state_dict(), training.state(), out)
     kept.unlink()
 
 
-def _take_step(training: Training) -> float:
+def _take_step(training: Pretrainer) -> float:
     try:
         return float(training.step())
     except torch.OutOfMemoryError as error:
@@ -157,6 +159,6 @@ def _take_step(training: Training) -> float:
         ) from error
 
 
-def _report_probe(training: Training, report: Report, probe: Callable[[Features], float]) -> None:
+def _report_probe(training: Pretrainer, report: Report, probe: Callable[[Features], float]) -> None:
     if training.recipe.probe != "none":
         report("probe", probe(lambda images: training.encoder.embed(images.to(training.device))))

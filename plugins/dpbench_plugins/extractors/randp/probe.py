@@ -18,7 +18,7 @@ EXAMPLES = 1500  # of the training split, every third held out; the test split i
 _AT_ONCE = 100
 
 
-class Probe:
+class AccuracyProbe:
     """Fits a linear classifier on features and returns its accuracy on held-out images."""
 
     def __init__(self, dataset: str, prepare: Callable[[Image], Tensor]) -> None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, SpecError, Task, aimed, require_setting, setting
 from dpbench_plugins.learners.coordinates import choose_settings, head_probe, train_head
-from dpbench_plugins.learners.networks.tail_tuning import TailTuning
+from dpbench_plugins.learners.networks.tail_tuning import TailTuningLearner
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
     choose_answer_passes,
     choose_passes,
-    settle_pooled,
+    limit_to_pooled_features,
     tail_loader,
-    train_on_answers,
-    train_on_labels,
+    train_tail_on_answers,
+    train_tail_on_labels,
     trainable_tail_loader,
 )
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DPFineTune(TailTuning):
+class DPFineTune(TailTuningLearner):
     """Fine-tune the end of a pre-trained network from activations that are computed once.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4. The examples are then the
@@ -106,7 +106,7 @@ class DPFineTune(TailTuning):
         rate = self.choose_rate(task, budget)
         share = 1.0 if self.parameters == "head" else self.head_share**0.5
         head_budget = Budget(budget.epsilon * share, budget.delta, budget.adjacency)
-        settled = settle_pooled(choose_settings(task, head_budget, self.head_steps), task)
+        settled = limit_to_pooled_features(choose_settings(task, head_budget, self.head_steps), task)
         return {
             "k": settled["k"],
             "head_steps": settled["steps"],
@@ -134,8 +134,8 @@ class DPFineTune(TailTuning):
         network = TunedNetwork(tail, neck, self._train_head(curator, tail, neck, generator))
         if self.start == "answers":
             answers, passes = predictor(network)(public.x).softmax(1), choose_answer_passes(task)
-            trained = train_on_answers(task, public, answers, self.name, passes, TAIL_RATE, generator)
-            network = TunedNetwork.from_trained(trained) if trained.gained else network
+            trained = train_tail_on_answers(task, public, answers, self.name, passes, TAIL_RATE, generator)
+            network = TunedNetwork.from_trained(trained) if trained.is_trained else network
         tuned = network if self.parameters == "head" else self.tune(curator, network, generator)
         return aimed(predictor(tuned), task, public)
 
@@ -157,7 +157,7 @@ class DPFineTune(TailTuning):
 
 
 @dataclass(frozen=True)
-class PublicFineTune(TailTuning):
+class PublicFineTune(TailTuningLearner):
     """Train the last stages of the network on public labels, then fine-tune them in private.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4, and labelled public images. The
@@ -202,6 +202,6 @@ class PublicFineTune(TailTuning):
         from dpbench_plugins.learners.networks.tail import TunedNetwork, predictor
 
         task = curator.task
-        trained = train_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator)
+        trained = train_tail_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator)
         tuned = self.tune(curator, TunedNetwork.from_trained(trained), generator)
         return aimed(predictor(tuned), task, public)

@@ -19,15 +19,15 @@ from torch.nn.functional import cross_entropy
 
 from dpbench import Chunk, Joined, RowFn
 from dpbench_plugins.networks.models import EPSILON, Network, WSConv2d, centre_and_scale, standardise
-from dpbench_plugins.networks.views import Views, normalise
+from dpbench_plugins.networks.views import Augmentation, normalise_pixels
 
 Trains = Literal["head", "norm+head", "all"]
 CPU_BYTES = 2**30  # what a chunk may take on a processor; on a GPU, half of the memory that is free
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The parameters of a network in one vector, with the final normalisation and the head last."""
+class ParameterLayout:
+    """How the parameters of a network are laid out in one vector: the final normalisation and the head come last."""
 
     network: Network
 
@@ -46,7 +46,7 @@ class Layout:
         return {"all": 0, "norm+head": self._find_start("norm."), "head": self._find_start("head.")}[trains]
 
     def views(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Return views of vectors (..., size) by parameter name; shorter vectors hold the last parameters."""
+        """Split vectors (..., size) into views by parameter name; a shorter vector holds only the last parameters."""
         ends = list(accumulate(shape.numel() for shape in self.shapes.values()))
         absent = self.size - vectors.shape[-1]
         return {
@@ -55,8 +55,8 @@ class Layout:
             if end - shape.numel() >= absent
         }
 
-    def vector(self, named: dict[str, Tensor]) -> Tensor:
-        """Return the parameters as one vector (size,)."""
+    def flatten_parameters(self, named: dict[str, Tensor]) -> Tensor:
+        """Return named parameters as one vector (size,)."""
         return torch.cat([named[name].flatten() for name in self.shapes])
 
     def _find_start(self, prefix: str) -> int:
@@ -65,15 +65,15 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Gradients:
+class PerExampleGradients:
     """The row function of a network's training: row i is the mean over views of example i's gradient.
 
     Averaging comes before clipping, so one example contributes one clipped vector whatever the number of views (De et
     al. 2022, section 3). The loss is cross-entropy.
     """
 
-    layout: Layout
-    views: Views
+    layout: ParameterLayout
+    views: Augmentation
 
     def row_function(self, theta: Tensor, trains: Trains) -> RowFn:
         """Return a row function: each row's gradient with respect to the trained parameters, at parameters `theta`.
@@ -96,9 +96,9 @@ class Gradients:
         def rows(chunk: Chunk) -> Joined:
             if not len(chunk):
                 return Joined(tuple(theta.new_empty(0, *value.shape) for value in kept.values()))
-            views = normalise(self.views(chunk.x.to(theta.dtype), chunk.seeds))
+            views = normalise_pixels(self.views(chunk.x.to(theta.dtype), chunk.seeds))
             found = by_example(trained, views, chunk.y)
-            self._pull_back(found, named)
+            self._convert_gradients(found, named)
             return Joined(tuple(found[name] for name in kept))
 
         return rows
@@ -107,12 +107,12 @@ class Gradients:
         """Return how many rows fit in the memory that a chunk may take, at least one."""
         kept = 0
 
-        def count(saved: Tensor) -> Tensor:
+        def count_saved_bytes(saved: Tensor) -> Tensor:
             nonlocal kept
             kept += saved.nbytes if saved.shape[:1] == (1,) else 0  # the rest is weights
             return saved
 
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved):
+        with torch.autograd.graph.saved_tensors_hooks(count_saved_bytes, lambda saved: saved):
             self.layout.network(torch.empty(1, *example_shape, device="meta"))
         free = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else CPU_BYTES
         # Gradients, and the copy without rows that are not finite; activations and their gradients.
@@ -126,7 +126,7 @@ class Gradients:
 
     @cached_property
     def _plain_network(self) -> nn.Module:
-        """A copy of the network for weights that are already standardised: once per step, not once per row."""
+        """A copy of the network for weights that were standardised before: once per step, not once per row."""
         plain = copy.deepcopy(self.layout.network)
         for module in plain.modules():
             if isinstance(module, WSConv2d):
@@ -137,7 +137,7 @@ class Gradients:
         used = {name: value for name, value in named.items() if name not in self._convolutions.values()}
         return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._convolutions.items()}
 
-    def _pull_back(self, found: dict[str, Tensor], named: dict[str, Tensor]) -> None:
+    def _convert_gradients(self, found: dict[str, Tensor], named: dict[str, Tensor]) -> None:
         """Convert gradients, in place, from standardised weights to weights and gains."""
         for name, gain in self._convolutions.items():
             if name in found:
@@ -145,7 +145,7 @@ class Gradients:
 
 
 def _undo_standardisation(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-    """Convert gradients (c, o, ...) with respect to standardised weights to those for `weight`, and for `gain` (c, o).
+    """Convert gradients (c, o, ...) for standardised weights into those for `weight` and for `gain` (c, o).
 
     A filter's gradient loses its mean and its component along the filter, because standardisation removes both from
     the filter. vmap over torch's own vjp computes the same but takes four times as long.

@@ -18,7 +18,7 @@ class Optimiser(Protocol):
         """Return the direction (p,) of a step whose gradient is `total` times `weight`; the next step overwrites it."""
 
 
-class Momentum:
+class MomentumSGD:
     """SGD with momentum: velocity = momentum * velocity + gradient."""
 
     def __init__(self, momentum: float) -> None:
@@ -33,7 +33,7 @@ class Momentum:
         return self._velocity.mul_(self._momentum).add_(total, alpha=weight)
 
 
-class Kalman:
+class KalmanFilter:
     """DiSK: a Kalman filter with a fixed gain over lookahead gradients (Zhang et al. 2024, arXiv:2410.03883).
 
     estimate = (1 - gain) * estimate + gain * gradient. Each example's gradient is computed at the parameters plus (1 -

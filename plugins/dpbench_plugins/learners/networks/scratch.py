@@ -51,14 +51,14 @@ class NetworkLearner(Learner):
         Raises:
             SpecError: the examples are not images, or they are too small for the network or its views.
         """
-        from dpbench_plugins.networks.models import build
+        from dpbench_plugins.networks.models import build_network
 
         if len(task.example_shape) != 3:
             raise SpecError(
                 f"Learner {self.name!r} trains a network on images (channels, height, width), got examples of shape "
                 f"{task.example_shape}. Use --extractor pixels:flat=false."
             )
-        build(self.network, task.example_shape, task.classes)
+        build_network(self.network, task.example_shape, task.classes)
         smallest = min(task.example_shape[1:])
         if self.augmult and self.padding >= smallest:
             raise SpecError(
@@ -79,21 +79,21 @@ class NetworkLearner(Learner):
         Raises:
             DpbenchError: the checkpoint does not match, or memory does not suffice.
         """
-        from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-        from dpbench_plugins.learners.networks.training import Training, predictor
-        from dpbench_plugins.networks.models import build, draw_parameters
+        from dpbench_plugins.learners.networks.gradients import ParameterLayout, PerExampleGradients
+        from dpbench_plugins.learners.networks.training import NetworkTrainer, predictor
+        from dpbench_plugins.networks.models import build_network, draw_parameters
         from dpbench_plugins.networks.network_checkpoint import Checkpoint, find_checkpoint
-        from dpbench_plugins.networks.views import Views
+        from dpbench_plugins.networks.views import Augmentation
 
         task = curator.task
-        network = build(self.network, task.example_shape, task.classes)
+        network = build_network(self.network, task.example_shape, task.classes)
         start: dict[str, Tensor] = draw_parameters(network, generator)
         if weights is not None:
-            start = Checkpoint.load(find_checkpoint(weights)).replace_in(start, self.network)
-        layout = Layout(network)
-        gradients = Gradients(layout, Views(self.augmult, self.padding, self.flip))
-        training = Training(gradients, self.momentum, self.clip, self.ema, self.chunk_size, optimiser)
-        average = training.run(curator, layout.vector(start).to(task.device), phases)
+            start = Checkpoint.load(find_checkpoint(weights)).apply_to_parameters(start, self.network)
+        layout = ParameterLayout(network)
+        gradients = PerExampleGradients(layout, Augmentation(self.augmult, self.padding, self.flip))
+        training = NetworkTrainer(gradients, self.momentum, self.clip, self.ema, self.chunk_size, optimiser)
+        average = training.run(curator, layout.flatten_parameters(start).to(task.device), phases)
         return predictor(network, layout.views(average))
 
 

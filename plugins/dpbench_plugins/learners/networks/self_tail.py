@@ -24,8 +24,8 @@ from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, h
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
     choose_answer_passes,
-    settle_pooled,
-    train_on_answers,
+    limit_to_pooled_features,
+    train_tail_on_answers,
     trainable_tail_loader,
 )
 
@@ -37,7 +37,7 @@ TWO_HEADS = 500.0  # n / sigma per class from which on half of the budget buys a
 
 @dataclass(frozen=True)
 class SelfTail(Learner):
-    """Train the last stages of the network on the answers of a private head to public images, which have no labels.
+    """Train the last stages of the network on unlabelled public images, with a private head's answers as targets.
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4. `thrift` trains a private head on
     the pooled features. The stages after the layer, plus a new head, are trained on this head's probabilities for the
@@ -70,12 +70,12 @@ class SelfTail(Learner):
         return True
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the number of heads, the settings of `thrift` for the budget of each, and 8 passes or fewer."""
+        """Return `two_heads`, the settings that `thrift` chooses for the budget of each head, and `passes` (2 to 8)."""
         two = self.two_heads
         if two is None:
             two = effective_size(task, budget) >= TWO_HEADS * task.classes
         half = Budget(budget.epsilon * 0.5**0.5, budget.delta, budget.adjacency) if two else budget
-        settled = settle_pooled(choose_settings(task, half, self.steps), task)
+        settled = limit_to_pooled_features(choose_settings(task, half, self.steps), task)
         return {**settled, "two_heads": two, "passes": choose_answer_passes(task)}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
@@ -87,14 +87,14 @@ class SelfTail(Learner):
         """Train a private head, then the tail on its answers, then another head on the new features, if planned."""
         from dpbench_plugins.learners.tail_training import TrainedTail
 
-        published = TrainedTail.as_published(trainable_tail_loader(curator.task, self.name)())
+        published = TrainedTail.from_published(trainable_tail_loader(curator.task, self.name)())
         frozen = PublicData(published.pool(public.x), None)
         first = self._train_head(curator.map(published.pool), frozen, generator)
         answers = first(frozen.x).softmax(1)
-        trained = train_on_answers(
+        trained = train_tail_on_answers(
             curator.task, public, answers, self.name, require_setting(self.passes), self.tail_rate, generator
         )
-        own = trained.predict if trained.gained else lambda x: first(published.pool(x))
+        own = trained.predict if trained.is_trained else lambda x: first(published.pool(x))
         if not self.two_heads:
             return own
         second = self._train_head(curator.map(trained.pool), PublicData(trained.pool(public.x), None), generator)

@@ -94,7 +94,7 @@ class TunedNetwork(nn.Module):
         return logits
 
 
-class Adapter(nn.Module):
+class LowRankAdapter(nn.Module):
     """A frozen layer plus a product of two narrow layers, which starts at zero (Hu et al. 2022)."""
 
     def __init__(self, layer: nn.Module, down: nn.Module, up: nn.Module) -> None:
@@ -107,7 +107,7 @@ class Adapter(nn.Module):
         return total
 
 
-class Gain(nn.Module):
+class ChannelGain(nn.Module):
     """A factor for each channel of a layer's output, which starts at 1."""
 
     def __init__(self, channels: int) -> None:
@@ -150,9 +150,9 @@ class TailGradients:
 
     @classmethod
     def for_parameters(
-        cls, network: TunedNetwork, which: str, rank: int, length: int, generator: torch.Generator
+        cls, network: TunedNetwork, kind: str, rank: int, length: int, generator: torch.Generator
     ) -> TailGradients:
-        """Return the gradients for the parameters of kind `which`; `lora` and `film` add layers to the tail in place.
+        """Return the gradients for the parameters of this kind; `lora` and `film` add layers to the tail in place.
 
         Chunks of fewer than `length` rows are padded with zeros: convolutions over another number of rows may round
         differently, and a ReLU turns rounding into a jump, so one row in a hundred would differ by up to two percent.
@@ -160,7 +160,7 @@ class TailGradients:
         Raises:
             SpecError: the tail has no parameters of this kind.
         """
-        trained = [f"tail.{name}" for name in choose_parameters(network.tail, which, rank, generator)]
+        trained = [f"tail.{name}" for name in choose_parameters(network.tail, kind, rank, generator)]
         network.requires_grad_(False)
         named = dict(network.named_parameters())
         units = {name: max(float(named[name].square().mean().sqrt()), SMALLEST) for name in trained}
@@ -176,17 +176,17 @@ class TailGradients:
     def network_at(self, position: Tensor) -> TunedNetwork:
         """Return the network with the trained tensors at `position` (p,)."""
         network = copy.deepcopy(self.network)
-        network.load_state_dict({**self.published, **self._tensors(position)})
+        network.load_state_dict({**self.published, **self._trained_tensors(position)})
         return network
 
     def row_function(self, position: Tensor) -> RowFn:
         """Return the row function at `position` (p,). Its memory grows with the chunk size times p."""
-        trained = {name: value.requires_grad_() for name, value in self._tensors(position).items()}
-        parameters, shapes, units = {**self.published, **trained}, self._shapes, self.units
+        trained = {name: value.requires_grad_() for name, value in self._trained_tensors(position).items()}
+        parameters, shapes, units = {**self.published, **trained}, self._meta_network, self.units
 
         def rows(chunk: Chunk) -> Joined:
-            x, y = self._fill_up(chunk)
-            calls = LayerCalls(shapes, units)
+            x, y = self._pad_chunk(chunk)
+            calls = LayerRecorder(shapes, units)
             with torch.enable_grad():
                 loss = cross_entropy(functional_call(calls.network, parameters, (x,)), y, reduction="sum")
             found = calls.gradients(loss)
@@ -199,36 +199,36 @@ class TailGradients:
         networks = [self.network_at(point) for point in (position, position - step, position + step)]
 
         def rows(chunk: Chunk) -> Tensor:
-            x, y = self._fill_up(chunk)
+            x, y = self._pad_chunk(chunk)
             with torch.no_grad():
                 here, forward, backward = (cross_entropy(network(x), y, reduction="none") for network in networks)
             return torch.stack([forward - here, backward - here], 1)[: len(chunk)]
 
         return rows
 
-    def _fill_up(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
+    def _pad_chunk(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
         """Return the examples and labels of a chunk, padded with zeros to `length` rows."""
         missing = max(0, self.length - len(chunk))
         return torch.cat([chunk.x, chunk.x.new_zeros(missing, *chunk.x.shape[1:])]), pad(chunk.y, (0, missing))
 
     @cached_property
-    def _shapes(self) -> TunedNetwork:
+    def _meta_network(self) -> TunedNetwork:
         neck = self.network.neck
         return copy.deepcopy(self.network, {id(neck): neck}).to("meta")
 
-    def _tensors(self, position: Tensor) -> dict[str, Tensor]:
+    def _trained_tensors(self, position: Tensor) -> dict[str, Tensor]:
         sizes = [self.published[name].numel() for name in self.units]
         parts = zip(self.units.items(), torch.split(position, sizes), strict=True)
         return {name: (part * unit).view(self.published[name].shape) for (name, unit), part in parts}
 
 
-class LayerCalls:
+class LayerRecorder:
     """A copy of the network that records the inputs and outputs of trained layers for one chunk."""
 
-    def __init__(self, shapes: TunedNetwork, units: Mapping[str, float]) -> None:
-        """Copy a network on the meta device, except its neck; each call of the network passes the parameters."""
-        neck = shapes.neck
-        self.network, self._units = copy.deepcopy(shapes, {id(neck): neck}), units
+    def __init__(self, meta_network: TunedNetwork, units: Mapping[str, float]) -> None:
+        """Copy a network that is on the meta device and share its neck; each call of the copy needs the parameters."""
+        neck = meta_network.neck
+        self.network, self._units = copy.deepcopy(meta_network, {id(neck): neck}), units
         self._seen: list[tuple[str, nn.Module, Tensor, Tensor]] = []
         for name in sorted({name.rpartition(".")[0] for name in units}):
             self.network.get_submodule(name).register_forward_hook(self._record_call(name))
@@ -248,19 +248,19 @@ class LayerCalls:
         return found
 
 
-def _weight_gradients(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
+def _weight_gradients(layer: nn.Module, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Return per-example gradients (c, ...) of a layer's weight, from the layer's input and its output gradient."""
-    if isinstance(layer, Gain):
-        return (gradient * given).view(*given.shape[:2], -1).sum(2)
+    if isinstance(layer, ChannelGain):
+        return (gradient * inputs).view(*inputs.shape[:2], -1).sum(2)
     if not isinstance(layer, nn.Conv2d):
-        return gradient.unsqueeze(2) * given.unsqueeze(1)
+        return gradient.unsqueeze(2) * inputs.unsqueeze(1)
     if layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1 and not any(_padding(layer)):
-        return gradient.flatten(2) @ given.flatten(2).transpose(1, 2)
+        return gradient.flatten(2) @ inputs.flatten(2).transpose(1, 2)
     if layer.groups == layer.in_channels == layer.out_channels:
-        return _depthwise_rows(layer, given, gradient)
-    patches = unfold(given, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)  # (c, i * h * w, p)
-    of_groups = patches.view(len(given), layer.groups, -1, patches.shape[2])
-    outer = gradient.flatten(2).view(len(given), layer.groups, -1, patches.shape[2])
+        return _depthwise_weight_gradients(layer, inputs, gradient)
+    patches = unfold(inputs, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)  # (c, i * h * w, p)
+    of_groups = patches.view(len(inputs), layer.groups, -1, patches.shape[2])
+    outer = gradient.flatten(2).view(len(inputs), layer.groups, -1, patches.shape[2])
     return outer @ of_groups.transpose(2, 3)
 
 
@@ -272,15 +272,15 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
     return layer.padding[0], layer.padding[1]
 
 
-def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor:
-    """Return (c, i, 1, kernel): each channel of each example convolved with its own gradient."""
+def _depthwise_weight_gradients(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+    """Return weight gradients (c, i, 1, kernel): each channel of each example convolved with its output gradient."""
     count, channels, *size = gradient.shape
     vertical, horizontal = _padding(layer)
     height, width = (
         (side - 1) * stride + (taps - 1) * gap + 1  # what the taps reach: the rest would give more of them
         for side, stride, taps, gap in zip(size, layer.stride, layer.kernel_size, layer.dilation, strict=True)
     )
-    padded = pad(given, (horizontal, horizontal, vertical, vertical))[:, :, :height, :width]
+    padded = pad(inputs, (horizontal, horizontal, vertical, vertical))[:, :, :height, :width]
     maps, filters = padded.reshape(1, -1, height, width), gradient.reshape(-1, 1, *size)
     strides, gaps = (layer.dilation[0], layer.dilation[1]), (layer.stride[0], layer.stride[1])
     return conv2d(maps, filters, stride=strides, dilation=gaps, groups=count * channels).view(count, channels, 1, -1)
@@ -298,11 +298,13 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
         _add_adapters(tail, rank, generator)
     if which == "film":
         _add_gains(tail)
-    layers = {name: layer for name, layer in tail.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear | Gain)}
+    layers = {
+        name: layer for name, layer in tail.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear | ChannelGain)
+    }
     *_, last = ("", *layers)
     kept: Mapping[str, Callable[[str, str], bool]] = {
         "bias": lambda name, kind: kind == "bias",
-        "film": lambda name, kind: kind == "bias" or isinstance(layers[name], Gain),
+        "film": lambda name, kind: kind == "bias" or isinstance(layers[name], ChannelGain),
         "lora": lambda name, kind: name.rpartition(".")[2] in {"down", "up"},
         "last": lambda name, kind: name == last,
         "all": lambda name, kind: True,
@@ -322,7 +324,7 @@ def _add_gains(tail: nn.Module) -> None:
     for name, layer in list(tail.named_modules()):
         if isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None:
             parent, _, own = name.rpartition(".")
-            gain = Gain(len(layer.bias)).to(layer.bias)
+            gain = ChannelGain(len(layer.bias)).to(layer.bias)
             setattr(tail.get_submodule(parent), own, nn.Sequential(OrderedDict(layer=layer, gain=gain)))
 
 
@@ -336,7 +338,7 @@ def _add_adapters(tail: nn.Module, rank: int, generator: torch.Generator) -> Non
         down.weight = nn.Parameter((drawn * drawn[0].numel() ** -0.5).to(layer.weight))
         up.weight = nn.Parameter(torch.zeros(up.weight.shape).to(layer.weight))
         parent, _, own = name.rpartition(".")
-        setattr(tail.get_submodule(parent), own, Adapter(layer, down, up))
+        setattr(tail.get_submodule(parent), own, LowRankAdapter(layer, down, up))
 
 
 def _narrow_layers(

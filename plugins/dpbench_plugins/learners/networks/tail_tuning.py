@@ -22,7 +22,7 @@ PROBE_CLIP = 0.5  # L2 bound on the two changes of one example's loss, in nats
 
 
 @dataclass(frozen=True)
-class TailTuning(Learner):
+class TailTuningLearner(Learner):
     """Base class of learners that fine-tune the last stages of a network (the tail) by noisy steps on Poisson samples.
 
     The head stays fixed. Each trained tensor is measured in units of the root mean square of its entries before the
@@ -75,13 +75,13 @@ class TailTuning(Learner):
         import torch
 
         from dpbench import AdamBC
-        from dpbench_plugins.learners.networks.optimisers import Momentum
+        from dpbench_plugins.learners.networks.optimisers import MomentumSGD
         from dpbench_plugins.learners.networks.tail import TailGradients
 
         gradients = TailGradients.for_parameters(network, self.parameters, self.rank, self.chunk_size, generator)
         expected = self.sample_rate * curator.task.size
         noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
-        optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
+        optimiser = MomentumSGD(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
         rate = require_setting(self.learning_rate)
         position = gradients.start_position()  # (p,), in units of each tensor's own size
         average, taken = torch.zeros_like(position), 0
@@ -102,10 +102,10 @@ class TailTuning(Learner):
         """Return the multiple of a step that minimises the private loss, estimated from noisy changes of the loss."""
         rows, expected = gradients.loss_changes(position, step), self.sample_rate * curator.task.size
         changes = curator.noisy_sum(rows, release="probe", clip=PROBE_CLIP, chunk_size=self.chunk_size) / expected
-        return find_step(float(changes[0]), float(changes[1]), PROBE_CLIP * curator.sigma["probe"] / expected)
+        return find_step_multiple(float(changes[0]), float(changes[1]), PROBE_CLIP * curator.sigma["probe"] / expected)
 
 
-def find_step(forward: float, backward: float, noise: float) -> float:
+def find_step_multiple(forward: float, backward: float, noise: float) -> float:
     """Return the multiple of a step, between 1/2 and 2, that minimises the parabola through three mean losses.
 
     `forward` and `backward` are the changes of the mean loss with the step and with the opposite step, each with noise

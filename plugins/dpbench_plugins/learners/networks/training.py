@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from dpbench import AdamBC, Curator, DpbenchError, Predict, Release
-from dpbench_plugins.learners.networks.gradients import Gradients, Trains
-from dpbench_plugins.learners.networks.optimisers import Kalman, Momentum, Optimiser, OptimiserName
+from dpbench_plugins.learners.networks.gradients import PerExampleGradients, Trains
+from dpbench_plugins.learners.networks.optimisers import KalmanFilter, MomentumSGD, Optimiser, OptimiserName
 from dpbench_plugins.networks.models import Network
-from dpbench_plugins.networks.views import normalise
+from dpbench_plugins.networks.views import normalise_pixels
 
 BATCH = 256  # images predicted at once
 ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what they say
@@ -23,7 +23,7 @@ ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what t
 
 @dataclass(frozen=True)
 class Phase:
-    """Steps that train one part of a network at one learning rate, paid for by one or more releases in turn."""
+    """Training steps of one part of a network at one learning rate; `releases` give their noisy gradients, in order."""
 
     trains: Trains
     learning_rate: float
@@ -31,7 +31,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Training:
+class NetworkTrainer:
     """DP-SGD on a network's parameters.
 
     Each step subtracts learning rate * direction from the parameters. An optimiser computes the direction from the
@@ -44,7 +44,7 @@ class Training:
     al. does the same). It depends on noisy answers only. With `ema` 0, the last weights predict.
     """
 
-    gradients: Gradients
+    gradients: PerExampleGradients
     momentum: float
     clip: float
     ema: float
@@ -61,7 +61,7 @@ class Training:
         chunk_size = self.chunk_size or self.gradients.count_rows_per_chunk(curator.task.example_shape, theta.device)
         for phase in phases:
             trained = theta[self.gradients.layout.find_trained_start(phase.trains) :]
-            optimiser = self._optimiser(curator, phase)
+            optimiser = self._make_optimiser(curator, phase)
             for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
                 rows = self.gradients.row_function(self._gradient_point(theta, phase, optimiser), phase.trains)
                 with _explain_out_of_memory(chunk_size):
@@ -74,17 +74,17 @@ class Training:
                 average.lerp_(theta, 1 - min(self.ema, (1 + step) / (10 + step)))
         return average
 
-    def _optimiser(self, curator: Curator, phase: Phase) -> Optimiser:
+    def _make_optimiser(self, curator: Curator, phase: Phase) -> Optimiser:
         if self.optimiser == "momentum":
-            return Momentum(self.momentum)
+            return MomentumSGD(self.momentum)
         if self.optimiser == "disk":
-            return Kalman()
+            return KalmanFilter()
         noise = max(curator.sigma[release.name] / release.sample_rate for release in phase.releases)
         return AdamBC(noise * self.clip / curator.task.size)
 
     def _gradient_point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
         """Return the parameters at which the next gradients are computed: `theta` or, for DiSK, a lookahead point."""
-        if not isinstance(optimiser, Kalman):
+        if not isinstance(optimiser, KalmanFilter):
             return theta
         point = theta.clone()
         point[self.gradients.layout.find_trained_start(phase.trains) :] -= phase.learning_rate * optimiser.lookahead
@@ -98,7 +98,7 @@ def predictor(network: Network, named: dict[str, Tensor]) -> Predict:
 
     def predict(x: Tensor) -> Tensor:
         with torch.no_grad():
-            parts = [network(normalise(part)) for part in torch.split(x, BATCH)]
+            parts = [network(normalise_pixels(part)) for part in torch.split(x, BATCH)]
         return torch.cat(parts)
 
     return predict

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench import Dataset, hookimpl
-from dpbench_plugins.theory.datasets.graphs import Blocks, Disjunction
-from dpbench_plugins.theory.datasets.halfspaces import GaussianMixture, LowRank
+from dpbench_plugins.theory.datasets.graphs import Disjunction, WeightedBlocks
+from dpbench_plugins.theory.datasets.halfspaces import GaussianMixture, LowRankHalfspace
 from dpbench_plugins.theory.datasets.plane import HalfPlane, Rectangles, Thresholds
-from dpbench_plugins.theory.datasets.shifted import Dummies, Incompatible, ShiftedLowRank
+from dpbench_plugins.theory.datasets.shifted import DummyThresholds, IncompatibleDisjunction, ShiftedLowRank
 
 __all__ = ["dpbench_datasets"]
 
@@ -17,6 +17,6 @@ __all__ = ["dpbench_datasets"]
 def dpbench_datasets() -> Sequence[type[Dataset]]:
     """Register the datasets of this package."""
     return [
-        GaussianMixture, LowRank, ShiftedLowRank, Thresholds, Dummies, HalfPlane, Rectangles, Disjunction, Incompatible,
-        Blocks,
+        GaussianMixture, LowRankHalfspace, ShiftedLowRank, Thresholds, DummyThresholds, HalfPlane, Rectangles,
+        Disjunction, IncompatibleDisjunction, WeightedBlocks,
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench import SpecError, setting
-from dpbench_plugins.theory.datasets.synthetic import Synthetic
+from dpbench_plugins.theory.datasets.synthetic import SyntheticDataset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ CITATION = "Hu, Pinto, Sanyal, Yang, Semi-private learning via low dimensional s
 
 
 @dataclass(frozen=True)
-class Disjunction(Synthetic):
+class Disjunction(SyntheticDataset):
     """An example is a random graph on the k literals (yes) or on the d - k other variables (no).
 
     This is Hu et al.'s definition 4: each edge exists with chance p, and a variable is active unless it is isolated.
@@ -39,25 +39,25 @@ class Disjunction(Synthetic):
                 f"Expected k={self.k} <= d - 2 = {self.d - 2} in dataset {self.name!r}: two variables are not literals."
             )
 
-    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the positions of the literals; return a function that draws examples."""
         import numpy as np
 
-        places = world.permutation(self.d)
+        places = target_rng.permutation(self.d)
         sides = (places[self.k :], places[: self.k])
 
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             y = stream.integers(0, 2, n)
             x = np.zeros((n, self.d), np.float32)
             for label, variables in enumerate(sides):
                 rows = np.flatnonzero(y == label)
-                x[np.ix_(rows, variables)] = _graphs(len(rows), len(variables), self.p, stream)
+                x[np.ix_(rows, variables)] = _draw_active_vertices(len(rows), len(variables), self.p, stream)
             return x, y
 
-        return examples
+        return draw_examples
 
 
-def _graphs(n: int, vertices: int, p: float, stream: np.random.Generator) -> np.ndarray:
+def _draw_active_vertices(n: int, vertices: int, p: float, stream: np.random.Generator) -> np.ndarray:
     """Draw n random graphs with at least one edge each; return which vertices are not isolated, (n, vertices)."""
     import numpy as np
 
@@ -76,7 +76,7 @@ def _graphs(n: int, vertices: int, p: float, stream: np.random.Generator) -> np.
 
 
 @dataclass(frozen=True)
-class Blocks(Synthetic):
+class WeightedBlocks(SyntheticDataset):
     """One of `blocks` variables is active, the first with probability 1 - 2 alpha; each has a random label.
 
     The error of a labelling is the total weight (probability) of the wrongly labelled blocks. Independent private
@@ -91,16 +91,16 @@ class Blocks(Synthetic):
     blocks: int = setting(16, ge=2, le=100_000, says="blocks")
     alpha: float = setting(0.05, ge=0, le=0.5, says="half of the weight of all light blocks")
 
-    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the labels of the blocks; return a function that draws examples."""
         import numpy as np
 
-        labels = world.integers(0, 2, self.blocks)
+        labels = target_rng.integers(0, 2, self.blocks)
         light = 2 * self.alpha / (self.blocks - 1)
         weights = np.array([1 - 2 * self.alpha] + [light] * (self.blocks - 1))
 
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             block = stream.choice(self.blocks, n, p=weights)
             return np.eye(self.blocks, dtype=np.float32)[block], labels[block]
 
-        return examples
+        return draw_examples

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench import SpecError, setting
-from dpbench_plugins.theory.datasets.synthetic import Synthetic
+from dpbench_plugins.theory.datasets.synthetic import SyntheticDataset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GaussianMixture(Synthetic):
+class GaussianMixture(SyntheticDataset):
     """Two Gaussians with means y mu and covariance theta w w^T + sigma^2 I, mu and w orthogonal unit vectors.
 
     This is PILLAR's example 1, except for the norms: corollary 6 needs |x| to be about 1, so sigma must be at most 1 /
@@ -33,24 +33,24 @@ class GaussianMixture(Synthetic):
         None, ge=0, le=1e6, says="standard deviation in the other directions; auto: 1 / (4 sqrt(d))"
     )
 
-    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw mu and w; return a function that draws examples."""
         import numpy as np
 
-        mu, w = np.linalg.qr(world.standard_normal((self.d, 2)))[0].T
+        mu, w = np.linalg.qr(target_rng.standard_normal((self.d, 2)))[0].T
         sigma = 0.25 / self.d**0.5 if self.sigma is None else self.sigma
 
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             y = stream.integers(0, 2, n)
             along = stream.standard_normal((n, 1)) * self.theta**0.5
             return np.outer(2 * y - 1, mu) + along * w + sigma * stream.standard_normal((n, self.d)), y
 
-        return examples
+        return draw_examples
 
 
 @dataclass(frozen=True)
-class LowRank(Synthetic):
-    """Low rank with a margin: k directions have all energy but a share `tau`, which is in the d - k others.
+class LowRankHalfspace(SyntheticDataset):
+    """Halfspaces with a margin in nearly k dimensions: a share `tau` of the energy is in the other d - k directions.
 
     z is normal with variance (1 - tau) / k in k directions (the head) and tau / (d - k) in the others (the tail), given
     that <w*, z> is at least `margin` of its standard deviations away from 0. The sign of <w*, z> is the label. w* =
@@ -76,12 +76,12 @@ class LowRank(Synthetic):
                 f"Expected k={self.k} below d={self.d} in dataset {self.name!r}: the other directions are the tail."
             )
 
-    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the rotation; return a function that draws examples."""
         import numpy as np
         from scipy.special import ndtr, ndtri
 
-        turned = self.draw_rotation(world)
+        turned = self.draw_rotation(target_rng)
         head, tail = (1 - self.tau) / self.k, self.tau / (self.d - self.k)
         deviations = np.sqrt([head] * self.k + [tail] * (self.d - self.k)).astype(np.float32)
 
@@ -89,19 +89,19 @@ class LowRank(Synthetic):
         target[0], target[self.k] = np.sqrt(1 - self.s**2), self.s
         spread = np.linalg.norm(deviations * target)  # of <w*, z>
 
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             z = stream.standard_normal((n, self.d), np.float32) * deviations
             least = ndtr(self.margin)
             far = ndtri(least + (1 - least) * stream.random(n)) * np.where(stream.random(n) < 0.5, -1, 1)
             z += np.outer(far - z @ target / spread, deviations**2 * target / spread)  # normal, given <w*, z>
             return (z / np.linalg.norm(z, axis=1, keepdims=True)) @ turned, far > 0
 
-        return examples
+        return draw_examples
 
-    def draw_rotation(self, world: np.random.Generator) -> np.ndarray:
+    def draw_rotation(self, target_rng: np.random.Generator) -> np.ndarray:
         """Draw a rotation (d, d) from Haar's distribution; row j is the image of coordinate direction j."""
         import numpy as np
 
-        q, r = np.linalg.qr(world.standard_normal((self.d, self.d)))
+        q, r = np.linalg.qr(target_rng.standard_normal((self.d, self.d)))
         turned: np.ndarray = (q * np.sign(np.diag(r))).T.astype(np.float32)
         return turned

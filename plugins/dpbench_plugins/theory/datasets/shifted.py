@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dpbench import setting
 from dpbench_plugins.theory.datasets.graphs import CITATION, Disjunction
-from dpbench_plugins.theory.datasets.halfspaces import LowRank
-from dpbench_plugins.theory.datasets.synthetic import Synthetic
+from dpbench_plugins.theory.datasets.halfspaces import LowRankHalfspace
+from dpbench_plugins.theory.datasets.synthetic import SyntheticDataset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ShiftedLowRank(LowRank):
+class ShiftedLowRank(LowRankHalfspace):
     """`theory-lowrank` with public examples from another distribution, at total variation `eta` from the private one.
 
     With chance eta, a public example is a unit vector along the last tail direction, with a random sign. The private
@@ -31,24 +31,24 @@ class ShiftedLowRank(LowRank):
 
     eta: float = setting(0.0, ge=0, le=1, says="total variation between public and private examples")
 
-    def draw_public(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw_public(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw as `draw` does, then move a share `eta` to the last tail direction."""
         import numpy as np
 
-        away = self.draw_rotation(copy.deepcopy(world))[-1]
-        drawn = self.draw(world, stream)
+        away = self.draw_rotation(copy.deepcopy(target_rng))[-1]
+        drawn = self.draw(target_rng, stream)
 
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             x, y = drawn(n)
             moved = np.flatnonzero(stream.random(n) < self.eta)
             x[moved] = stream.choice([-1, 1], len(moved))[:, None] * away
             return x, y
 
-        return examples
+        return draw_examples
 
 
 @dataclass(frozen=True)
-class Dummies(Synthetic):
+class DummyThresholds(SyntheticDataset):
     """Thresholds in the reduction of Alon et al. to a semi-private learner: most training examples are dummies.
 
     A test example is uniform on [a, 2a], a = 2^-u, with the label x >= t, t uniform on the middle 60% of the window; u
@@ -62,20 +62,20 @@ class Dummies(Synthetic):
 
     octaves: float = setting(0.0, ge=0, le=60, says="octaves that the window may be in")
 
-    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the window and the threshold; return a function that draws test examples."""
         import numpy as np
 
-        start = np.float32(2.0 ** -world.uniform(0, self.octaves))
-        threshold = start * (1 + 0.5 * (1 + 0.6 * world.uniform(-1, 1)))
+        start = np.float32(2.0 ** -target_rng.uniform(0, self.octaves))
+        threshold = start * (1 + 0.5 * (1 + 0.6 * target_rng.uniform(-1, 1)))
 
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             x = (start * (1 + stream.random(n))).astype(np.float32)
             return x[:, None], x >= threshold
 
-        return examples
+        return draw_examples
 
-    def draw_public(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw_public(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Return a function that draws dummies."""
         import numpy as np
 
@@ -85,22 +85,22 @@ class Dummies(Synthetic):
 
         return draw_dummies
 
-    def draw_training(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Return a function that draws dummies, and a test example with chance 1 / (100 m)."""
+    def draw_training(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Return a function that draws dummies or, with probability 1 / (100 m), test examples."""
         import numpy as np
 
-        drawn, draw_dummies = self.draw(world, stream), self.draw_public(world, stream)
+        drawn, draw_dummies = self.draw(target_rng, stream), self.draw_public(target_rng, stream)
 
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             real = stream.random(n) < 1 / (100 * max(1, self.m))
             (x, y), (other, coins) = drawn(n), draw_dummies(n)
             return np.where(real[:, None], x, other), np.where(real, y, coins)
 
-        return examples
+        return draw_examples
 
 
 @dataclass(frozen=True)
-class Incompatible(Disjunction):
+class IncompatibleDisjunction(Disjunction):
     """`theory-disjunction`, but a share of the examples has both literals and other variables active.
 
     With chance `mixed`, an example is the union of two, whose labels differ half of the time. So the target has
@@ -112,15 +112,15 @@ class Incompatible(Disjunction):
 
     mixed: float = setting(0.0, ge=0, le=1, says="share of the examples that are joined with another")
 
-    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw as `theory-disjunction` does, then join a share `mixed` of the examples with others."""
         import numpy as np
 
-        drawn = super().draw(world, stream)
+        drawn = super().draw(target_rng, stream)
 
-        def examples(n: int) -> tuple[np.ndarray, np.ndarray]:
+        def draw_examples(n: int) -> tuple[np.ndarray, np.ndarray]:
             (x, y), (other, label) = drawn(n), drawn(n)
             joined = stream.random(n) < self.mixed
             return np.where(joined[:, None], np.maximum(x, other), x), np.where(joined, np.maximum(y, label), y)
 
-        return examples
+        return draw_examples

@@ -1,4 +1,4 @@
-"""The base of drawn datasets: sizes, a seed, and splits that are fresh draws of one distribution."""
+"""Base class of synthetic datasets: sizes, a seed, and splits that are fresh draws from one distribution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAM = 0x7E08
 
 
 @dataclass(frozen=True)
-class Synthetic(Dataset):
+class SyntheticDataset(Dataset):
     """A random distribution with a random target.
 
     It has `n` training examples, `m` public examples beside them (--public-fraction adds a share of the training
@@ -71,13 +71,13 @@ class Synthetic(Dataset):
         return Splits(train, test, digest, public if self.m else None)
 
     @abstractmethod
-    def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw the distribution and its target from `world`; return a function that draws examples from `stream`."""
+    def draw(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
+        """Draw distribution and target from `target_rng`; return a function that draws examples from `stream`."""
 
-    def draw_training(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw_training(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw as `draw` does; a subclass may draw training examples from another distribution than test examples."""
-        return self.draw(world, stream)
+        return self.draw(target_rng, stream)
 
-    def draw_public(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
+    def draw_public(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw as `draw` does; a subclass may draw public examples from another distribution than test examples."""
-        return self.draw(world, stream)
+        return self.draw(target_rng, stream)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dpbench import Learner, hookimpl
 from dpbench_plugins.theory.learners.graph import ComponentGraph, LiteralCounts
 from dpbench_plugins.theory.learners.pate import Pate
-from dpbench_plugins.theory.learners.pillar_theory import PillarTheory, RandomTheory
-from dpbench_plugins.theory.learners.sspp import LabelledSemiPrivate, SemiPrivateLearner
+from dpbench_plugins.theory.learners.pillar_theory import PillarTheory, RandomProjectionTheory
+from dpbench_plugins.theory.learners.sspp import LabelledSemiPrivateLearner, SemiPrivateLearner
 
 __all__ = ["dpbench_learners"]
 
@@ -16,4 +16,12 @@ __all__ = ["dpbench_learners"]
 @hookimpl
 def dpbench_learners() -> Sequence[type[Learner]]:
     """Register the learners of this package."""
-    return [PillarTheory, RandomTheory, SemiPrivateLearner, LabelledSemiPrivate, ComponentGraph, LiteralCounts, Pate]
+    return [
+        PillarTheory,
+        RandomProjectionTheory,
+        SemiPrivateLearner,
+        LabelledSemiPrivateLearner,
+        ComponentGraph,
+        LiteralCounts,
+        Pate,
+    ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CellCandidates:
-    """Candidates that are constant on cells."""
+    """Candidate hypotheses that are constant on cells: a table of answers by cell."""
 
     cell: Callable[[Tensor], Tensor]  # (c, d) -> (c,) int64
     yes: Tensor  # (cells, N) bool
@@ -36,7 +36,7 @@ class CellCandidates:
 
 @dataclass(frozen=True)
 class RowCandidates:
-    """Candidates given by a function from rows to yes or no."""
+    """Candidate hypotheses that a function evaluates: it maps rows to yes or no for each candidate."""
 
     answers: Callable[[Tensor], Tensor]  # (c, d) -> (c, N) bool
     count: int  # N
@@ -58,7 +58,7 @@ class HypothesisClass(ABC):
     points: ClassVar[int] = 2**20  # public points that are used at most: more patterns than can be held
 
     @abstractmethod
-    def count_at_most(self, points: int, features: int) -> int:
+    def max_representatives(self, points: int, features: int) -> int:
         """Return an upper bound on the number of representatives for this many points."""
 
     @abstractmethod
@@ -66,12 +66,12 @@ class HypothesisClass(ABC):
         """Return the representatives for distinct public points (m, d)."""
 
 
-class Thresholds(HypothesisClass):
+class ThresholdClass(HypothesisClass):
     """x >= t on the line: m + 1 patterns."""
 
     dimension, vc = 1, 1
 
-    def count_at_most(self, points: int, features: int) -> int:
+    def max_representatives(self, points: int, features: int) -> int:
         """Return the number of points plus one."""
         return points + 1
 
@@ -79,17 +79,17 @@ class Thresholds(HypothesisClass):
         """Return thresholds below, between and above the points."""
         import torch
 
-        cell, cells = _cell_map(points[:, 0])
+        cell, cells = _make_cell_map(points[:, 0])
         place = torch.arange(cells)
         return CellCandidates(lambda x: cell(x[:, 0]), place.unsqueeze(1) >= torch.arange(cells + 1))
 
 
-class Intervals(HypothesisClass):
+class IntervalClass(HypothesisClass):
     """a <= x < b on the line: m (m + 1) / 2 + 1 patterns."""
 
     dimension, vc = 1, 2
 
-    def count_at_most(self, points: int, features: int) -> int:
+    def max_representatives(self, points: int, features: int) -> int:
         """Return the number of pairs of cuts, plus one for the empty interval."""
         return points * (points + 1) // 2 + 1
 
@@ -97,19 +97,19 @@ class Intervals(HypothesisClass):
         """Return the empty interval and then the intervals between two cuts."""
         import torch
 
-        cell, cells = _cell_map(points[:, 0])
+        cell, cells = _make_cell_map(points[:, 0])
         low, high = torch.triu_indices(cells + 1, cells + 1, 1)
         place = torch.arange(cells).unsqueeze(1)
         inside = (low <= place) & (place < high)
         return CellCandidates(lambda x: cell(x[:, 0]), torch.cat([torch.zeros(cells, 1, dtype=torch.bool), inside], 1))
 
 
-class Stumps(HypothesisClass):
-    """x_f >= t or its negation, for any of p features f: 2 p (m + 1) representatives, with repeated constants."""
+class StumpClass(HypothesisClass):
+    """x_f >= t or its negation, for any of p features f: 2 p (m + 1) representatives; constant ones are repeated."""
 
     dimension, vc = None, 2
 
-    def count_at_most(self, points: int, features: int) -> int:
+    def max_representatives(self, points: int, features: int) -> int:
         """Return an upper bound: points + 1 thresholds per feature, in both directions."""
         return 2 * features * (points + 1)
 
@@ -128,12 +128,12 @@ class Stumps(HypothesisClass):
         return RowCandidates(answers, 2 * cuts.numel())
 
 
-class Rectangles(HypothesisClass):
-    """Axis-aligned rectangles in the plane: one for each pattern, the tightest, which one to four points span."""
+class RectangleClass(HypothesisClass):
+    """Axis-aligned rectangles in the plane: for each pattern the tightest, which up to four points span."""
 
     dimension, vc, points = 2, 4, 20
 
-    def count_at_most(self, points: int, features: int) -> int:
+    def max_representatives(self, points: int, features: int) -> int:
         """Return the number of sets of up to four points, which can touch the sides."""
         return sum(math.comb(points, touching) for touching in range(5))
 
@@ -141,7 +141,7 @@ class Rectangles(HypothesisClass):
         """Return rectangles whose sides lie halfway to the next public point outside."""
         import torch
 
-        (column, columns), (row, rows) = _cell_map(points[:, 0]), _cell_map(points[:, 1])
+        (column, columns), (row, rows) = _make_cell_map(points[:, 0]), _make_cell_map(points[:, 1])
         places = torch.stack([column(points[:, 0]), row(points[:, 1])], 1).tolist()  # ranks of the points
         boxes = torch.tensor(
             [(0, -1, 0, -1), *_tightest_rectangles(places)]
@@ -152,10 +152,10 @@ class Rectangles(HypothesisClass):
         return CellCandidates(lambda z: column(z[:, 0]) * rows + row(z[:, 1]), inside.flatten(0, 1))
 
 
-def _tightest_rectangles(places: list[list[int]]) -> list[tuple[int, int, int, int]]:
+def _tightest_rectangles(points: list[list[int]]) -> list[tuple[int, int, int, int]]:
     """Return the distinct bounding boxes of subsets of the points, each with a point on every side."""
     found = set()
-    ordered = sorted(places)
+    ordered = sorted(points)
     for first, (left, label) in enumerate(ordered):
         between: list[int] = []
         for right, other in ordered[first:]:
@@ -166,12 +166,12 @@ def _tightest_rectangles(places: list[list[int]]) -> list[tuple[int, int, int, i
     return sorted(found)
 
 
-class HalfPlanes(HypothesisClass):
+class HalfPlaneClass(HypothesisClass):
     """Half-planes: at most m^2 - m + 2 patterns (Cover), found by rotating a line past all pairs of points."""
 
     dimension, vc, points = 2, 3, 60
 
-    def count_at_most(self, points: int, features: int) -> int:
+    def max_representatives(self, points: int, features: int) -> int:
         """Return Cover's bound on the number of patterns."""
         return max(2, points * points - points + 2)
 
@@ -233,25 +233,25 @@ def _midpoints(ordered: Tensor) -> Tensor:
     return torch.where(middle > low, middle, high)
 
 
-def _cell_map(points: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+def _make_cell_map(points: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
     """Return a function from numbers to cells, and the number of cells; bounds are halfway between distinct points."""
     import torch
 
     cuts = _midpoints(torch.unique(points))
 
-    def cell(x: Tensor) -> Tensor:
+    def find_cell(x: Tensor) -> Tensor:
         return torch.searchsorted(cuts, x.contiguous(), right=True)
 
-    return cell, len(cuts) + 1
+    return find_cell, len(cuts) + 1
 
 
 CLASSES: dict[str, HypothesisClass] = {
-    "thresholds": Thresholds(), "stumps": Stumps(), "intervals": Intervals(), "rectangles": Rectangles(),
-    "halfplanes": HalfPlanes(),
+    "thresholds": ThresholdClass(), "stumps": StumpClass(), "intervals": IntervalClass(),
+    "rectangles": RectangleClass(), "halfplanes": HalfPlaneClass(),
 }  # fmt: skip
 
 
-def find_class(name: str, features: int, learner: str) -> HypothesisClass:
+def find_hypothesis_class(name: str, features: int, learner: str) -> HypothesisClass:
     """Return the hypothesis class `name`, after checking that it takes this many features.
 
     Raises:

@@ -22,7 +22,7 @@ def check_two_classes(task: Task, learner: str) -> None:
         )
 
 
-def check_public(task: Task, learner: str) -> None:
+def check_public_examples(task: Task, learner: str) -> None:
     """Check that a task has public examples.
 
     Raises:
@@ -34,7 +34,7 @@ def check_public(task: Task, learner: str) -> None:
         )
 
 
-def check_variety(public: Tensor, learner: str) -> None:
+def check_points_differ(public: Tensor, learner: str) -> None:
     """Check that public examples are not all the same point.
 
     Raises:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, Release, Task
-from dpbench_plugins.theory.learners.common import check_public, check_two_classes, score_yes_or_no
+from dpbench_plugins.theory.learners.common import check_public_examples, check_two_classes, score_yes_or_no
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ class ComponentGraph(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
         """Plan one coin per component; there are at most as many components as variables."""
         check_two_classes(task, self.name)
-        check_public(task, self.name)
+        check_public_examples(task, self.name)
         return [Choice("components", candidates=2, parts=_count_variables(task))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -75,7 +75,7 @@ class ComponentGraph(Learner):
 
 @dataclass(frozen=True)
 class LiteralCounts(Learner):
-    """Disjunctions without public data: the control that shows what the graph of `component-graph` is worth.
+    """Disjunctions without public data, from one noisy count per variable: the control for `component-graph`.
 
     Each example in which a variable is active adds 1 to the variable's count if the label is yes, and subtracts 1 if it
     is no. Variables with a noisy count above 0 are taken as literals, because a literal is never active in an example
@@ -123,16 +123,16 @@ def active_variables(x: Tensor) -> Tensor:
     return x.flatten(1) > 0.5
 
 
-def connect_variables(on: Tensor) -> Tensor:
+def connect_variables(active: Tensor) -> Tensor:
     """Return the component of each variable, (d,) int64 from 0: variables that are active in one row are connected."""
     import numpy as np
     import torch
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
-    rows, variables = on.shape
+    rows, variables = active.shape
     # A graph of rows and variables, a row beside each variable that is on in it: d + m vertices, no squares.
-    row, variable = on.nonzero(as_tuple=True)
+    row, variable = active.nonzero(as_tuple=True)
     vertices = rows + variables
     graph = csr_matrix((np.ones(len(row)), (row + variables, variable)), (vertices, vertices))
     _, labels = connected_components(graph, directed=False)

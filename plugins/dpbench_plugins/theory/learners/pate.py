@@ -73,7 +73,7 @@ class Pate(Learner):
         return {"shards": shards, "queries": max(1, fewest, int(min(gap**2 / 2, task.public)))}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan one release of all votes and, if there is a threshold, one of the largest counts before it."""
+        """Plan one release of all votes and, with a threshold, an earlier one of each query's largest count."""
         shards, queries = require_setting(self.shards), require_setting(self.queries)
         if not task.public:
             raise SpecError(f"Learner {self.name!r} needs public examples to vote on. Add --public-fraction.")
@@ -99,7 +99,7 @@ class Pate(Learner):
         queries = whiten(public.x[chosen])
 
         def teacher(shard: Chunk, asked: Tensor) -> Tensor:
-            return score_by_distance(asked, *class_means(whiten(shard.x), shard.y, classes)).argmax(1)
+            return score_by_distance(asked, *compute_class_means(whiten(shard.x), shard.y, classes)).argmax(1)
 
         counts = curator.noisy_votes(
             teacher, queries, release="votes", shards=shards,
@@ -107,7 +107,7 @@ class Pate(Learner):
         )  # fmt: skip
         answered = ~counts.isnan().any(1)
         labels = counts[answered].argmax(1)
-        centres = class_means(queries[answered], labels, classes)
+        centres = compute_class_means(queries[answered], labels, classes)
         return lambda x: score_by_distance(whiten(x), *centres)
 
     def _whitening(self, public: Tensor) -> Callable[[Tensor], Tensor]:
@@ -123,7 +123,7 @@ class Pate(Learner):
         return lambda rows: unit_norm(exact_linear(unit_norm(rows), weight, shift))
 
 
-def class_means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def compute_class_means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return the mean of each class, (classes, k), zero for classes without rows, and which classes have rows."""
     from torch.nn.functional import one_hot
 
@@ -132,7 +132,7 @@ def class_means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return (member.T @ x) / counts.clamp(min=1).unsqueeze(1), counts > 0
 
 
-def score_by_distance(x: Tensor, centres: Tensor, there: Tensor) -> Tensor:
+def score_by_distance(x: Tensor, centres: Tensor, has_rows: Tensor) -> Tensor:
     """Return scores (c, classes), higher for nearer centres, up to a constant per row; absent classes score lowest."""
     scores = x @ centres.T - centres.square().sum(1) / 2
-    return scores.masked_fill(~there, -1e4)
+    return scores.masked_fill(~has_rows, -1e4)

@@ -25,7 +25,12 @@ from dpbench import (
     setting,
     unit_norm,
 )
-from dpbench_plugins.theory.learners.common import check_public, check_two_classes, check_variety, score_yes_or_no
+from dpbench_plugins.theory.learners.common import (
+    check_points_differ,
+    check_public_examples,
+    check_two_classes,
+    score_yes_or_no,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +136,7 @@ class PillarTheory(Learner):
         """Plan all gradients, and a choice at a tenth of their cost if there is more than one candidate."""
         check_two_classes(task, self.name)
         if self.public != "none":
-            check_public(task, self.name)
+            check_public_examples(task, self.name)
         if self.mode == "faithful" and not 2 <= task.size <= FAITHFUL:
             raise SpecError(
                 f"Expected 2 to {FAITHFUL} private examples with mode=faithful in learner {self.name!r}, got "
@@ -167,7 +172,7 @@ class PillarTheory(Learner):
     def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         import torch
 
-        check_variety(x, self.name)
+        check_points_differ(x, self.name)
         dimensions = x.shape[1]
         k = self.k or dimensions
         if k > dimensions:
@@ -231,7 +236,7 @@ class PillarTheory(Learner):
 
 
 @dataclass(frozen=True)
-class RandomTheory(PillarTheory):
+class RandomProjectionTheory(PillarTheory):
     """The control of PILLAR's section 3.3: `pillar-theory` with a random projection in place of public components.
 
     Johnson and Lindenstrauss: a map with entries N(0, 1 / k), drawn without reading any data, moves <w*, x> by about 1

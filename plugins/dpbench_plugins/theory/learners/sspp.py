@@ -1,4 +1,4 @@
-"""Semi-private learning of a class of finite VC dimension: public points make it finite, and private labels choose."""
+"""Semi-private learning of a class of finite VC dimension: public points give candidates, private labels choose one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, SpecError, Task, setting
-from dpbench_plugins.theory.learners.classes import CellCandidates, HypothesisClass, RowCandidates, find_class
-from dpbench_plugins.theory.learners.common import check_public, check_two_classes, check_variety, score_yes_or_no
+from dpbench_plugins.theory.learners.classes import (
+    CellCandidates,
+    HypothesisClass,
+    RowCandidates,
+    find_hypothesis_class,
+)
+from dpbench_plugins.theory.learners.common import (
+    check_points_differ,
+    check_public_examples,
+    check_two_classes,
+    score_yes_or_no,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -63,10 +73,10 @@ class SemiPrivateLearner(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
         """Plan one choice among all representatives."""
         check_two_classes(task, self.name)
-        check_public(task, self.name)
+        check_public_examples(task, self.name)
         features = math.prod(task.example_shape)
-        hypotheses = find_class(self.hypotheses, features, self.name)
-        count = hypotheses.count_at_most(min(task.public, hypotheses.points), features)
+        hypotheses = find_hypothesis_class(self.hypotheses, features, self.name)
+        count = hypotheses.max_representatives(min(task.public, hypotheses.points), features)
         if count > MOST:
             raise SpecError(
                 f"Expected at most {MOST:,} candidates for hypotheses={self.hypotheses} in learner {self.name!r}, got "
@@ -77,8 +87,8 @@ class SemiPrivateLearner(Learner):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Choose a representative privately, and predict with it."""
         points = public.x.flatten(1)
-        hypotheses = find_class(self.hypotheses, points.shape[1], self.name)
-        check_variety(points, self.name)
+        hypotheses = find_hypothesis_class(self.hypotheses, points.shape[1], self.name)
+        check_points_differ(points, self.name)
         found = self.candidates(hypotheses.representatives(_distinct_points(points, hypotheses)), public)
         chosen = _choose_candidate(curator, found)
         return lambda x: score_yes_or_no(found.answer(x.flatten(1), chosen).float() - 0.5)
@@ -89,7 +99,7 @@ class SemiPrivateLearner(Learner):
 
 
 @dataclass(frozen=True)
-class LabelledSemiPrivate(SemiPrivateLearner):
+class LabelledSemiPrivateLearner(SemiPrivateLearner):
     """`sspp` with labelled public examples: it chooses among the representatives with the fewest public errors.
 
     Remark 1 of the paper: m = Omega(1 / alpha) public points are needed for thresholds even if they have labels. In a

@@ -27,7 +27,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_numbers, tensor_versions, to_floats
+from dpbench.privacy.core.exact.quantised import (
+    QuantisedRows,
+    exact_product,
+    round_to_19_bits,
+    tensor_versions,
+    to_floats,
+)
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.core.forms.rounding import check_precision
 
@@ -58,7 +64,7 @@ class Basis(ABC):
 
     @property
     @abstractmethod
-    def terms(self) -> int:
+    def product_count(self) -> int:
         """Number of products that each entry of an embedding sums."""
 
     @property
@@ -79,12 +85,12 @@ class Basis(ABC):
     @property
     @abstractmethod
     def rounding_shift(self) -> float:
-        """Upper bound on the Frobenius norm of the change of V by rounding to `integers` after embedding rows."""
+        """Upper bound on how far V moves (Frobenius norm) if it is rounded to `integers` after embedding rows."""
 
     @property
     def rounding(self) -> float:
-        """Upper bound on |δ| / |G|: ê is rounded to float32, and slices omit 2^-33 sqrt(terms) of their factors."""
-        return 2.0**-22 + 2.0**-32 * math.sqrt(self.terms) * self.spread
+        """Upper bound on |δ| / |G|: ê is rounded to float32, and slices omit 2^-33 sqrt(product_count) of factors."""
+        return 2.0**-22 + 2.0**-32 * math.sqrt(self.product_count) * self.spread
 
     def expand_to_integers(self, embedding: Tensor, step: Tensor) -> Tensor:
         """Return V @ embedding, times `step` in each column, rounded down to whole numbers: int64, shaped like one row.
@@ -163,7 +169,7 @@ class DenseBasis(Basis):
         check_float32(self.vectors)
         if self.vectors.shape[2] > MOST_DIRECTIONS:
             raise SpecError(f"Expected at most {MOST_DIRECTIONS} directions in a basis, got {self.vectors.shape[2]}.")
-        vectors, unit = round_numbers(self.vectors)
+        vectors, unit = round_to_19_bits(self.vectors)
         object.__setattr__(self, "_unit", unit)
         object.__setattr__(self, "vectors", vectors)  # a copy
         object.__setattr__(self, "_versions", tensor_versions(*self.tensors))
@@ -195,7 +201,7 @@ class DenseBasis(Basis):
         return 0.0
 
     @property
-    def terms(self) -> int:
+    def product_count(self) -> int:
         """Number of products that an entry of an embedding sums: one per entry along d, then one per entry along m."""
         return self.vectors.shape[0] + self.vectors.shape[1]
 
@@ -285,7 +291,7 @@ class AnchorBasis(Basis):
         return self.anchors.left.shape[1], self.anchors.right.shape[1] + self.anchors.bias
 
     @property
-    def terms(self) -> int:
+    def product_count(self) -> int:
         """Number of products that an entry of an embedding sums: one per entry along d and m, then one per anchor."""
         return sum(self.anchors.left.shape) + self.anchors.right.shape[1] + self.anchors.bias
 
@@ -301,7 +307,7 @@ class AnchorBasis(Basis):
 
         mixing = self.mixing.double()
         gram = mixing.T @ _inner_products(self.anchors) @ mixing
-        rounding = (self.terms + 2 * len(self.anchors) + 8) * 2**-53 * self.spread**2
+        rounding = (self.product_count + 2 * len(self.anchors) + 8) * 2**-53 * self.spread**2
         return float(torch.linalg.matrix_norm(gram - torch.eye(self.k, device=mixing.device))) + rounding
 
     def embed(self, outer: RankOne) -> Tensor:
@@ -325,7 +331,7 @@ class AnchorBasis(Basis):
 
     @property
     def rounding_shift(self) -> float:
-        """Upper bound on the Frobenius norm of the change of V when it is rounded to `integers`."""
+        """Upper bound on how far rounding to `integers` moves V (Frobenius norm)."""
         return self._rounded_vectors[2]
 
     @property
@@ -340,7 +346,7 @@ class AnchorBasis(Basis):
 
         right, mixing = self.anchors.right_with_bias().double(), self.mixing.double()
         whole = torch.stack([(right * output.unsqueeze(1)).T @ mixing for output in self.anchors.left.T.double()])
-        vectors, unit = round_numbers(whole)
+        vectors, unit = round_to_19_bits(whole)
         return vectors, unit, float((whole - vectors).norm()) * (1 + 2**-20) + 2**-40
 
 

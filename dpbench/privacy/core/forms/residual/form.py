@@ -50,7 +50,7 @@ class Residual(Contribution):
                 f"and {type(self.basis).__name__}. Subclasses are not accepted, because dpbench computes the norms "
                 "itself."
             )
-        _check_fit(self.outer, self.basis)
+        _check_basis_fits_rows(self.outer, self.basis)
         self.basis.check()
         object.__setattr__(self, "_embedding", self.basis.embed(self.outer))
 
@@ -59,10 +59,10 @@ class Residual(Contribution):
 
     def norms(self) -> Tensor:
         """Return (c,) float64: the residuals' norms, rounding of the embedding included (see `bases`)."""
-        return self._norms()[0]
+        return self._norm_bounds()[0]
 
-    def _norms(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (c,) float64 each: bounds on the norms of residuals and whole rows, and the embeddings' norms."""
+    def _norm_bounds(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (c,) float64 each: bounds on the norms of residuals and of whole rows, and the embeddings' norms."""
         from dpbench.privacy.core.exact.elementwise import folded
 
         basis = self.basis
@@ -96,7 +96,7 @@ class Residual(Contribution):
         grid = clip * 2.0 ** (2 - sums.outer_bits(features))
         grids = sums.outer_grids((grid,), left.shape[1], features, bias, left.device)
         step = clip * 2.0**-EMBEDDING_BITS
-        norms, whole, embedded = self._norms()
+        norms, whole, embedded = self._norm_bounds()
         entries = grids.entries[0, 0]  # (d,) or (d + 1,)
         taken = float(entries.square().sum()) * left.shape[1]  # of the rounding of V times the embeddings, squared
         rest = 0.5 * step * self.basis.k**0.5 * (1 + 1e-3) + taken**0.5
@@ -125,7 +125,7 @@ class Residual(Contribution):
         return rows - torch.stack(along) if along else rows
 
 
-def _check_fit(outer: RankOne, basis: Basis) -> None:
+def _check_basis_fits_rows(outer: RankOne, basis: Basis) -> None:
     check_precision(outer.left, basis.tensors[0])
     check_float32(outer.left)
     expected = (outer.left.shape[1], outer.right.shape[1] + outer.bias)

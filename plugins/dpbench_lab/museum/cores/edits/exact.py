@@ -19,7 +19,7 @@ IN_BASES = "privacy/core/test_bases.py::"
 
 EDITS = (
     edit("privacy/core/head.py", "row functions of anybody", "a plugin's own remembers, and is searched for no memory",
-         "isinstance(rows, BuiltinRowFunction)[- and is_closed(type(rows))-]",
+         "isinstance(rows, BuiltinRowFunction)[- and is_defined_by_dpbench(type(rows))-]",
          tests="privacy/core/test_head.py::test_a_strangers_subclass_is_held_to_purity_as_strangers_are"),
     edit(SUMS, "twice the clip", "sensitivity is double the noise's", "weights = ({+2 * +}bounds / norms).mul_",
          tests=IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip"),
@@ -119,7 +119,7 @@ EDITS = (
          "if [-not self.defect <= DEFECT_LIMIT-]{+False+}:",
          tests=IN_BASES + "test_a_basis_that_is_not_orthonormal_is_refused"),
     edit("privacy/core/forms/blocks.py", "any form", "a plugin's own subclass says what its norms are",
-         "elif isinstance(part, Contribution)[- and is_closed(type(part))-]:",
+         "elif isinstance(part, Contribution)[- and is_defined_by_dpbench(type(part))-]:",
          tests=(IN_SUMS + "test_a_form_that_lies_about_its_tensors_is_measured_as_what_it_is",
                 IN_BASES + "test_a_subclass_which_could_give_any_norm_is_refused",
                 "privacy/test_binding.py")),

@@ -9,7 +9,7 @@ IN_AROUND_THE_CORE = "harness/test_around_the_core.py::"
 
 EDITS = (
     edit("harness/fitting.py", "a fit that is not concluded", "a learner swallows a refusal, and its fit ends well",
-         "[-    for guard in guards:\n        guard.conclude()\n-]",
+         "[-    for guard in guards:\n        guard.raise_earlier_refusal()\n-]",
          tests=IN_AROUND_THE_CORE + "test_a_fit_that_swallows_a_refusal_is_refused"),
     edit("harness/fitting.py", "a learner that reads the data itself", "what it reads has no noise",
          "with [-first.files.refuse_access(), -]refuse",

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 from dpbench import DataError, Splits
-from dpbench_plugins.datasets.hash_cut import hash_number, is_in_test_split
+from dpbench_plugins.datasets.hash_cut import is_in_test_split, sha256_as_int
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
     Layout,
-    check_names,
-    fingerprint,
+    check_one_line_per_image,
+    fingerprint_images,
     list_images,
     open_splits,
     read_rows,
@@ -39,22 +39,22 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
         DataError: the table is missing from a zip or does not parse, a label is not 0 or 1, or the table does not match
             the images.
     """
-    listed, rows = list_images(images, LAYOUT), _read_lines(table)
-    check_names(
+    listed, rows = list_images(images, LAYOUT), _read_labels(table)
+    check_one_line_per_image(
         [_patch_id(file) for file in listed], [row["id"] for row in rows], images, table_name(table, TABLE), ADVICE
     )
     labels = {row["id"]: int(row["label"]) for row in rows}
     if len(listed) > COUNT:
         raise DataError(f"Expected at most {COUNT:,} images in {images}, got {len(listed):,}. {ADVICE}")
 
-    def place(file: ImageFile) -> ImageFile:
+    def assign_split(file: ImageFile) -> ImageFile:
         return file._replace(
             kind=CLASSES[labels[_patch_id(file)]], split="test" if is_in_test_split(_patch_id_bytes(file)) else "train"
         )
 
-    files = sorted(map(place, listed))
-    digest = fingerprint(files)
-    kept = [file for file in files if file.split == "test" or hash_number(_patch_id_bytes(file)) < fraction * 2**256]
+    files = sorted(map(assign_split, listed))
+    digest = fingerprint_images(files)
+    kept = [file for file in files if file.split == "test" or sha256_as_int(_patch_id_bytes(file)) < fraction * 2**256]
     splits = open_splits(kept, CLASSES, "RGB", digest, ADVICE)
     said = (
         f"{len(files):,} of the {COUNT:,} labelled images of Kaggle's {ARCHIVE}, digest {digest[:12]}; no split is "
@@ -63,7 +63,7 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
     return dataclasses.replace(splits, edition=said)
 
 
-def _read_lines(table: Path) -> list[dict[str, str]]:
+def _read_labels(table: Path) -> list[dict[str, str]]:
     """Return the id and the label in each line of the table."""
     rows = read_rows(table, TABLE, ("id", "label"), ADVICE)
     for row in rows:

@@ -17,7 +17,7 @@ from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
 from dpbench.privacy.curator import Curator
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 from dpbench.splits import INDEPENDENT_DRAWS, DeclaredImages, Features, Images, Records, Split, Splits
-from dpbench.support.settings import Configured, check_settings, require_setting
+from dpbench.support.settings import ComponentWithSettings, check_settings, require_setting
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class PublicData:
         return PublicData(self.x[rows], y, mirrored)
 
 
-class Learner(Configured, ABC):
+class Learner(ComponentWithSettings, ABC):
     """A private learner. Subclass it as a frozen dataclass; its fields are its settings (hyperparameters).
 
     A setting may be left open: the method `auto` fills in a field that is None (`auto` in a spec) before the learner
@@ -165,7 +165,7 @@ class Source:
     requires: Sequence[str] = ()  # modules that reading it imports: checked before anything is downloaded or copied
 
 
-class Dataset(Configured, ABC):
+class Dataset(ComponentWithSettings, ABC):
     """A source of labelled images. Subclass it as a frozen dataclass; its fields are the options."""
 
     name: ClassVar[str]
@@ -207,7 +207,7 @@ class Dataset(Configured, ABC):
         """
 
 
-class Extractor(Configured, ABC):
+class Extractor(ComponentWithSettings, ABC):
     """A fixed map from images to features; it maps each image independently. Subclass it as a frozen dataclass."""
 
     name: ClassVar[str]

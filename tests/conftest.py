@@ -25,7 +25,7 @@ from pytest_socket import disable_socket
 
 from dpbench.records import provenance
 from dpbench.registry import entry_points
-from dpbench.support.own_folders import open_own_folder
+from dpbench.support.own_folders import prepare_user_only_folder
 from dpbench.support.paths import PACKAGE, cache_folder
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _turn(*, alone: bool) -> Iterator[None]:
 def shared_kernels(factory: Factory) -> Path:
     """Return a folder for compiled loops that workers and later sessions share, with those of the user's own runs."""
     folder, own = shared_folder(factory).parent / "dpbench-kernels", cache_folder() / "kernels"
-    trusted, _ = open_own_folder("kernels", "compiled loops") if own.exists() else (None, "")
+    trusted, _ = prepare_user_only_folder("kernels", "compiled loops") if own.exists() else (None, "")
     with FileLock(f"{folder}.lock"):
         folder.mkdir(mode=0o700, exist_ok=True)
         for entry in [*trusted.iterdir()] if trusted else []:

@@ -106,7 +106,6 @@ def test_no_room_has_the_name_of_something_public_which_it_would_hide() -> None:
 
 
 SHARED_NAMES = {
-    "Noise": "`dpbench.receipts.Noise` is public, and an audit's record of noise has the same word for its part",
     "Search": "`dpbench.receipts.Search` is public, and says of any loop what `[search]` says of a run",
 }  # fmt: skip
 """Class names that mean two things, and why."""

@@ -17,7 +17,7 @@ from dpbench.analysis.rows import SELECTION_WORDS, ResultRow, ResultStanding
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRIC_FACTS, METRICS, Metric
 from dpbench.records.result import Interval
-from dpbench.support.messages import bytes_in_words, seconds_in_words, unknown_name
+from dpbench.support.messages import format_bytes, format_seconds, unknown_name_message
 
 NO_VALUE = "–"
 ReadValue = Callable[[ResultRow], object]
@@ -120,7 +120,7 @@ def _format_settings(row: ResultRow) -> str:
 
 def _format_cpu_time(row: ResultRow) -> str:
     spent = row.facts.cpu_seconds
-    return seconds_in_words(spent) if spent is not None and row.facts.records_cost else ""
+    return format_seconds(spent) if spent is not None and row.facts.records_cost else ""
 
 
 def _sum_run_seconds(row: ResultRow) -> float:
@@ -159,7 +159,7 @@ COLUMNS: tuple[Column, ...] = (
     _column("seconds", "Seconds of a fit", lambda row: row.facts.seconds, known="boards", dtype="double"),
     _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _format_cpu_time, dtype="double"),
     _column("peak_bytes", "Memory", lambda row: row.facts.peak_bytes,
-            lambda row: bytes_in_words(row.facts.peak_bytes) if row.facts.records_cost else "", dtype="int64"),
+            lambda row: format_bytes(row.facts.peak_bytes) if row.facts.records_cost else "", dtype="int64"),
     _column("plugin", "Plugin", lambda row: row.facts.plugin.plugin),
     _column("distribution", "Distribution", lambda row: row.facts.plugin.distribution),
     _column("version", "Version", lambda row: row.facts.plugin.version),
@@ -200,5 +200,5 @@ def pick_columns(names: Iterable[str], columns: Sequence[Column]) -> tuple[Colum
     known = {column.name: column for column in columns}
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise SpecError(unknown_name("column", unknown, known))
+        raise SpecError(unknown_name_message("column", unknown, known))
     return tuple(known[name] for name in names)

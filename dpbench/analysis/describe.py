@@ -27,7 +27,7 @@ from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import PrivacyGuarantee
-from dpbench.support.messages import bytes_in_words, duration
+from dpbench.support.messages import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -284,10 +284,14 @@ def describe_guarantee(
 
 def _origin_facts(result: Result) -> Iterator[Fact]:
     made, fit = result.provenance, result.seconds.get("fit", 0.0)
-    phases = ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in result.seconds.items())
-    yield Fact("time", (f"{duration(sum(result.seconds.values()))} in all, {duration(fit)} of it fitting",), brief=True)
+    phases = ", ".join(f"{phase} {format_duration(seconds)}" for phase, seconds in result.seconds.items())
+    yield Fact(
+        "time",
+        (f"{format_duration(sum(result.seconds.values()))} in all, {format_duration(fit)} of it fitting",),
+        brief=True,
+    )
     yield Fact("phases", (phases,))
-    yield Fact("peak memory", (bytes_in_words(max(result.peak_bytes.values(), default=0)),))
+    yield Fact("peak memory", (format_bytes(max(result.peak_bytes.values(), default=0)),))
     commit = f"{str(made.get('commit'))[:12]}{' with changes' if made.get('dirty') else ''}"
     where = f"{made.get('device')} ({made.get('processor')}, {made.get('platform')})"
     yield Fact("made with", (f"dpbench {made.get('dpbench')}, commit {commit}, on {where}",))

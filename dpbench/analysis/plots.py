@@ -34,7 +34,7 @@ from dpbench.analysis.formula import evaluate_formula, is_formula
 from dpbench.errors import SpecError
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.validation import Record
 
 X = float | str | None  # a number, a word, or None where a cell has no x
@@ -116,7 +116,7 @@ def check_plot(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str,
     known = dict.fromkeys(axis for values, _ in cells for axis in values)
     for axis in plot.axes:
         if axis not in known:
-            raise SpecError(unknown_name("axis", axis, known, where))
+            raise SpecError(unknown_name_message("axis", axis, known, where))
         if plot.axes.count(axis) > 1:
             raise SpecError(f"Expected {axis!r} in only one of x, lines and panels of {where}, got it in two.")
     taken: dict[Position, str] = {}

@@ -20,7 +20,7 @@ from dpbench.records.board import Board
 from dpbench.registry.boards import make_entry_spec
 from dpbench.registry.components import make_component_record
 from dpbench.support import progress
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 
 LEARNER = "public-only"
 DRAW_COUNT, FEWEST_LABELS = 5, 10
@@ -39,7 +39,7 @@ def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator
     known, made = read_boards(root), dict[str, LearningCurve]()
     for name in names:
         if name not in known:
-            raise SpecError(unknown_name("board", name, known))
+            raise SpecError(unknown_name_message("board", name, known))
     filled = [name for name, board in known.items() if board.public_labels and any((root / "results" / name).glob("*"))]
     if not (names or filled):
         raise SpecError(f"Expected a board with public labels and results in {root}, found none. Name boards.")

@@ -39,7 +39,7 @@ from dpbench.records.board import NAME_PATTERN, Board, list_board_files
 from dpbench.records.packed import ARCHIVE, list_packed_names, read_packed_record, record_exists
 from dpbench.records.schema1 import upgrade_record
 from dpbench.support.untrusted import open_regular_file
-from dpbench.support.validation import first_misfit
+from dpbench.support.validation import first_schema_violation
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -168,7 +168,7 @@ def validate_record(kind: type[RecordT], content: dict[str, Any]) -> RecordT:
     except SpecError as error:  # of a component's text, which is read as a flag is
         raise MalformedFile("file", str(error)[:MAX_TEXT]) from None
     except ValidationError as error:
-        found = first_misfit(error)
+        found = first_schema_violation(error)
         raise MalformedFile(found.field[:MAX_TEXT], found.said) from None
 
 

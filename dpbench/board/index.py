@@ -18,7 +18,7 @@ from dpbench.records.board import Board
 from dpbench.records.overlap import OverlapCounts
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.search import SelectionRule
-from dpbench.support.validation import Record, first_misfit
+from dpbench.support.validation import Record, first_schema_violation
 
 Trust = Literal["submitted", "re-run", "reproduced", "audited"]
 """How far a result was verified beyond the checks that every result passes (two accountants, counted scores, digests).
@@ -241,4 +241,4 @@ class Index(Record):
                 f"Cannot read leaderboard {file}: {error.strerror}. `dpbench leaderboard build` makes it from results."
             ) from error
         except ValidationError as error:
-            raise DataError(f"{file} is not a valid leaderboard.json, at {first_misfit(error)}.") from None
+            raise DataError(f"{file} is not a valid leaderboard.json, at {first_schema_violation(error)}.") from None

@@ -15,7 +15,7 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.spec import Spec, add_default_extractor, make_spec
 from dpbench.support.files import MODEL_ENDINGS
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.untrusted import read_toml
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
     board, _, entry = name.partition("/")
     boards = sorted(file.name for file in (root / "results").glob("*") if file.is_dir())
     if board not in boards:
-        said = unknown_name("board with results", board, boards)
+        said = unknown_name_message("board with results", board, boards)
         raise SpecError(f"{said} You can also name a spec (.toml) or a result (.json), or use --root if not {root}.")
     entries = list_records(root / "results" / board)
     chosen = [path for path in entries if entry in {"", path.stem}]
     if not chosen:
-        raise SpecError(unknown_name(f"entry of board {board}", entry, [entry.stem for entry in entries]))
+        raise SpecError(unknown_name_message(f"entry of board {board}", entry, [entry.stem for entry in entries]))
     for path in chosen:
         yield AuditTarget(f"{board}/{path.stem}", path, root / folder / board / path.name)
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import format_bytes
 
 app = typer.Typer(help="List and clear features and other files kept between runs.", no_args_is_help=True)
 
@@ -25,10 +25,10 @@ def list_holdings() -> None:
     table = Table("name", "what", Column("size", justify="right"), "written", box=None)
     for entry in held:
         written = datetime.fromtimestamp(entry.used).astimezone().date().isoformat()
-        table.add_row(entry.name, escape(entry.what), bytes_in_words(entry.size), written)
+        table.add_row(entry.name, escape(entry.what), format_bytes(entry.size), written)
     if held:
         Console().print(table)
-    total = bytes_in_words(sum(entry.size for entry in held)) or "nothing"
+    total = format_bytes(sum(entry.size for entry in held)) or "nothing"
     print(f"{total} in {cache_folder()} (set DPBENCH_CACHE to use another folder)")
 
 
@@ -44,4 +44,4 @@ def clear(
     if bool(names) == everything:
         raise SpecError("Expected names of cache entries, or --all. `dpbench cache list` shows the names.")
     cleared = holdings.clear_cache(names or [])
-    print(f"Cleared {len(cleared)} entries, {bytes_in_words(sum(entry.size for entry in cleared)) or '0 MB'}")
+    print(f"Cleared {len(cleared)} entries, {format_bytes(sum(entry.size for entry in cleared)) or '0 MB'}")

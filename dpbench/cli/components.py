@@ -20,7 +20,7 @@ from dpbench.records.board import Board, list_board_files
 from dpbench.records.provenance import HARNESS
 from dpbench.registry import KINDS, ComponentKind, Registration, Registry, load
 from dpbench.registry.components import READS_WORDS, read_summary
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import format_bytes
 from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
 
@@ -140,7 +140,7 @@ def _describe_facts(kind: ComponentKind, row: dict[str, Any]) -> Iterator[str]:
     if kind == "learner":
         yield from (f"{fact}: {row[fact]}" for fact in ("public data read", "constants chosen on") if row[fact])
         return
-    size = f" ({bytes_in_words(row['size'])})" if row["size"] else ""
+    size = f" ({format_bytes(row['size'])})" if row["size"] else ""
     yield f"here: {PRESENCE_WORDS[row['present']]}{size}; licence: {row['licence'] or 'none stated'}"
     if kind == "extractor":
         yield from ([f"features: {row['dimension']}"] if row["dimension"] else [])
@@ -189,7 +189,7 @@ def _describe_origin(name: str, item: Registration) -> dict[str, Any]:
 
 def _format_presence(row: dict[str, Any]) -> str:
     """Return whether a component is on this machine; if it is missing, return the size of its download."""
-    missing = bytes_in_words(row["size"]) if row["present"] is False else ""
+    missing = format_bytes(row["size"]) if row["present"] is False else ""
     return missing or PRESENCE_WORDS[row["present"]]
 
 

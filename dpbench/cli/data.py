@@ -18,7 +18,7 @@ from dpbench.data import sources
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component
 from dpbench.registry import load
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import format_bytes
 from dpbench.support.paths import data_folders, user_data_folder
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def list_datasets(as_json: Json = False) -> None:
     for row in rows:
         cells = (
             PRESENCE_WORDS[row["present"]],
-            bytes_in_words(row["size"]),
+            format_bytes(row["size"]),
             row["licence"],
             row["where"] or row["how"],
         )

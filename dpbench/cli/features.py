@@ -13,7 +13,7 @@ from dpbench.cli.takes import add_setting_flags
 from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component
 from dpbench.support.files import check_writable_folder
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import format_bytes
 
 app = typer.Typer(help="Write and describe feature packs: files with the features of a dataset.", no_args_is_help=True)
 
@@ -48,7 +48,7 @@ def pack(
     check_writable_folder(out.parent)
     made = write_pack(out, images, network, WeightsStatement(licence, trained_on), find_device(given.place.device))
     count = sum(made.card.images.values())
-    size = bytes_in_words(out.stat().st_size)
+    size = format_bytes(out.stat().st_size)
     print(f"Wrote the features of {count:,} images by {made.card.network}: {out} ({size})")
 
 

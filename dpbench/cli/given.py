@@ -18,9 +18,9 @@ from dpbench.records.protocol import Component
 from dpbench.records.search import NO_SEARCH_HINTS, Search
 from dpbench.records.setting import Setting, flag_name, list_record_settings
 from dpbench.records.spec import AXES, Spec, add_default_extractor, make_spec
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import misfit_sentence
+from dpbench.support.validation import describe_validation_error
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
@@ -145,16 +145,16 @@ class UserSettings:
         Raises:
             SpecError: the board refuses a learner, or a value that only the board may set.
         """
-        from dpbench.sweep.grid import sweep_definition
+        from dpbench.sweep.grid import make_sweep_definition
 
         if self.place.board is None:
-            return sweep_definition(self.keys, self.swept_axes, plugins)
+            return make_sweep_definition(self.keys, self.swept_axes, plugins)
         from dpbench.records.board import find_board
 
         others = {key: values[0] for key, values in self.swept_axes.items() if key != "learner"}  # the board's to fix
         for chosen in [{"learner": learner} for learner in self.axes["learner"]] or [{}]:
             self.spec(plugins, {**others, **chosen})
-        return sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.swept_axes, plugins)
+        return make_sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.swept_axes, plugins)
 
     def origin(self, *keys: str) -> str:
         """Return where the user set these keys, for messages: flags, file or both. Without keys, name every source."""
@@ -198,7 +198,7 @@ class UserSettings:
         }
         for name in values:
             if name not in known:
-                raise SpecError(unknown_name("key", name, known, str(file)))
+                raise SpecError(unknown_name_message("key", name, known, str(file)))
         for setting in switches:
             values = resolve_switch(setting, values, str(file))
         named = self.flags.keys() & {"extractor", "board"} or "board" in values
@@ -244,7 +244,7 @@ class UserSettings:
             return record(**said)
         except ValidationError as error:
             keys = {name: setting.key for name, setting in found.items()}
-            raise SpecError(misfit_sentence(error, self.origin, {"": record}, keys)) from None
+            raise SpecError(describe_validation_error(error, self.origin, {"": record}, keys)) from None
 
 
 _NOUNS = {"tune": "search"}

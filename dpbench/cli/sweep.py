@@ -98,11 +98,13 @@ def _print_overview(overview: SweepOverview, console: Console) -> None:
 
 
 def _estimate_time(overview: SweepOverview) -> str:
-    from dpbench.support.messages import duration
+    from dpbench.support.messages import format_duration
     from dpbench.sweep.cell_files import TO_RUN
 
     if not overview.cells(*TO_RUN):
         return "Nothing to do."
     if overview.seconds is None:
         return "No estimate: these learners have no finished results here."
-    return f"About {duration(overview.seconds)} with one worker, judging by finished results of the same learners."
+    return (
+        f"About {format_duration(overview.seconds)} with one worker, judging by finished results of the same learners."
+    )

@@ -46,7 +46,7 @@ from dpbench.records.protocol import CONCAT
 from dpbench.support import progress
 from dpbench.support.code import code_digest
 from dpbench.support.fields import changed_fields
-from dpbench.support.files import canonical_digest, sha256, write_atomically, write_json
+from dpbench.support.files import canonical_digest, file_sha256, write_atomically, write_json
 from dpbench.support.paths import cache_folder
 from dpbench.support.plugin_calls import call_plugin
 
@@ -155,7 +155,7 @@ def _open_entry(folder: Path, code: str | None, options: dict[str, Any]) -> np.n
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         for path, checksum in ((file, manifest["sha256"]), (folder / KEYS_FILE, manifest["keys"])):
-            if checksum and checksum != sha256(path):
+            if checksum and checksum != file_sha256(path):
                 raise DamagedFile(f"The cache file {path} fails its checksum.")
         before = manifest.get("all_options", {})
         if any(before.get(name, value) != value for name, value in options.items()):
@@ -211,7 +211,7 @@ def _build_entry(
     file = partial / "features.npy"
     _write_features(blocks, images, file)
     made = {
-        "sha256": sha256(file),
+        "sha256": file_sha256(file),
         "keys": "" if isinstance(extractor, Concat) else _write_keys(images, partial / KEYS_FILE),
         "code": code_digest(type(extractor)),
         "all_options": _list_extractor_options(extractor),
@@ -282,4 +282,4 @@ def _write_keys(images: ImageKeys, file: Path) -> str:
         return ""
     content = images.keys.tobytes()
     write_atomically(file, lambda out: out.write(content))
-    return sha256(file)
+    return file_sha256(file)

@@ -30,7 +30,7 @@ from dpbench.support import progress
 from dpbench.support.code import code_digest
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import canonical_digest
-from dpbench.support.own_folders import create_entry, is_intact, open_own_folder
+from dpbench.support.own_folders import create_cache_entry, is_intact, prepare_user_only_folder
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.untrusted import make_printable
 
@@ -145,7 +145,7 @@ def _random_images(extractor: Extractor) -> Tensor:
 
 def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> bytes:
     """Return the network's graph from the cache; export and cache it if no trustworthy graph is there."""
-    folder, trouble = open_own_folder("networks", "exported networks")
+    folder, trouble = prepare_user_only_folder("networks", "exported networks")
     entry = folder and folder / _graph_key(extractor, images)
     if entry and entry.exists():
         if is_intact(entry):
@@ -156,7 +156,7 @@ def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> byt
         progress.print_line(f"{trouble}The network of extractor {extractor.name!r} is exported again.")
     graph = _export_graph(network, images, extractor.name)
     if entry:
-        with suppress(OSError), create_entry(entry) as new:  # a full disk costs the next run an export
+        with suppress(OSError), create_cache_entry(entry) as new:  # a full disk costs the next run an export
             (new / GRAPH).write_bytes(graph)
     return graph
 

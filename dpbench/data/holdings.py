@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dpbench.errors import OutputError, SpecError
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.paths import cache_folder
 
 OTHER_FOLDERS = {
@@ -52,7 +52,7 @@ def clear_cache(names: Sequence[str]) -> list[CacheEntry]:
     known = {entry.name: entry for entry in held}
     for name in names:
         if name not in known:
-            raise SpecError(unknown_name("cache entry", name, known))
+            raise SpecError(unknown_name_message("cache entry", name, known))
     chosen = [known[name] for name in names] if names else held
     for entry in chosen:
         _delete_entry(entry)

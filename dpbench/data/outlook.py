@@ -13,7 +13,7 @@ from dpbench.api import Extractor
 from dpbench.errors import OutputError
 from dpbench.records.protocol import SUGGESTED_NETWORK
 from dpbench.support import progress
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import format_bytes
 
 SIDE = 128  # pixels: within a point of 224 on CIFAR-10, see the page on features
 
@@ -23,7 +23,7 @@ class ExtractionEstimate:
 
     def __init__(self, extractor: Extractor, device: torch.device, folder: Path, images: int) -> None:
         self._extractor, self._device, self._folder, self._images = extractor, device, folder, images
-        self._estimate = progress.TimeEstimate(f"Extracting {extractor.name}", self._advice)
+        self._estimate = progress.TimeEstimatePrinter(f"Extracting {extractor.name}", self._advice)
         self._side = 0
         self._sizes: tuple[int, int] | None = None  # bytes of the features, and at most while they are written
 
@@ -48,7 +48,7 @@ class ExtractionEstimate:
 
     def _advice(self) -> str:
         assert self._sizes is not None
-        final, most = map(bytes_in_words, self._sizes)
+        final, most = map(format_bytes, self._sizes)
         ways = suggest_faster_extraction(self._extractor, self._side, self._device)
         return f"On disk: {final} in the end, {most} until then. Faster: {ways}."
 
@@ -76,9 +76,9 @@ def check_disk_space(folder: Path, need: int, what: str, final: int | None = Non
     """
     free = shutil.disk_usage(folder).free
     if need > free:
-        end = f" ({bytes_in_words(final)} in the end)" if final else ""
+        end = f" ({format_bytes(final)} in the end)" if final else ""
         raise OutputError(
-            f"Expected {bytes_in_words(need)} free for {what}{end} in {folder.parent}, got "
-            f"{bytes_in_words(free) or 'nothing'}. Free some space, name another folder in DPBENCH_CACHE, or take an "
+            f"Expected {format_bytes(need)} free for {what}{end} in {folder.parent}, got "
+            f"{format_bytes(free) or 'nothing'}. Free some space, name another folder in DPBENCH_CACHE, or take an "
             "extractor with fewer features."
         )

@@ -119,12 +119,12 @@ def _read_card(file: Path, layout: dict[str, Any]) -> PackCard:
     from pydantic import ValidationError
 
     from dpbench.records.pack import PackCard
-    from dpbench.support.validation import first_misfit
+    from dpbench.support.validation import first_schema_violation
 
     try:
         return PackCard.model_validate_json(layout["__metadata__"].get("card", "{}"))
     except ValidationError as error:
-        found = first_misfit(error)
+        found = first_schema_violation(error)
         unknown = found.field == "network"
         raise DataError(
             f"Expected feature pack {file} to name the network of its features, which is unknown."

@@ -11,8 +11,8 @@ from pathlib import Path
 from dpbench.api import Dataset, Source
 from dpbench.errors import DataMissing
 from dpbench.support.fields import changed_fields
-from dpbench.support.messages import bytes_in_words
-from dpbench.support.paths import data_folders, is_data_restricted
+from dpbench.support.messages import format_bytes
+from dpbench.support.paths import data_folders, is_data_search_restricted
 from dpbench.support.plugin_calls import call_plugin
 
 
@@ -80,7 +80,7 @@ def missing_data_error(dataset: Dataset) -> DataMissing:
         str(folder) + _describe_missing_paths(folder, homes) for folder, homes in _list_search_folders(source)
     )
     wanted = describe_homes(source)
-    facts = ", ".join(filter(None, (bytes_in_words(source.size), f"licence: {dataset.licence}")))
+    facts = ", ".join(filter(None, (format_bytes(source.size), f"licence: {dataset.licence}")))
     by_hand = f"`dpbench data import {written} FILE-OR-FOLDER`"
     page = f" from {source.page}" if source.page else ""
     how = f"Download it ({facts}){page}, then run {by_hand}"
@@ -120,7 +120,7 @@ def _brace_paths(home: Sequence[str]) -> str:
 
 def _list_search_folders(source: Source) -> list[tuple[Path, Sequence[Sequence[str]]]]:
     own = [(folder, source.homes) for folder in data_folders()]
-    if is_data_restricted():
+    if is_data_search_restricted():
         return own
     return own + [(Path(folder).expanduser(), homes) for folder, homes in source.elsewhere]
 

@@ -32,7 +32,7 @@ from dpbench.records.stated_plan import PlannedQuestion
 from dpbench.registry.components import BuiltComponents, ResolvedSpec
 from dpbench.support import malloc
 from dpbench.support.code import DPBENCH, code_digest, core_digest
-from dpbench.support.phases import Phases
+from dpbench.support.phases import PhaseProfiler
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class LoadedRun:
     earlier: transfer.SettingsRecord | None  # where settings come from, if from a file
     roles: ExamplesByRole
     images: SplitImages  # of the same
-    phases: Phases  # which all that follows goes on counting
+    phases: PhaseProfiler  # which all that follows goes on counting
     seed: int  # whose examples these are
     sharing: Sharing = "none"  # which splits are accepted, of every seed
     noise_origins: Mapping[str, ComponentOrigin] | None = None  # those of an earlier result, in a re-run of it
@@ -131,7 +131,7 @@ def load_run(
     """
     torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
     malloc.keep_freed_memory()
-    phases = Phases()
+    phases = PhaseProfiler()
     if memo.threads is not None:
         torch.set_num_threads(memo.threads)  # of extraction; some libraries count by the thread that asks
     with phases("load"):

@@ -169,5 +169,5 @@ class Card(Record):
         yield Fact("result", (spec.digest,))
 
     def copy_origin(self, result: Result) -> Self:
-        """Return this card of a refitted seed with the spec and the selection rule of the stored result."""
+        """Return a copy of this refitted seed's card with the spec and the selection rule of the stored result."""
         return self.model_copy(update={"spec": result.spec, "selection": result.selection})

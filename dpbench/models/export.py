@@ -45,9 +45,9 @@ def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.dev
     try:
         with torch.no_grad(), suppress_export_output():
             try:
-                model = _export(predict, rows, {0: torch.export.Dim("n", min=ROWS // 2, max=ROWS)})
+                model = _export_to_onnx(predict, rows, {0: torch.export.Dim("n", min=ROWS // 2, max=ROWS)})
             except torch._dynamo.exc.UserError:  # it asks for the number of rows, as `len(x)` does
-                model = _repeat_in_blocks(_export(predict, rows, None))
+                model = _repeat_in_blocks(_export_to_onnx(predict, rows, None))
     except Exception as error:  # whatever a stranger's code meets that is asked for values it cannot have
         raise SpecError(
             f"its predictor is more than tensor operations ({type(error).__name__}: {first_line(error)})"
@@ -65,8 +65,8 @@ def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.dev
     return graph
 
 
-def _export(predict: Predict, rows: Tensor, open_axes: Any) -> Any:
-    program = torch.export.export(_ExportableModule(predict), (rows,), dynamic_shapes=(open_axes,), strict=False)
+def _export_to_onnx(predict: Predict, rows: Tensor, dynamic_axes: Any) -> Any:
+    program = torch.export.export(_ExportableModule(predict), (rows,), dynamic_shapes=(dynamic_axes,), strict=False)
     names: Any = {"input_names": ["examples"], "output_names": ["scores"]}
     exported: Any = torch.onnx.export(program, dynamo=True, verbose=False, **names)
     return exported.model_proto
@@ -113,11 +113,11 @@ class _ExportableModule(nn.Module):
         self._predict = predict
 
     def forward(self, examples: Tensor) -> Tensor:
-        with _OnnxOperators():
+        with _OnnxOperatorMode():
             return self._predict(examples.clone())  # which it may write to
 
 
-class _OnnxOperators(TorchFunctionMode):
+class _OnnxOperatorMode(TorchFunctionMode):
     """Replaces `exact_linear` with ONNX operators, and omits splits along rows if all rows fit in one part."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -133,7 +133,7 @@ def onnx_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
     """Compute `exact_linear`, with the same bits, from ONNX operators; its integers are exact in float64."""
     if x.dtype == torch.float64:
         return nn.functional.linear(x, weight, bias)
-    (left, unit), (right, other) = _whole_numbers(x), _whole_numbers(weight)
+    (left, unit), (right, other) = _round_to_whole_numbers(x), _round_to_whole_numbers(weight)
     total = left.new_zeros(1, 1)
     for low in range(0, weight.shape[1], DEEPEST):
         total = total + left[:, low : low + DEEPEST] @ right[:, low : low + DEEPEST].T
@@ -141,7 +141,7 @@ def onnx_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
     return scores if bias is None else scores + bias
 
 
-def _whole_numbers(rows: Tensor) -> tuple[Tensor, Tensor]:
+def _round_to_whole_numbers(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Compute `exact.quantised.round_to_integers` in float64, with comparisons: ONNX cannot read the bits of floats."""
     powers = 2.0 ** torch.arange(-126, 128, dtype=torch.float32, device=rows.device)
     largest = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST)

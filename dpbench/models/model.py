@@ -48,7 +48,7 @@ EXPECTED_ARRAYS = "Expected images as arrays of whole numbers 0 to 255, (n, heig
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """The predictor of a seed as a classifier: `predict`, `decision_function`, `save`; `card` describes it.
+    """A fitted classifier from one seed of a run, with `predict`, `decision_function` and `save`; `card` describes it.
 
     Images are paths, PIL images or arrays of 0 to 255; a model of a run on feature vectors (`dpbench.dataset`) takes
     vectors. A model is post-processing of the fit's output: it costs no privacy beyond the card's guarantee, however
@@ -91,7 +91,7 @@ class Model:
             x = (
                 self._vectors(images)
                 if self.card.mode == VECTOR_MODE
-                else self._features(_Images.from_input(images, self.card.mode))
+                else self._features(_ImageSequence.from_input(images, self.card.mode))
             )
             if tuple(x.shape[1:]) != self.card.example_shape:
                 raise DataError(
@@ -99,7 +99,7 @@ class Model:
                     f"the model learned from images of another size. Resize them to those of {self.card.spec.dataset}."
                 )
             try:
-                _check_fit(process.facts, self.card)
+                _check_graph_fits_card(process.facts, self.card)
                 found: np.ndarray = process(x).numpy()
             except DataError as error:
                 raise DataError(f"The model cannot predict: {error}.") from error
@@ -143,7 +143,7 @@ class Model:
             OutputError: the file cannot be written.
             SpecError: the file's name has another ending.
         """
-        place, ending = Path(file), MODEL_ENDINGS[files.find_format(self.content)]
+        place, ending = Path(file), MODEL_ENDINGS[files.detect_model_format(self.content)]
         if place.suffix != ending:
             raise SpecError(f"Expected the name of this model to end in {ending}, got {place}.")
         write_atomically(place, lambda out: out.write(self.content))
@@ -163,7 +163,7 @@ class Model:
                 card = storage.validate_record(
                     Card, parse_json(process.facts.card.encode(), "its card"), "in its metadata"
                 )
-                _check_fit(process.facts, card)
+                _check_graph_fits_card(process.facts, card)
         except DataError as error:
             said = str(error).splitlines()[0].rstrip(".:")
             raise DataError(f"Model {file} cannot be read: {said}.") from error
@@ -204,7 +204,7 @@ class Model:
         if len(parts) != len(self.card.extractors):
             raise DataError(f"The card has {len(self.card.extractors)} extractors, but {len(parts)} are named in it.")
         for part, learned_with in zip(parts, self.card.extractors, strict=True):
-            if not _facts(part).has_same_features(learned_with):
+            if not _make_extractor_facts(part).has_same_features(learned_with):
                 raise SpecError(
                     f"Extractor {part.name!r} has other weights or another version here than the model learned with "
                     f"(version {learned_with.version}). Install what it names: {_list_extractor_packages(self.card)}."
@@ -217,7 +217,7 @@ class Model:
         _check_array_mode(x, VECTOR_MODE)
         return torch.from_numpy(np.ascontiguousarray(x, np.float32))
 
-    def _features(self, images: _Images) -> Tensor:
+    def _features(self, images: _ImageSequence) -> Tensor:
         parts = [extraction.embed_images(images, part, self._device) for part in self._built_extractors]
         return parts[0] if len(parts) == 1 else concatenate_features(parts)
 
@@ -229,14 +229,14 @@ class Model:
 
 
 @dataclass(frozen=True)
-class _Images:
+class _ImageSequence:
     """Images from paths, arrays or PIL images; each is opened on access and converted to the training images' mode."""
 
     held: Any
     mode: str
 
     @classmethod
-    def from_input(cls, images: Any, mode: str) -> _Images:
+    def from_input(cls, images: Any, mode: str) -> _ImageSequence:
         held = [images] if isinstance(images, str | Path) else images
         if isinstance(held, np.ndarray):
             _check_array_mode(held, mode)
@@ -269,7 +269,7 @@ class _Images:
 
 def find_unreadable_images(files: Sequence[Path], mode: str) -> dict[Path, str]:
     """Return the image files that cannot be read in this mode, each with the reason."""
-    images, found = _Images.from_input(files, mode), {}
+    images, found = _ImageSequence.from_input(files, mode), {}
     for place, file in enumerate(files):
         try:
             images[place]
@@ -314,7 +314,7 @@ def _check_array_mode(x: np.ndarray, mode: str) -> None:
         raise DataError(f"Expected {mode} images, as the model learned from, got arrays of shape {x.shape[1:]}.")
 
 
-def _check_fit(facts: GraphFacts, card: Card) -> None:
+def _check_graph_fits_card(facts: GraphFacts, card: Card) -> None:
     """Check that the graph of an untrusted model has the input shape and number of classes that its card states.
 
     Raises:
@@ -365,7 +365,8 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
             prepared.images.private_units, prepared.images.unit, None if spec.unit else prepared.privacy
         ),
         classes=parts.dataset.classes, mode=prepared.images.mode,
-        example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
+        example_shape=prepared.roles.task.example_shape,
+        extractors=tuple(map(_make_extractor_facts, of)), logits=parts.learner.logits,
         test=TestScore(
             examples=len(prepared.test.scorer), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
             groups=prepared.test_groups, group_correct=fitted.result.group_correct,
@@ -376,7 +377,7 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     )  # fmt: skip
 
 
-def _facts(extractor: Any) -> ExtractorFacts:
+def _make_extractor_facts(extractor: Any) -> ExtractorFacts:
     return ExtractorFacts(
         name=extractor.name, version=extractor.version, weights=extractor.weights(),
         trained_on=extractor.trained_on or None, made_elsewhere=extractor.made_elsewhere or None,

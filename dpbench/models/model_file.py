@@ -24,7 +24,7 @@ def build_model_file(graph: bytes, card: Card) -> bytes:
     return content + _metadata_entry("digest", hashlib.sha256(content).hexdigest())
 
 
-def find_format(content: bytes) -> Literal["onnx", "torch"]:
+def detect_model_format(content: bytes) -> Literal["onnx", "torch"]:
     """Return a model's format: `onnx`, or `torch`, which version 0.2 wrote. dpbench stops reading `torch` in 0.4."""
     return "torch" if content[8 : 8 + len(OLD_START)] == OLD_START else "onnx"
 
@@ -43,7 +43,7 @@ def read_content(file: Path) -> bytes:
     except OSError as error:
         raise DataError(f"Cannot read model {file}: {error.strerror}.") from error
     digest = hashlib.sha256(content[:-DIGEST_BYTES]).hexdigest().encode()
-    if find_format(content) == "onnx" and not content.endswith(digest):
+    if detect_model_format(content) == "onnx" and not content.endswith(digest):
         raise DataError(f"{file} is not a dpbench model, or is damaged or was changed: its digest does not fit.")
     return content
 

@@ -26,18 +26,18 @@ def prepare_model_run(model: Model, session: Session) -> PreparedRun:
     """
     card = model.card
     try:
-        prepared = session.prepare(_fix_settings(card), sharing="any")
+        prepared = session.prepare(_make_fitted_spec(card), sharing="any")
     except DataMissing as error:
         raise NotReproducible(f"The shadows of a model need its private data. {error}") from error
     now, then = ([use.model_dump(exclude={"sigma"}) for use in it.plan] for it in (prepared.privacy, card.privacy))
     if now != then:
         raise PrivacyError(f"Learner {card.spec.learner.name!r} makes a different plan here than the model's card.")
     prepared = dataclasses.replace(prepared, privacy=card.privacy)
-    _check_data(prepared, model)
+    _check_data_fit_card(prepared, model)
     return prepared
 
 
-def _fix_settings(card: Card) -> Spec:
+def _make_fitted_spec(card: Card) -> Spec:
     """Return the spec of the model's fit: its seed, and its settings as numbers."""
     learner = card.spec.learner
     options = {**learner.options, **card.settings}
@@ -45,7 +45,7 @@ def _fix_settings(card: Card) -> Spec:
     return card.spec.model_copy(update=changed)
 
 
-def _check_data(prepared: PreparedRun, model: Model) -> None:
+def _check_data_fit_card(prepared: PreparedRun, model: Model) -> None:
     """Check that the number of private records and the model's test accuracy are those that its card states."""
     task, test, card = prepared.roles.task, prepared.test, model.card
     if card.private_size not in (None, task.size):

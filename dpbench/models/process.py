@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dpbench.errors import DataError
 from dpbench.models import worker
-from dpbench.models.model_file import find_format
+from dpbench.models.model_file import detect_model_format
 from dpbench.support.untrusted import MAX_BYTES, make_printable, parse_json
 from dpbench.support.validation import Record
 
@@ -46,7 +46,7 @@ class ModelProcess:
 
     def __init__(self, content: bytes) -> None:
         self._content, self._timed_out = content, False
-        command = [sys.executable, "-P", worker.__file__, find_format(content), str(torch.get_num_threads())]
+        command = [sys.executable, "-P", worker.__file__, detect_model_format(content), str(torch.get_num_threads())]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, "MALLOC_ARENA_MAX": "2"},  # each takes address space, which is limited
@@ -67,7 +67,7 @@ class ModelProcess:
         Raises:
             DataError: the model cannot be loaded.
         """
-        self._receive(worker.READY, START_SECONDS, 0)
+        self._receive_answer(worker.READY, START_SECONDS, 0)
         answer = self._ask(self._content, MAX_BYTES)
         try:
             return GraphFacts.model_validate(parse_json(answer, "its description"))
@@ -94,34 +94,34 @@ class ModelProcess:
             raise DataError("it gives scores that are not finite")
         return torch.from_numpy(scores)
 
-    def _ask(self, content: bytes, most: int) -> bytes:
-        """Send a request and return the answer, which has at most `most` bytes."""
+    def _ask(self, content: bytes, max_bytes: int) -> bytes:
+        """Send a request and return the answer, which has at most `max_bytes` bytes."""
         seconds = worker.compute_time_limit(len(content))
-        return self._receive(worker.ANSWER, seconds, most, worker.LENGTH.pack(len(content)), content)
+        return self._receive_answer(worker.ANSWER, seconds, max_bytes, worker.LENGTH.pack(len(content)), content)
 
-    def _receive(self, wanted: int, seconds: float, most: int, *request: bytes) -> bytes:
+    def _receive_answer(self, expected_kind: int, seconds: float, max_bytes: int, *request: bytes) -> bytes:
         pipes: Any = self._process
-        timer = Timer(seconds, self._stop)
+        timer = Timer(seconds, self._kill_on_timeout)
         timer.start()
         try:
             for part in request:
                 pipes.stdin.write(part)
             pipes.stdin.flush()
             kind, length = worker.ANSWER_HEAD.unpack(pipes.stdout.read(worker.ANSWER_HEAD.size))
-            content: bytes = pipes.stdout.read(min(length, most + worker.MAX_SENTENCE))
+            content: bytes = pipes.stdout.read(min(length, max_bytes + worker.MAX_SENTENCE))
         except (OSError, struct.error) as error:  # its end of a pipe is closed
             raise DataError(self._explain_end(seconds)) from error
         finally:
             timer.cancel()
-        if kind == wanted and length <= most:
+        if kind == expected_kind and length <= max_bytes:
             return content
         if kind == worker.OUT_OF_MEMORY:
             raise DataError(OUT_OF_MEMORY)
         if kind == worker.REFUSAL:
             raise DataError(make_printable(content.decode(errors="replace")[: worker.MAX_SENTENCE]).rstrip("."))
-        raise DataError(f"it answers with {length:,} bytes, expected {most:,} at most")
+        raise DataError(f"it answers with {length:,} bytes, expected {max_bytes:,} at most")
 
-    def _stop(self) -> None:
+    def _kill_on_timeout(self) -> None:
         self._timed_out = True
         self._process.kill()
 

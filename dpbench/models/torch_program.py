@@ -44,23 +44,23 @@ def load_program(content: bytes) -> tuple[str, tuple[int, ...], int, Callable[[n
     if header.get("format") != FORMAT:
         raise ValueError(f"expected {FORMAT}, got {header.get('format', 'none')}")
     texts = {name: header.get(name, "") for name in ("card", "program")}
-    if header.get("digest") != digest_parts(texts, tensors):
+    if header.get("digest") != digest_model_parts(texts, tensors):
         raise ValueError("it is damaged or was changed: its digest does not fit")
     program = json.loads(texts["program"])
     steps = [(_look_up_operation(name), arguments, named) for name, arguments, named in program["steps"]]
     shape = tuple(map(int, program["shape"]))
 
-    def predict(rows: np.ndarray) -> np.ndarray:
+    def score_rows(rows: np.ndarray) -> np.ndarray:
         parts = torch.split(torch.from_numpy(rows), BATCH)
         padded = (torch.cat([part, part.new_zeros(BATCH - len(part), *shape)]) for part in parts)
         with torch.no_grad():
-            scores = [_run(steps, tensors, whole)[: len(part)] for part, whole in zip(parts, padded, strict=True)]
+            scores = [_run_steps(steps, tensors, whole)[: len(part)] for part, whole in zip(parts, padded, strict=True)]
         return torch.cat(scores).double().numpy()
 
-    return texts["card"], shape, predict(np.zeros((1, *shape), np.float32)).shape[1], predict
+    return texts["card"], shape, score_rows(np.zeros((1, *shape), np.float32)).shape[1], score_rows
 
 
-def digest_parts(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+def digest_model_parts(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of a model's card, operations and numbers."""
     numbers = {name: [str(value.dtype), [*value.shape], _hash_tensor(value)] for name, value in tensors.items()}
     return canonical_digest([dict(texts), numbers])
@@ -84,7 +84,7 @@ def _look_up_operation(name: str) -> Callable[..., Any]:
     return operation
 
 
-def _run(steps: Sequence[Step], tensors: Mapping[str, Tensor], batch: Tensor) -> Tensor:
+def _run_steps(steps: Sequence[Step], tensors: Mapping[str, Tensor], batch: Tensor) -> Tensor:
     """Run the steps on a batch and return the scores: value 0 is the batch, and value i + 1 the result of step i."""
     values: dict[int, Any] = {0: batch}
     last = {used: number for number, step in enumerate(steps, 1) for used in _list_value_numbers(step[1:])}

@@ -30,7 +30,7 @@ READY, ANSWER, REFUSAL, OUT_OF_MEMORY = range(4)
 LENGTH, ANSWER_HEAD = struct.Struct("<Q"), struct.Struct("<BQ")
 
 Rows = np.ndarray  # (n, *shape) float32
-Loaded = tuple[str, tuple[int, ...], int, Callable[[Rows], np.ndarray]]  # card, shape of a row, classes, scores
+LoadedModel = tuple[str, tuple[int, ...], int, Callable[[Rows], np.ndarray]]  # card, shape of a row, classes, scores
 
 
 def walk_messages(message: Any) -> Iterator[Any]:
@@ -45,17 +45,17 @@ def walk_messages(message: Any) -> Iterator[Any]:
 def main() -> None:
     """Answer requests until standard input ends: first a model, then batches of rows."""
     form, threads = sys.argv[1], min(int(sys.argv[2]), MAX_THREADS)
-    _limit_stacks()
+    _limit_stack_size()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # operations may print
-    load = _import_onnx(threads) if form == "onnx" else _import_torch(threads)
-    _give_up_rights()
+    load = _make_onnx_loader(threads) if form == "onnx" else _make_torch_loader(threads)
+    _drop_privileges()
     _write_answer(answers, READY, b"")
     predict: Callable[[Rows], np.ndarray] | None = None
     shape: tuple[int, ...] = ()
     while request := sys.stdin.buffer.read(LENGTH.size):
         (size,) = LENGTH.unpack(request)
-        _limit_time(compute_time_limit(size) * threads)
+        _limit_cpu_time(compute_time_limit(size) * threads)
         content = sys.stdin.buffer.read(size)
         try:
             if predict is None:
@@ -79,7 +79,7 @@ def _write_answer(answers: BinaryIO, kind: int, content: bytes) -> None:
     answers.flush()
 
 
-def _limit_stacks() -> None:
+def _limit_stack_size() -> None:
     """Limit the stacks of threads, by restarting the process: the C library reads the limit only at its start."""
     with suppress(ImportError):
         import resource
@@ -90,7 +90,7 @@ def _limit_stacks() -> None:
             os.execv(sys.executable, sys.orig_argv)  # this very command
 
 
-def _give_up_rights() -> None:
+def _drop_privileges() -> None:
     """Permanently limit memory, files and core dumps, if the system supports it."""
     try:
         import resource
@@ -111,7 +111,7 @@ def compute_time_limit(size: int) -> int:
     return SECONDS + size // 40_000_000
 
 
-def _limit_time(seconds: int) -> None:
+def _limit_cpu_time(seconds: int) -> None:
     """Make the system end this process if a request takes too long, in case the caller is gone."""
     with suppress(ImportError):
         import resource
@@ -122,12 +122,12 @@ def _limit_time(seconds: int) -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
 
 
-def _import_onnx(threads: int) -> Callable[[bytes], Loaded]:
+def _make_onnx_loader(threads: int) -> Callable[[bytes], LoadedModel]:
     import onnx
     import onnxruntime
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    def load(content: bytes) -> Loaded:
+    def load_onnx_model(content: bytes) -> LoadedModel:
         try:
             model = onnx.ModelProto.FromString(content)
         except DecodeError:
@@ -144,16 +144,20 @@ def _import_onnx(threads: int) -> Callable[[bytes], Loaded]:
             options.add_session_config_entry(f"session.{setting}", value)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         (given,), (found,) = session.get_inputs(), session.get_outputs()
-        if given.type != "tensor(float)" or len(found.shape) != 2 or not all(_is_size(n) for n in found.shape[1:]):
+        if (
+            given.type != "tensor(float)"
+            or len(found.shape) != 2
+            or not all(_is_fixed_size(n) for n in found.shape[1:])
+        ):
             raise ValueError("its graph does not take rows of float32 and give a score for each class")
-        if not all(_is_size(n) for n in given.shape[1:]):
+        if not all(_is_fixed_size(n) for n in given.shape[1:]):
             raise ValueError("its graph does not say how wide a row is")
         return (
             texts["card"], tuple(given.shape[1:]), found.shape[1],
             lambda rows: session.run([found.name], {given.name: rows})[0],
         )  # fmt: skip
 
-    return load
+    return load_onnx_model
 
 
 def _check_graph(model: Any) -> None:
@@ -175,11 +179,11 @@ def _check_graph(model: Any) -> None:
             raise ValueError("it keeps numbers in another file")
 
 
-def _is_size(axis: Any) -> bool:
+def _is_fixed_size(axis: Any) -> bool:
     return isinstance(axis, int) and axis > 0
 
 
-def _import_torch(threads: int) -> Callable[[bytes], Loaded]:
+def _make_torch_loader(threads: int) -> Callable[[bytes], LoadedModel]:
     import torch
 
     from dpbench.models.torch_program import load_program

@@ -42,7 +42,7 @@ class ArrayImages:
 
 
 @dataclass(frozen=True)
-class Arrays(Dataset):
+class UserArrayDataset(Dataset):
     """The class of datasets that `dataset` returns. A keyed digest identifies their data."""
 
     digest: str = ""
@@ -98,13 +98,13 @@ def dataset(
     named, data_licence = name, licence
     suggested = SUGGESTED_NETWORK if train.ndim > 2 and max(train.shape[1:3]) > MAX_PIXEL_SIDE else PIXELS
     splits = Splits(
-        Split(_wrap_images(train, processing), _index_labels(labels, known)),
-        _attach_groups(Split(_wrap_images(test, processing), _index_labels(test_labels, known)), groups),
+        Split(_wrap_examples(train, processing), _index_labels(labels, known)),
+        _attach_groups(Split(_wrap_examples(test, processing), _index_labels(test_labels, known)), groups),
         _compute_keyed_digest(train, labels, test, test_labels, known),
     )  # fmt: skip
 
     @dataclass(frozen=True)
-    class OwnArrays(Arrays):
+    class OwnArrays(UserArrayDataset):
         name = named
         classes = tuple(map(str, known.tolist()))
         licence = data_licence
@@ -125,7 +125,7 @@ def dataset(
     return OwnArrays()
 
 
-def _load_key() -> bytes:
+def _load_digest_key() -> bytes:
     """Return this machine's key, created at first use; if it cannot be stored, a key for this process only.
 
     Raises:
@@ -134,10 +134,10 @@ def _load_key() -> bytes:
     file = cache_folder() / "arrays.key"
     try:
         if not file.exists():
-            _create_key(file)
+            _create_digest_key(file)
         kept = file.read_bytes()
     except OSError:
-        return _make_process_key()
+        return _make_digest_key_for_process()
     if len(kept) != KEY_BYTES:
         raise DataError(
             f"Expected {KEY_BYTES} bytes in {file}, got {len(kept)}. Delete it: dpbench makes a new key, and arrays "
@@ -146,7 +146,7 @@ def _load_key() -> bytes:
     return kept
 
 
-def _create_key(file: Path) -> None:
+def _create_digest_key(file: Path) -> None:
     """Write a new key atomically and only once, even if another process creates it at the same time."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, made = tempfile.mkstemp(dir=file.parent)  # 0600
@@ -164,7 +164,7 @@ def _create_key(file: Path) -> None:
 
 
 @cache
-def _make_process_key() -> bytes:
+def _make_digest_key_for_process() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
@@ -186,7 +186,7 @@ def _attach_groups(test: Split, groups: Mapping[str, Sequence[str] | np.ndarray]
     return split
 
 
-def _wrap_images(x: np.ndarray, processing: str) -> DeclaredImages | Features:
+def _wrap_examples(x: np.ndarray, processing: str) -> DeclaredImages | Features:
     return (
         Features(np.ascontiguousarray(x, np.float32), processing)
         if x.ndim == 2
@@ -222,7 +222,7 @@ def _index_labels(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def _compute_keyed_digest(*arrays: np.ndarray) -> str:
-    found = hashlib.blake2b(key=_load_key(), digest_size=32)
+    found = hashlib.blake2b(key=_load_digest_key(), digest_size=32)
     for array in arrays:
         found.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     return found.hexdigest()

@@ -11,7 +11,7 @@ from dpbench.analysis.reader import StoredResult
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.models import Model
-from dpbench.notebook.arrays import Arrays
+from dpbench.notebook.arrays import UserArrayDataset
 from dpbench.notebook.outcome import DEFAULT_FOLDER, Results
 from dpbench.records.journal import JournalFolder
 from dpbench.records.metrics import RankMetric
@@ -23,7 +23,7 @@ from dpbench.support.fields import changed_fields
 from dpbench.support.files import check_writable_folder
 from dpbench.support.paths import is_installed_package
 from dpbench.sweep.conduct import survey_sweep
-from dpbench.sweep.grid import Cell, sweep_definition
+from dpbench.sweep.grid import Cell, make_sweep_definition
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,19 +104,19 @@ def run(
             raise SpecError(f"Expected at least one value for {name!r}, got {values!r}.")
     if isinstance(seeds, str) or not isinstance(seeds, Iterable | int):
         raise SpecError(f"Expected seeds as a whole number, or a list of them, got {seeds!r}.")
-    plugins = _register_own_classes(load(), {name: axes.get(name) or _as_list(said.get(name)) for name in COMPONENTS})
+    plugins = _register_user_classes(load(), {name: axes.get(name) or _as_list(said.get(name)) for name in COMPONENTS})
     axes = {
-        name: [_write_spec_value(value) if name in COMPONENTS else value for value in values]
+        name: [_make_spec_value(value) if name in COMPONENTS else value for value in values]
         for name, values in axes.items()
     }
     several = {name: values for name, values in axes.items() if len(values) > 1 or name == "learner"}
     said |= {name: values[0] for name, values in axes.items() if name not in several}
     said |= {"seeds": seeds if isinstance(seeds, int) else list(seeds)}
     if public_dataset is not None:
-        said["public_dataset"] = _write_spec_value(public_dataset)
+        said["public_dataset"] = _make_spec_value(public_dataset)
     if isinstance(search, str):
         said["search"] = {"rule": search}
-    asked = sweep_definition(said, several, plugins)
+    asked = make_sweep_definition(said, several, plugins)
     return _run_cells(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
 
 
@@ -141,7 +141,7 @@ def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str
     if kind is None:
         bases = ", ".join(f"dpbench.{base.__name__}" for base in KINDS.values())
         raise SpecError(f"Expected a component by name, or a class or an instance of {bases}; got {component!r:.80}.")
-    plugins = _register_own_classes(load(), {kind: [component]})
+    plugins = _register_user_classes(load(), {kind: [component]})
     if cls is component:
         return _complaints_by_law(check_laws(plugins, cls.name))
     return _complaints_by_law(check_instance(kind, component, cls.name))
@@ -170,14 +170,16 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     return draw_figure(collect_sweep_figure(Path(sweep), None if results is None else Path(results), load()))
 
 
-def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep: bool) -> Results:
+def _run_cells(definition: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep_models: bool) -> Results:
     from dpbench.harness.session import open_session
 
-    before = survey_sweep(asked, out, plugins, data=True)
+    before = survey_sweep(definition, out, plugins, data=True)
     check_writable_folder(out)
     cells, session = before.grid.cells, open_session(device, plugins=plugins)
     done = {
-        cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _is_identifiable(cell, plugins)
+        cell.digest
+        for cell in before.cells("done")
+        if len(cells) > 1 and not keep_models and _is_identifiable(cell, plugins)
     }
     filed: list[StoredResult] = []
     failed: dict[str, str] = {}
@@ -195,8 +197,10 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
             result = before.folder.result(cell) if cell.digest in done else None
             if result is None:
                 # What is interrupted goes on, unless a class of this session may have changed since.
-                journal = JournalFolder(out) if _is_identifiable(cell, plugins) and not keep else None
-                result = session.run(cell.spec, keep=partial(keep_model, cell) if keep else None, journal=journal)
+                journal = JournalFolder(out) if _is_identifiable(cell, plugins) and not keep_models else None
+                result = session.run(
+                    cell.spec, keep=partial(keep_model, cell) if keep_models else None, journal=journal
+                )
                 result.write(out)
                 JournalFolder(out).delete(result.file_name)
             filed.append(StoredResult(out / result.file_name, result))
@@ -213,11 +217,12 @@ def _is_identifiable(cell: Cell, plugins: Registry) -> bool:
     """Return whether each component of a cell comes from a package, or is data that a digest identifies."""
     found = [plugins.find(component_kind(role), part.name) for role, part in cell.spec.roles.items()]
     return all(
-        registration.distribution != UNPACKAGED[1] or issubclass(registration.cls, Arrays) for registration in found
+        registration.distribution != UNPACKAGED[1] or issubclass(registration.cls, UserArrayDataset)
+        for registration in found
     )
 
 
-def _register_own_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
+def _register_user_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
     """Return the registry extended by every class that the user passed."""
     for role, values in parts.items():
         kind = component_kind(role)
@@ -229,7 +234,7 @@ def _register_own_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]])
     return plugins
 
 
-def _write_spec_value(value: Any) -> Any:
+def _make_spec_value(value: Any) -> Any:
     """Return a component as a spec states it: text unchanged, and an instance with the options that the user set."""
     if isinstance(value, str):
         return value

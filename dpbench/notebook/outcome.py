@@ -25,7 +25,7 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry import load as load_plugins
 from dpbench.registry.components import make_component_shortener
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,7 +175,7 @@ class Comparison:
         return "".join(f"<p>{html.escape(line)}</p>" for line in self.said)
 
 
-def results(*places: str | Path) -> Results:
+def results(*paths: str | Path) -> Results:
     """Return the results in files and folders (default: `dpbench-results`), the newest for each spec.
 
     Files that are damaged or were changed after they were written are skipped with a warning.
@@ -183,15 +183,15 @@ def results(*places: str | Path) -> Results:
     Raises:
         DataError: a path does not exist, or no path holds a result.
     """
-    filed, damaged = read_results([Path(place) for place in places or (DEFAULT_FOLDER,)])
+    filed, damaged = read_results([Path(place) for place in paths or (DEFAULT_FOLDER,)])
     for said in damaged:
         warnings.warn(f"{said} Skipped.", stacklevel=2)
     return Results(tuple(filed))
 
 
-def load(*places: str | Path) -> DataFrame:
+def load(*paths: str | Path) -> DataFrame:
     """Return results as a pandas frame with a row per result: see `results` and `Results.frame`."""
-    return results(*places).frame()
+    return results(*paths).frame()
 
 
 def compare(first: Results | str | Path, second: Results | str | Path, metric: Metric = "accuracy") -> Comparison:
@@ -229,5 +229,5 @@ def check_metric(metric: Metric) -> Metric:
         SpecError: the metric does not exist; the message lists all metrics.
     """
     if metric not in METRICS:
-        raise SpecError(unknown_name("metric", metric, METRICS))
+        raise SpecError(unknown_name_message("metric", metric, METRICS))
     return metric

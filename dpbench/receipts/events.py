@@ -16,7 +16,7 @@ from pydantic import Field
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.plan import MOST_STEPS
-from dpbench.support.validation import FiniteRecord
+from dpbench.support.validation import FiniteNumbersRecord
 
 Sampler = Literal["poisson", "fixed-size", "fixed-size-with-replacement"]
 WITH_REPLACEMENT: Literal["fixed-size-with-replacement"] = "fixed-size-with-replacement"
@@ -31,7 +31,7 @@ Text = Annotated[
 """A single line without control characters, because receipts are printed on terminals."""
 
 
-class Gaussian(FiniteRecord):
+class Gaussian(FiniteNumbersRecord):
     """A sum with Gaussian noise, continuous or discrete."""
 
     kind: Literal["gaussian"] = "gaussian"
@@ -39,7 +39,7 @@ class Gaussian(FiniteRecord):
     discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
 
 
-class Laplace(FiniteRecord):
+class Laplace(FiniteNumbersRecord):
     """A sum with Laplace noise, continuous or on integers."""
 
     kind: Literal["laplace"] = "laplace"
@@ -47,7 +47,7 @@ class Laplace(FiniteRecord):
     discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
 
 
-class Chosen(FiniteRecord):
+class Chosen(FiniteNumbersRecord):
     """A choice by the exponential mechanism, or by report noisy max with Gumbel noise."""
 
     kind: Literal["choice"] = "choice"
@@ -55,14 +55,14 @@ class Chosen(FiniteRecord):
     candidates: int = Field(ge=2, le=LARGEST_COUNT, description="among how many it is, at most")
 
 
-class Pure(FiniteRecord):
+class Pure(FiniteNumbersRecord):
     """Any release that is epsilon-DP with delta 0."""
 
     kind: Literal["pure"] = "pure"
     epsilon: float = Field(gt=0, le=1e4, description="what it costs, under the receipt's adjacency")
 
 
-class Approximate(FiniteRecord):
+class Approximate(FiniteNumbersRecord):
     """Any release of which only epsilon and delta are known."""
 
     kind: Literal["approximate"] = "approximate"
@@ -70,21 +70,21 @@ class Approximate(FiniteRecord):
     delta: float = Field(gt=0, lt=1, description="at which epsilon holds")
 
 
-class Concentrated(FiniteRecord):
+class Concentrated(FiniteNumbersRecord):
     """Any release that is rho-zCDP."""
 
     kind: Literal["zcdp"] = "zcdp"
     rho: float = Field(gt=0, le=1e6, description="what it costs, under the receipt's adjacency")
 
 
-class NonPrivate(FiniteRecord):
+class NonPrivate(FiniteNumbersRecord):
     """A release of private data without noise."""
 
     kind: Literal["non-private"] = "non-private"
     name: Text = Field(description="what was looked at")
 
 
-class Sampled(FiniteRecord):
+class Sampled(FiniteNumbersRecord):
     """An event on a random sample of the rows; each use draws a new sample."""
 
     kind: Literal["sampled"] = "sampled"
@@ -93,7 +93,7 @@ class Sampled(FiniteRecord):
     event: Event = Field(description="what is done to the sample")
 
 
-class Repeated(FiniteRecord):
+class Repeated(FiniteNumbersRecord):
     """The same event several times, each time with new noise and a new sample."""
 
     kind: Literal["repeated"] = "repeated"
@@ -101,14 +101,14 @@ class Repeated(FiniteRecord):
     event: Event = Field(description="what is repeated")
 
 
-class Composed(FiniteRecord):
+class Composed(FiniteNumbersRecord):
     """Several events, one after the other."""
 
     kind: Literal["composed"] = "composed"
     events: tuple[Event, ...] = Field(max_length=MAX_EVENTS, description="in any order")
 
 
-class BestOf(FiniteRecord):
+class BestOf(FiniteNumbersRecord):
     """The best of a random number of runs of an event (Papernot and Steinke, arXiv 2110.03620)."""
 
     kind: Literal["best-of"] = "best-of"

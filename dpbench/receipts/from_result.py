@@ -16,7 +16,7 @@ from dpbench.receipts.receipt import Accountant, Batches, Noise, Receipt, Search
 from dpbench.receipts.steps import gaussian_steps
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import PrivacyGuarantee
-from dpbench.support.validation import first_misfit
+from dpbench.support.validation import first_schema_violation
 
 ACCOUNTANT_LIBRARIES = {"pld": "dp-accounting", "rdp": "dp-accounting", "prv": "opacus"}
 
@@ -38,7 +38,9 @@ def from_result(file: Path) -> Receipt:
     try:
         return _build_receipt(file, result)
     except ValidationError as error:
-        raise DataError(f"Result {file} holds something that a receipt cannot state: {first_misfit(error)}.") from error
+        raise DataError(
+            f"Result {file} holds something that a receipt cannot state: {first_schema_violation(error)}."
+        ) from error
 
 
 def _build_receipt(file: Path, result: Result) -> Receipt:

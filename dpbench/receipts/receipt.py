@@ -17,7 +17,7 @@ from dpbench.receipts.events import LARGEST_COUNT, Event, Text
 from dpbench.records import storage
 from dpbench.records.packed import hash_record
 from dpbench.support.untrusted import read_regular_file
-from dpbench.support.validation import FiniteRecord, first_misfit
+from dpbench.support.validation import FiniteNumbersRecord, first_schema_violation
 
 if TYPE_CHECKING:
     from dpbench.records.audit import Audit
@@ -41,14 +41,14 @@ MAX_FILE_BYTES = 20_000_000  # bytes: five times the most events that a receipt 
 NumberType: TypeAlias = Literal["bfloat16", "float16", "float32", "float64", "integers"]
 
 
-class SecondRelease(FiniteRecord):
+class SecondRelease(FiniteNumbersRecord):
     """A second value that each step releases from the same rows, such as a count that is used to adapt the clip."""
 
     name: Text = Field(description="what it is")
     sigma: float = Field(gt=0, description="standard deviation of its noise, relative to how far one row moves it")
 
 
-class Noise(FiniteRecord):
+class Noise(FiniteNumbersRecord):
     """The noise of a step and the clip, in the units of the released numbers."""
 
     clip: float = Field(gt=0, description="bound on the norm of what one row adds")
@@ -74,7 +74,7 @@ class Noise(FiniteRecord):
         return 1 / math.sqrt(self.sum_sigma**-2 + self.second.sigma**-2)
 
 
-class Batches(FiniteRecord):
+class Batches(FiniteNumbersRecord):
     """The batches as the loop drew them, and the divisor of their sums."""
 
     drawn: BatchSampling = Field(description="how the loop drew its batches")
@@ -94,7 +94,7 @@ class Batches(FiniteRecord):
         return (self.cycle or 1) if self.drawn == "cyclic-poisson" else 1
 
 
-class Accountant(FiniteRecord):
+class Accountant(FiniteNumbersRecord):
     """The accountant that computed the stated epsilon."""
 
     name: Text = Field(description="rdp, pld, prv ...")
@@ -103,7 +103,7 @@ class Accountant(FiniteRecord):
     adjacency: Adjacency | None = Field(default=None, description="the neighbours that it assumes")
 
 
-class Training(FiniteRecord):
+class Training(FiniteNumbersRecord):
     """The mechanisms and facts of a training loop, read by an exporter or written by you."""
 
     events: Event = Field(description="the mechanisms, as a tree")
@@ -114,7 +114,7 @@ class Training(FiniteRecord):
     libraries: dict[Text, Text] = Field(default={}, max_length=1_000, description="versions of what trained")
 
 
-class Search(FiniteRecord):
+class Search(FiniteNumbersRecord):
     """The search for settings, and whether epsilon covers it."""
 
     runs: int = Field(ge=1, le=LARGEST_COUNT, description="how many settings were tried, the chosen one included")
@@ -126,14 +126,14 @@ class Search(FiniteRecord):
     )
 
 
-class HashedFile(FiniteRecord):
+class HashedFile(FiniteNumbersRecord):
     """A file that the receipt is about, with the hash of its content."""
 
     path: Text = Field(description="relative to the receipt's folder, or absolute")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of its content")
 
 
-class AuditFigures(FiniteRecord):
+class AuditFigures(FiniteNumbersRecord):
     """The results of an audit."""
 
     epsilon_lower: float | None = Field(default=None, ge=0, description="a lower bound on epsilon, by attack")
@@ -162,7 +162,7 @@ class AuditFigures(FiniteRecord):
         )
 
 
-class Receipt(FiniteRecord):
+class Receipt(FiniteNumbersRecord):
     """All facts that a model's epsilon is computed from; `dpbench verify` recomputes it."""
 
     schema_version: Literal[1] = Field(default=1, description="of this schema")
@@ -202,7 +202,7 @@ class Receipt(FiniteRecord):
         except OSError as error:
             raise DataError(f"Cannot read receipt {file}: {error.strerror}.") from error
         except ValidationError as error:
-            raise DataError(f"Receipt {file} does not fit the schema at {first_misfit(error)}.") from error
+            raise DataError(f"Receipt {file} does not fit the schema at {first_schema_violation(error)}.") from error
         except ValueError as error:
             raise DataError(f"Receipt {file} does not fit the schema: {error}.") from error
         return found
@@ -257,7 +257,7 @@ def receipt(
             files={role: hash_file(Path(path)) for role, path in (files or {}).items()}, audit=audit,
         )  # fmt: skip
     except ValidationError as error:
-        raise SpecError(f"The values of this receipt are not valid: {first_misfit(error)}.") from error
+        raise SpecError(f"The values of this receipt are not valid: {first_schema_violation(error)}.") from error
 
 
 def hash_file(path: Path) -> HashedFile:

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from dpbench.errors import SpecError
 from dpbench.receipts.events import Event, Gaussian, NonPrivate, Repeated, Sampled, Sampler
-from dpbench.support.validation import first_misfit
+from dpbench.support.validation import first_schema_violation
 
 
 def gaussian_steps(*, sigma: float, steps: int, rate: float = 1.0, sampler: Sampler = "poisson") -> Event:
@@ -30,4 +30,4 @@ def gaussian_steps(*, sigma: float, steps: int, rate: float = 1.0, sampler: Samp
             event = Sampled(sampler=sampler, rate=rate, event=event)
         return Repeated(event=event, times=steps)
     except ValidationError as error:
-        raise SpecError(f"The values of these steps are not valid: {first_misfit(error)}.") from error
+        raise SpecError(f"The values of these steps are not valid: {first_schema_violation(error)}.") from error

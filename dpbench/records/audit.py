@@ -11,7 +11,7 @@ from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import AnyUse
 from dpbench.records.storage import SealedRecord
-from dpbench.support.validation import FiniteRecord, Record
+from dpbench.support.validation import FiniteNumbersRecord, Record
 
 Part = Literal["sensitivity", "noise", "attack"]
 PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
@@ -37,7 +37,7 @@ class MeasuredSensitivity(Record):
     complaints: tuple[str, ...] = ()
 
 
-class SampleStatistics(FiniteRecord):
+class SampleStatistics(FiniteNumbersRecord):
     """The sizes of a release's samples, and how often each canary was sampled."""
 
     release: str
@@ -50,7 +50,7 @@ class SampleStatistics(FiniteRecord):
     units: int | None = Field(ge=1)  # private units alone
 
 
-class NoiseStatistics(FiniteRecord):
+class NoiseStatistics(FiniteNumbersRecord):
     """Statistics of the noise that was added to sums, in units of the stated standard deviation."""
 
     numbers: int = Field(ge=0)  # coordinates of all answers
@@ -61,7 +61,7 @@ class NoiseStatistics(FiniteRecord):
     checks: tuple[Check, ...] = ()  # of shape and independence
 
 
-class CanaryAttackResult(FiniteRecord):
+class CanaryAttackResult(FiniteNumbersRecord):
     """The result of an attack that guesses from the canaries' scores which canaries are in the data."""
 
     canaries: int = Field(ge=1)

@@ -19,10 +19,10 @@ from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import UNRANKED, SelectionRule
 from dpbench.records.spec import COMPONENTS
 from dpbench.support.files import canonical_digest
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import UserRecord, misfit_sentence
+from dpbench.support.validation import UserRecord, describe_validation_error
 
 PLACE_OPTIONS = ("path", "table", "units")
 """Dataset options that name files on one machine; the digests of the data cover the content of these files."""
@@ -89,7 +89,7 @@ class Board(Protocol):
         try:
             board = cls(**read_toml(file, "spec"))
         except ValidationError as error:
-            raise SpecError(misfit_sentence(error, f"board {file}", TABLES)) from None
+            raise SpecError(describe_validation_error(error, f"board {file}", TABLES)) from None
         if board.name != file.stem:
             raise SpecError(f"Expected board {file} to be named as its file, {file.stem!r}, got {board.name!r}.")
         return board
@@ -147,7 +147,7 @@ def find_board(name: str) -> Board:
         return Board.read(file)
     files = list_board_files()
     if name not in files:
-        raise SpecError(unknown_name("board", name, files))
+        raise SpecError(unknown_name_message("board", name, files))
     return Board.read(files[name])
 
 

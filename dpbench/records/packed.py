@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dpbench.errors import DataError, OutputError
-from dpbench.support.files import sha256, write_atomically
+from dpbench.support.files import file_sha256, write_atomically
 from dpbench.support.untrusted import MAX_BYTES as LARGEST
 from dpbench.support.untrusted import open_regular_file, read_regular_file
 
@@ -99,7 +99,7 @@ def hash_record(file: Path) -> str:
         DataError: the archive is malformed.
     """
     content = None if os.path.lexists(file) else read_packed_record(file)
-    return sha256(file) if content is None else hashlib.sha256(content).hexdigest()
+    return file_sha256(file) if content is None else hashlib.sha256(content).hexdigest()
 
 
 def modification_time(file: Path) -> int:

@@ -11,7 +11,7 @@ from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.records.storage import SealedRecord, make_not_private_folder
-from dpbench.support.validation import FiniteRecord
+from dpbench.support.validation import FiniteNumbersRecord
 
 AttackName = Literal["lira", "rmia"]
 Targets = Literal["average", "planted"]
@@ -23,7 +23,7 @@ ATTACK_WORDS: dict[AttackName, str] = {"lira": "likelihood ratio (LiRA)", "rmia"
 TARGET_WORDS: dict[Targets, str] = {"average": "private records", "planted": "planted outliers"}
 
 
-class RocPoint(FiniteRecord):
+class RocPoint(FiniteNumbersRecord):
     """A point on the ROC curve of a membership test: the true positives at one false-positive rate."""
 
     rate: float = Field(gt=0, lt=1)  # of false positives, at most
@@ -35,7 +35,7 @@ class RocPoint(FiniteRecord):
     exceeded: bool  # whether the counts contradict the bound
 
 
-class MembershipTest(FiniteRecord):
+class MembershipTest(FiniteNumbersRecord):
     """A membership test on one kind of records, pooled over all pairs of a shadow model and a record."""
 
     attack: AttackName

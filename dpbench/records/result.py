@@ -146,7 +146,7 @@ class Result(Record):
     copies_epsilon: float | None  # of the copies of one image that `task.copies` counts; None without, or infinite
     seeds: tuple[SeedResult, ...] = Field(min_length=1)
     seconds: dict[str, Seconds]
-    cpu_seconds: dict[str, Seconds]  # see `Phases`
+    cpu_seconds: dict[str, Seconds]  # see `PhaseProfiler`
     peak_bytes: dict[str, int]
     components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]

@@ -17,7 +17,7 @@ from dpbench.records.checksums import evidence_digest
 from dpbench.records.stated_plan import LATER_LIMITS
 from dpbench.records.tolerance import is_close
 from dpbench.support.files import canonical_digest
-from dpbench.support.validation import first_misfit
+from dpbench.support.validation import first_schema_violation
 
 Content = Mapping[str, Any]
 
@@ -87,7 +87,7 @@ def find_changed_value(content: Content, result: ComputedValues) -> str | None:
     try:
         stored = _StoredResult.model_validate(content)
     except ValidationError as error:
-        return first_misfit(error).field
+        return first_schema_violation(error).field
     return next((name for name, before, now in _pair_computed_values(content, stored, result) if before != now), None)
 
 

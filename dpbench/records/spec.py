@@ -15,7 +15,7 @@ from dpbench.records.search import Search, list_unused_settings
 from dpbench.records.setting import Flag, list_record_settings
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
-from dpbench.support.validation import Origin, misfit_sentence, name_origin
+from dpbench.support.validation import Origin, describe_validation_error, name_origin
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
 """Keys whose flags accept several values, outermost loop first: runs that share features and rows are adjacent."""
@@ -111,7 +111,7 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
     try:
         spec = kind(**{"unit": OWN_UNIT, **given})
     except ValidationError as error:
-        raise SpecError(misfit_sentence(error, origin, {**TABLE_RECORDS, "": kind})) from None
+        raise SpecError(describe_validation_error(error, origin, {**TABLE_RECORDS, "": kind})) from None
     searched = spec.search.space if spec.search and isinstance(spec.search.space, Mapping) else ()
     for name in sorted(spec.learner.options.keys() & searched):
         raise SpecError(

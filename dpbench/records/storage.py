@@ -15,7 +15,7 @@ from dpbench.records.packed import read_record
 from dpbench.records.schema1 import upgrade_record
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json
-from dpbench.support.validation import Record, first_misfit
+from dpbench.support.validation import Record, first_schema_violation
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -69,7 +69,7 @@ def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
     try:
         return kind.model_validate(upgrade_record(content, kind))
     except (ValidationError, MalformedFile) as error:
-        wrong = first_misfit(error) if isinstance(error, ValidationError) else error
+        wrong = first_schema_violation(error) if isinstance(error, ValidationError) else error
         raise DataError(f"{_describe_kind(kind).capitalize()} {source} does not fit the schema at {wrong}.") from error
     except SpecError as error:  # of a component's text, which is read as a flag is
         raise DataError(f"{_describe_kind(kind).capitalize()} {source} does not fit the schema: {error}") from error

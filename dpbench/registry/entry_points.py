@@ -22,11 +22,11 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
 from dpbench.registry.moved import explain_moved_module
-from dpbench.support.fields import field_types, is_fully_described_type, is_required_field, type_in_words
-from dpbench.support.messages import unknown_name
+from dpbench.support.fields import describe_type, field_types, is_fully_described_type, is_required_field
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.settings import check_settings
-from dpbench.support.validation import first_misfit, refuse_boolean
+from dpbench.support.validation import first_schema_violation, refuse_boolean
 
 ComponentKind = Literal["dataset", "extractor", "learner"]
 KINDS: Mapping[ComponentKind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
@@ -101,7 +101,7 @@ class Registry:
             left_out = f" {len(self.broken)} broken plugin(s) were skipped, see `dpbench list`." if self.broken else ""
             chosen = os.environ.get(PLUGINS_VARIABLE)
             only = "" if chosen is None else f" {PLUGINS_VARIABLE}={chosen} excludes every other plugin."
-            raise UnknownName(unknown_name(kind, name, known) + left_out + only)
+            raise UnknownName(unknown_name_message(kind, name, known) + left_out + only)
         return known[name]
 
     def build(self, kind: ComponentKind, name: str, options: Mapping[str, object]) -> Any:
@@ -181,7 +181,7 @@ def convert_fields(cls: type, options: Mapping[str, object], owner: str) -> dict
     values = {}
     for key, value in options.items():
         if key not in names:
-            raise SpecError(unknown_name("option", key, names, owner))
+            raise SpecError(unknown_name_message("option", key, names, owner))
         values[key] = _convert_value(f"{key}={value} in {owner}", value, types[key], _make_type_adapter(cls, key))
     return values
 
@@ -199,11 +199,11 @@ def _convert_value(description: str, value: object, hint: Any, adapter: TypeAdap
         typed = adapter.validate_python(None if text in ("none", "auto") and type(None) in get_args(hint) else value)
     except ValueError as error:  # pydantic's is one too
         why = (
-            f": {first_misfit(error).said}"
+            f": {first_schema_violation(error).said}"
             if isinstance(error, ValidationError) and not is_fully_described_type(hint)
             else ""
         )
-        raise SpecError(f"Expected {description} to be {type_in_words(hint)}{why}.") from None
+        raise SpecError(f"Expected {description} to be {describe_type(hint)}{why}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
         raise SpecError(f"Expected {description} to be a number, got nan.")
     return typed
@@ -257,7 +257,9 @@ def _select_entry_points(points: list[EntryPoint]) -> list[EntryPoint]:
     names = [name.strip() for name in chosen.split(",") if name.strip()]
     for name in names:
         if name not in {point.name for point in points}:
-            raise UnknownName(unknown_name(f"plugin in {PLUGINS_VARIABLE}", name, {point.name for point in points}))
+            raise UnknownName(
+                unknown_name_message(f"plugin in {PLUGINS_VARIABLE}", name, {point.name for point in points})
+            )
     return [point for point in points if point.name in names]
 
 

@@ -12,7 +12,7 @@ from dpbench.registry import Registration
 from dpbench.site import prose, view
 from dpbench.site.context import Site, make_slugs
 from dpbench.site.render import Renderer
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import format_bytes
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Stan
     facts += [
         ("Licence", found.cls.licence), ("Citation", found.cls.citation),
         ("Test split", found.cls.test_differs),
-        ("Download", bytes_in_words(where.size) if where and where.size else ""),
+        ("Download", format_bytes(where.size) if where and where.size else ""),
         ("Provided by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
     ]  # fmt: skip
     page = where.page if where and where.page.startswith(("https://", "http://")) else ""
@@ -112,7 +112,7 @@ def _describe_extractor(site: Site, found: Registration | None, boards: tuple[St
     size, dimension, seen = found.cls.weights_size, found.cls.dimension, found.cls.trained_on
     facts = [
         ("Features per image", f"{dimension:,}" if dimension else ""),
-        ("Weights", bytes_in_words(size) if size else ""), ("Licence of the weights", found.cls.licence),
+        ("Weights", format_bytes(size) if size else ""), ("Licence of the weights", found.cls.licence),
         ("Weights trained on", seen if isinstance(seen, str) else "depends on the model"),
         ("Version", found.cls.version),
         ("Provided by", f"plugin {found.plugin} of {found.distribution} {found.version}"),

@@ -21,7 +21,7 @@ from dpbench.board.rows import format_entry_label
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.site import text, view
 from dpbench.site.picture import Chart, render_inline_svg
-from dpbench.support.messages import bytes_in_words, seconds_in_words
+from dpbench.support.messages import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def cost_cells(entry: Entry) -> CostCells:
     """Return the cost cells of an entry; if the cost is unknown, both are empty and `why` gives the reason."""
     if entry.unmeasured or entry.cpu_seconds is None or not entry.peak_bytes:
         return CostCells("", "", entry.unmeasured or UNRECORDED)
-    return CostCells(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
+    return CostCells(format_seconds(entry.cpu_seconds), format_bytes(entry.peak_bytes), "")
 
 
 def make_cost_chart(standing: Standing, styles: Mapping[str, LearnerStyle]) -> Chart | None:

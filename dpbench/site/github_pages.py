@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpbench.errors import DataError, OutputError
 from dpbench.site.upload import MARKER, describe_changes
-from dpbench.support.files import sha256, write_json
+from dpbench.support.files import file_sha256, write_json
 from dpbench.support.folders import replace_folder
 from dpbench.support.untrusted import parse_json, read_regular_file
 
@@ -68,7 +68,7 @@ def _digest_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below a folder, by path. Links get no digest: dpbench publishes none."""
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()}
     return {
-        path.as_posix(): sha256(file) if file.is_file() and not file.is_symlink() else "no plain file"
+        path.as_posix(): file_sha256(file) if file.is_file() and not file.is_symlink() else "no plain file"
         for path, file in files.items()
         if path.parts[0] not in (*KEPT_FILES, MARKER)
     }

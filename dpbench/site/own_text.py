@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from dpbench.errors import SpecError
 from dpbench.site.text import MAX_LENGTH
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import UserRecord, misfit_sentence
+from dpbench.support.validation import UserRecord, describe_validation_error
 
 FILE = "site.toml"
 
@@ -33,4 +33,4 @@ class LeaderboardText(UserRecord):
         try:
             return cls(**read_toml(file, "file"))
         except ValidationError as error:
-            raise SpecError(misfit_sentence(error, str(file), {"": cls})) from None
+            raise SpecError(describe_validation_error(error, str(file), {"": cls})) from None

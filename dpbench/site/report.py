@@ -31,7 +31,7 @@ from dpbench.site.lines import make_line_chart
 from dpbench.site.picture import Chart
 from dpbench.site.render import STANDALONE_POLICY, Renderer, make_renderer, site_stylesheet
 from dpbench.site.settings import Settings, read_installed_version, read_repository_address
-from dpbench.support.messages import bytes_in_words, seconds_in_words
+from dpbench.support.messages import format_bytes, format_seconds
 
 MAX_CLASS_ROWS = 60  # of more, the ones with the lowest accuracy are shown
 MAX_REMARKS = 40
@@ -179,9 +179,9 @@ def _cost_rows(shown: ColumnRows) -> Iterator[tuple[str, str, str, str]]:
     for line, row in shown:
         result = row.result
         fit, peak = result.cpu_seconds.get("fit"), row.facts.peak_bytes
-        seconds = seconds_in_words(fit / row.facts.seeds) if fit else NO_VALUE
+        seconds = format_seconds(fit / row.facts.seeds) if fit else NO_VALUE
         machine = f"{result.provenance.get('device', 'unknown device')}, {result.provenance.get('processor', '')}"
-        yield line.label, seconds, bytes_in_words(peak) if peak else NO_VALUE, machine.rstrip(", ")
+        yield line.label, seconds, format_bytes(peak) if peak else NO_VALUE, machine.rstrip(", ")
 
 
 def _make_methods_text(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from dpbench.errors import OutputError, SpecError
-from dpbench.support.files import sha256, write_json
+from dpbench.support.files import file_sha256, write_json
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -58,7 +58,7 @@ def upload_folder(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     """
     api = make_client(repository)
     files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
-    write_json(folder / MARKER, {path: sha256(file) for path, file in files.items() if path != MARKER})
+    write_json(folder / MARKER, {path: file_sha256(file) for path, file in files.items() if path != MARKER})
     files[MARKER] = folder / MARKER
     with _translate_errors(repository, api.endpoint):
         head, before = _read_repository_state(api, repository)

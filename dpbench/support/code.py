@@ -1,4 +1,4 @@
-"""Compute digests of components' code, to detect results that other code than the installed code made."""
+"""Compute digests of components' code, to detect results that were computed by a different version of the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 DPBENCH = "dpbench"
 """The key of dpbench's own digest in a result's digests of code; the other keys are roles of components."""
-ROOMS = ("data", "harness", "learning", "privacy")
+NUMERIC_PACKAGES = ("data", "harness", "learning", "privacy")
 """The packages of dpbench whose code decides the numbers of a run."""
 HOOKS = ("dpbench_datasets", "dpbench_extractors", "dpbench_learners")
 INIT = "__init__.py"
@@ -41,8 +41,8 @@ def code_digest(component: type) -> str | None:
 
     The code consists of the plugin (the module, or all modules of the package, that registers the component), the
     plugins of the component's base classes, and every module of the same distribution that these plugins import,
-    directly or indirectly (`find_own_imports`). Comments count as code. Return None if there are no files, as in a
-    notebook, and for dpbench itself: results state its version and commit.
+    directly or indirectly (`find_same_distribution_imports`). Comments count as code. Return None if there are no
+    files, as in a notebook, and for dpbench itself: results state its version and commit.
     """
     bases = [
         ancestor
@@ -54,12 +54,12 @@ def code_digest(component: type) -> str | None:
     found = [_module_digest(Path(file)) if file else None for file in files.values()]
     if not found or None in found:
         return None
-    shared = _shared_digest(tuple((name, Path(str(file))) for name, file in files.items()))
+    shared = _shared_modules_digest(tuple((name, Path(str(file))) for name, file in files.items()))
     parts = [str(digest) for digest in (*found, shared) if digest != EMPTY_DIGEST]
     return parts[0] if len(parts) == 1 else _short_digest(hashlib.sha256("".join(parts).encode()))
 
 
-def find_own_imports(name: str, file: Path) -> dict[str, Path]:
+def find_same_distribution_imports(name: str, file: Path) -> dict[str, Path]:
     """Return the modules of the same distribution that a module or package imports, directly or not, by name.
 
     Imports are read from the whole source, functions included; no module is imported. A module belongs to the same
@@ -85,7 +85,7 @@ def find_own_imports(name: str, file: Path) -> dict[str, Path]:
 def core_digest() -> str | None:
     """Return a digest of the parts of dpbench that decide a run's numbers: 16 hexadecimal digits of a SHA-256."""
     root = Path(__file__).parents[1]
-    rooms = [file for room in ROOMS for file in sorted((root / room).rglob("*.py"))]
+    rooms = [file for room in NUMERIC_PACKAGES for file in sorted((root / room).rglob("*.py"))]
     found = hashlib.sha256()
     try:
         for file in (root / "api.py", root / "splits.py", *rooms):
@@ -109,9 +109,9 @@ def _module_digest(file: Path) -> str | None:
 
 
 @functools.cache
-def _shared_digest(plugins: tuple[tuple[str, Path], ...]) -> str | None:
+def _shared_modules_digest(plugins: tuple[tuple[str, Path], ...]) -> str | None:
     """Return a digest of the modules that plugins import from their distribution; `EMPTY_DIGEST` for no modules."""
-    shared = {name: file for plugin in plugins for name, file in find_own_imports(*plugin).items()}
+    shared = {name: file for plugin in plugins for name, file in find_same_distribution_imports(*plugin).items()}
     for name, file in plugins:
         for own in _package_modules(name, file.parent) if file.name == INIT else (name,):
             shared.pop(own, None)
@@ -157,7 +157,7 @@ def _entry_point_package(module: str) -> str:
 
 @functools.cache
 def _list_source_imports(module: str, file: Path) -> frozenset[str]:
-    """Return the modules that a source file imports; for `from a import b`, both a and a.b (maybe not a module)."""
+    """Return the modules that a source file imports. `from a import b` gives a and a.b, which may not be a module."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # its digest changes all the same
@@ -180,13 +180,13 @@ def _list_source_imports(module: str, file: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def _locate_module(name: str, folder: Path, tops: Set[str]) -> Iterator[tuple[str, Path]]:
-    """Yield a module below `folder` and the packages around it, with files, if `tops` has the topmost package.
+def _locate_module(name: str, folder: Path, top_packages: Set[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the name and file of a module below `folder` and of its packages, if the topmost is in `top_packages`.
 
     A package that holds only a docstring is left out, because importing it runs no code.
     """
     parts = name.split(".")
-    if parts[0] not in tops:
+    if parts[0] not in top_packages:
         return
     for count in range(1, len(parts) + 1):
         place = folder.joinpath(*parts[:count])

@@ -21,12 +21,12 @@ from numba.extending import intrinsic
 
 from dpbench.errors import SpecError
 from dpbench.support import progress
-from dpbench.support.own_folders import create_entry, is_intact, open_own_folder
+from dpbench.support.own_folders import create_cache_entry, is_intact, prepare_user_only_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(function: Function) -> Function:
+def kernel_helper(function: Function) -> Function:
     """Have numba compile a function for use inside kernels; division by zero gives infinity or nan."""
     loop: Any = numba.njit(error_model="numpy")(function)
     return cast(Function, loop)
@@ -38,7 +38,7 @@ def kernel(function: Function) -> Function:
     return cast(Function, loop)
 
 
-def instructions(function: Callable[..., Any]) -> Callable[..., Any]:
+def llvm_intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make numba replace calls of a function with the LLVM instructions that the function emits."""
     written: Callable[..., Any] = intrinsic(function)
     return written
@@ -59,38 +59,38 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
     """
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         raise SpecError("NUMBA_DISABLE_JIT is set, but dpbench's loops run only as compiled. Unset it.")
-    folder, trouble = open_own_folder("kernels", "compiled loops")
-    place = folder and folder / _kernels_key(sources)
+    folder, trouble = prepare_user_only_folder("kernels", "compiled loops")
+    place = folder and folder / _kernels_cache_key(sources)
     if place and place.exists() and (trouble := _load_kernels(kernels, place, call)):
         shutil.rmtree(place, ignore_errors=True)
     if trouble or not (place and place.exists()):
         progress.print_line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
-        _compile_into(kernels, place, call)
+        _compile_and_cache(kernels, place, call)
     if progress.is_verbose():
         progress.print_line(f"Linear heads are fitted by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
     for each in kernels:
         each.disable_compile()
 
 
-def _load_kernels(kernels: Sequence[Any], place: Path, call: Callable[[], object]) -> str:
+def _load_kernels(kernels: Sequence[Any], entry: Path, call_kernels: Callable[[], object]) -> str:
     """Load compiled kernels from a folder; return the reason if this fails, otherwise an empty text."""
     try:
-        if is_intact(place):
-            _enable_cache(place, kernels)
-            call()
+        if is_intact(entry):
+            _enable_cache(entry, kernels)
+            call_kernels()
             return ""
     except Exception:  # numba names no errors for a cache that is damaged
         pass
-    return f"The compiled loops in {place} are damaged. "
+    return f"The compiled loops in {entry} are damaged. "
 
 
-def _compile_into(kernels: Sequence[Any], place: Path | None, call: Callable[[], object]) -> None:
-    if place is None:
-        call()
+def _compile_and_cache(kernels: Sequence[Any], entry: Path | None, call_kernels: Callable[[], object]) -> None:
+    if entry is None:
+        call_kernels()
         return
-    with create_entry(place) as new:
+    with create_cache_entry(entry) as new:
         _enable_cache(new, kernels)
-        call()
+        call_kernels()
 
 
 def _enable_cache(folder: Path, kernels: Sequence[Any]) -> None:
@@ -103,7 +103,7 @@ def _enable_cache(folder: Path, kernels: Sequence[Any]) -> None:
         settings.CACHE_DIR = before
 
 
-def _kernels_key(sources: Path) -> str:
+def _kernels_cache_key(sources: Path) -> str:
     """Return the cache key of kernels: a digest of their sources, this processor and the compilers' versions."""
     cpu = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
     forced = [os.environ.get(name, "") for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")]

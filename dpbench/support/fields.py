@@ -51,7 +51,7 @@ def _resolve_type(cls: type, hint: Any) -> Any:
         return hint
 
 
-def type_in_words(hint: Any, limits: str = "") -> str:
+def describe_type(hint: Any, limits: str = "") -> str:
     """Describe a type in words, with the limits of its numbers.
 
     >>> type_in_words(int | None), type_in_words(Literal["RGB", "L"]), type_in_words(int | None, ">= 1")
@@ -61,13 +61,13 @@ def type_in_words(hint: Any, limits: str = "") -> str:
         *values, last = map(repr, get_args(hint))
         return f"{', '.join(values)} or {last}" if values else last
     if is_union_type(hint):
-        return " or ".join(type_in_words(part, limits) for part in get_args(hint))
+        return " or ".join(describe_type(part, limits) for part in get_args(hint))
     said = TYPE_WORDS.get(hint, getattr(hint, "__name__", str(hint)))
     return f"{said} {limits}" if limits and hint is not type(None) else said
 
 
 def is_fully_described_type(hint: Any) -> bool:
-    """Return whether `type_in_words` describes a type completely."""
+    """Return whether `describe_type` describes a type completely."""
     parts = get_args(hint) if is_union_type(hint) else (hint,)
     return all(part in TYPE_WORDS or get_origin(part) is Literal for part in parts)
 
@@ -83,7 +83,7 @@ def is_union_type(hint: Any) -> bool:
     return get_origin(hint) in {Union, UnionType}
 
 
-def write_value(value: object) -> str:
+def format_setting_value(value: object) -> str:
     """Return a setting's value as users write it in `name:setting=value`.
 
     >>> write_value(None), write_value(True), write_value(8192 / 50_000)
@@ -99,7 +99,7 @@ def is_required_field(field: dataclasses.Field[Any]) -> bool:
     return field.init and field.default is field.default_factory is dataclasses.MISSING
 
 
-def changed_fields(part: Any) -> dict[str, Any]:
+def changed_fields(instance: Any) -> dict[str, Any]:
     """Return the values of a dataclass's fields that have no default or differ from their default, by name.
 
     >>> @dataclasses.dataclass
@@ -109,12 +109,16 @@ def changed_fields(part: Any) -> dict[str, Any]:
     >>> changed_fields(Some(size=9))
     {'size': 9}
     """
-    return {name: value for name, default in read_defaults(part).items() if (value := getattr(part, name)) != default}
+    return {
+        name: value
+        for name, default in read_defaults(instance).items()
+        if (value := getattr(instance, name)) != default
+    }
 
 
-def read_defaults(part: Any) -> dict[str, Any]:
+def read_defaults(instance: Any) -> dict[str, Any]:
     """Return the defaults of a dataclass's fields, by name; `dataclasses.MISSING` for a field that has none."""
-    return {field.name: read_default(field) for field in dataclasses.fields(part) if field.init}
+    return {field.name: read_default(field) for field in dataclasses.fields(instance) if field.init}
 
 
 def filled_fields(before: Any, after: Any) -> dict[str, Any]:

@@ -48,13 +48,13 @@ def check_writable_folder(folder: Path) -> None:
     Raises:
         OutputError: the folder cannot be created or written.
     """
-    check_folder(folder)
+    check_folder_path(folder)
     probe = folder / ".dpbench-probe"
     write_atomically(probe, lambda file: file.write(b""))
     probe.unlink(missing_ok=True)  # another command may check the same folder
 
 
-def check_folder(folder: Path) -> None:
+def check_folder_path(folder: Path) -> None:
     """Check that the path of a results folder is not a file; the folder may not exist yet.
 
     Raises:
@@ -78,7 +78,7 @@ def write_json(path: Path, content: object) -> None:
     write_atomically(path, lambda file: file.write((json.dumps(content, indent=2, sort_keys=True) + "\n").encode()))
 
 
-def sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file; the file is read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

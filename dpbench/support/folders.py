@@ -70,9 +70,9 @@ def replace_folder(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _swap_folders(new: Path, folder: Path, kept: Sequence[str]) -> None:
+def _swap_folders(new: Path, folder: Path, kept_names: Sequence[str]) -> None:
     old = new.with_name(f"{new.name}.old")
-    moved = [name for name in kept if os.path.lexists(folder / name)]
+    moved = [name for name in kept_names if os.path.lexists(folder / name)]
     try:
         for name in moved:
             (folder / name).rename(new / name)

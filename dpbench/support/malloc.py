@@ -17,7 +17,7 @@ def keep_freed_memory() -> None:
     By default glibc returns the end of its heap to the system after every step. Full-batch steps then spend more than
     half of their time in the kernel, because it clears the pages again.
     """
-    _set_thresholds(MAX_BLOCK_BYTES, MAX_KEPT_BYTES)
+    _set_malloc_thresholds(MAX_BLOCK_BYTES, MAX_KEPT_BYTES)
 
 
 def return_freed_memory() -> None:
@@ -26,10 +26,10 @@ def return_freed_memory() -> None:
     By default glibc keeps blocks of up to 32 MiB once it has freed one of that size. After an accountant has run, a
     process would keep hundreds of megabytes that it no longer needs.
     """
-    _set_thresholds(MIN_RETURNED_BYTES, MIN_RETURNED_BYTES)
+    _set_malloc_thresholds(MIN_RETURNED_BYTES, MIN_RETURNED_BYTES)
 
 
-def forget_transforms() -> None:
+def evict_fft_plans() -> None:
     """Evict the plans of long Fourier transforms from scipy's caches, which keep the last 16 of each kind.
 
     The plans that an accountant leaves behind take up to 200 MB.
@@ -44,8 +44,8 @@ def forget_transforms() -> None:
             fft.rfft(short)
 
 
-def _set_thresholds(block: int, kept: int) -> None:
+def _set_malloc_thresholds(block_bytes: int, kept_bytes: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, block)
-        mallopt(_TRIM_THRESHOLD, kept)
+        mallopt(_MMAP_THRESHOLD, block_bytes)
+        mallopt(_TRIM_THRESHOLD, kept_bytes)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 
-def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
+def unknown_name_message(kind: str, name: str, known: Iterable[str], owner: str = "") -> str:
     """Return the message that `name` is unknown, with the nearest name and all available names.
 
     >>> unknown_name("learner", "pilar", ["pillar", "dp-sgd"])
@@ -18,7 +18,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") ->
     known = sorted(known)
     nearest = _nearest_name(name, known)
     hint = f" Did you mean {nearest!r}?" if nearest else ""
-    return f"Unknown {what} {name!r}{owner and f' of {owner}'}.{hint} Available: {', '.join(known) or 'none'}."
+    return f"Unknown {kind} {name!r}{owner and f' of {owner}'}.{hint} Available: {', '.join(known) or 'none'}."
 
 
 def _nearest_name(name: str, known: list[str]) -> str | None:
@@ -32,7 +32,7 @@ def _nearest_name(name: str, known: list[str]) -> str | None:
     return lower[found[0]] if found else None
 
 
-def bytes_in_words(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Return a number of bytes as text; empty text for 0 bytes.
 
     >>> bytes_in_words(1_234_000_000), bytes_in_words(169_001_437), bytes_in_words(0)
@@ -43,7 +43,7 @@ def bytes_in_words(size: int) -> str:
     return f"{max(1, round(size / 1e6))} MB" if size else ""
 
 
-def seconds_in_words(value: float) -> str:
+def format_seconds(value: float) -> str:
     """Return seconds as text with three significant digits, never in scientific notation.
 
     >>> [seconds_in_words(spent) for spent in (0.0731, 4.443, 76.25, 1234.0)]
@@ -53,7 +53,7 @@ def seconds_in_words(value: float) -> str:
     return f"{value:,.{min(digits, 4)}f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as text in two units; below ten seconds, in seconds with two significant digits.
 
     >>> duration(3 * 3600 + 25 * 60 + 7), duration(75.2), duration(0.6219)

@@ -1,4 +1,4 @@
-"""Store files that a process trusts, compiled loops and exported networks, where only the user can write.
+"""Store trusted files (compiled loops and exported networks) in folders that only the user can write to.
 
 Anyone who can change such a file decides what is computed. So dpbench reads it only from a folder that belongs to the
 user, that nobody else can write to, and whose files have the digests recorded when the folder was made.
@@ -20,7 +20,7 @@ from dpbench.support.paths import cache_folder
 DIGESTS = "digests.json"
 
 
-def open_own_folder(name: str, what: str) -> tuple[Path | None, str]:
+def prepare_user_only_folder(name: str, what: str) -> tuple[Path | None, str]:
     """Return a folder in the cache that only the user can write to, or None and a sentence with the reason.
 
     Args:
@@ -53,7 +53,7 @@ def is_intact(entry: Path) -> bool:
 
 
 @contextlib.contextmanager
-def create_entry(entry: Path) -> Iterator[Path]:
+def create_cache_entry(entry: Path) -> Iterator[Path]:
     """Yield an empty folder. After the block it becomes the entry, unless another process created the entry first."""
     with tempfile.TemporaryDirectory(dir=entry.parent, ignore_cleanup_errors=True) as made:
         new = Path(made) / "whole"

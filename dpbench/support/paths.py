@@ -23,7 +23,7 @@ def is_installed_package(name: str) -> bool:
 
 
 @contextmanager
-def restrict_data(folder: Path) -> Iterator[None]:
+def restrict_data_search(folder: Path) -> Iterator[None]:
     """While the block runs, search for data in this folder only; used to check data before it is imported."""
     token = _ONLY_FOLDER.set(folder)
     try:
@@ -32,8 +32,8 @@ def restrict_data(folder: Path) -> Iterator[None]:
         _ONLY_FOLDER.reset(token)
 
 
-def is_data_restricted() -> bool:
-    """Return whether dpbench searches for data in one folder only; see `restrict_data`."""
+def is_data_search_restricted() -> bool:
+    """Return whether dpbench searches for data in one folder only; see `restrict_data_search`."""
     return _ONLY_FOLDER.get() is not None
 
 
@@ -45,7 +45,7 @@ def user_data_folder() -> Path:
 def data_folders() -> tuple[Path, ...]:
     """Return the folders to search for data: the folders in `DPBENCH_DATA`, then the user's data folder.
 
-    Inside `restrict_data`, return the one folder that it allows.
+    Inside `restrict_data_search`, return the one folder that it allows.
     """
     only = _ONLY_FOLDER.get()
     if only is not None:

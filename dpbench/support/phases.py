@@ -12,7 +12,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 
 
-class Phases:
+class PhaseProfiler:
     """Measures seconds and peak resident bytes of each phase; the seconds of repeated phases add up.
 
     `cpu_seconds` counts the work of all threads of the process. Unlike `seconds`, it does not grow when other processes
@@ -27,7 +27,7 @@ class Phases:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Measure the block as phase `name`: seconds, processor time and peak memory."""
-        _reset_peak()
+        _reset_peak_bytes()
         begin, worked = time.perf_counter(), time.process_time()
         try:
             yield
@@ -54,7 +54,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _reset_peak() -> None:
+def _reset_peak_bytes() -> None:
     try:
         _CLEAR.write_text("5", encoding="utf-8")
     except OSError:

@@ -44,5 +44,5 @@ def _failing_line(error: BaseException) -> str:
     return f"{Path(code.co_filename).name}, line {line}"
 
 
-def _frame_package(names: dict[str, object]) -> str:
-    return top_package(names.get("__name__"))
+def _frame_package(frame_globals: dict[str, object]) -> str:
+    return top_package(frame_globals.get("__name__"))

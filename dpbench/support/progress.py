@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from dpbench.support.messages import duration
+from dpbench.support.messages import format_duration
 
 INTERVAL = 30.0  # seconds between lines where there is no terminal
 ESTIMATE_AFTER = 3.0  # seconds before an estimate is said
@@ -45,7 +45,7 @@ def print_line(text: str, who: str = "dpbench: ") -> None:
         print(f"{who}{text}", file=sys.stderr, flush=True)
 
 
-class _LineMeter:
+class _ProgressLinePrinter:
     """Prints the progress of a task as a line, at most every `INTERVAL` seconds."""
 
     def __init__(self, description: str, total: int) -> None:
@@ -61,7 +61,7 @@ class _LineMeter:
         if now - self._last < INTERVAL:
             return
         self._last = now
-        left = duration((now - self._begin) / self._done * (self._total - self._done)) if self._done else ""
+        left = format_duration((now - self._begin) / self._done * (self._total - self._done)) if self._done else ""
         print_line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
 
 
@@ -72,23 +72,23 @@ def show_status(description: str) -> Iterator[Callable[[str], None]]:
     if is_verbose():
         print_line(f"{description}.")
     if not shown.is_terminal or is_verbose():
-        yield _make_line_status(description)
+        yield _make_status_printer(description)
         return
     with shown.status(description) as status:
         yield lambda doing: status.update(f"{description}: {doing}")
 
 
-def _make_line_status(description: str) -> Callable[[str], None]:
+def _make_status_printer(description: str) -> Callable[[str], None]:
     """Return a function that prints the current activity as a line, at most every `INTERVAL` seconds."""
     last = monotonic()
 
-    def update(doing: str) -> None:
+    def print_status(doing: str) -> None:
         nonlocal last
         if monotonic() - last >= INTERVAL:
             last = monotonic()
             print_line(f"{description}: {doing}.")
 
-    return update
+    return print_status
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
     """Show a progress bar with count, rate and time left while the block runs; yield the function to advance it."""
     shown = progress_console()
     if not shown.is_terminal or is_verbose():
-        yield _LineMeter(description, total).advance
+        yield _ProgressLinePrinter(description, total).advance
         return
     from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 
@@ -133,11 +133,11 @@ def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]
             advance(1)
 
 
-class TimeEstimate:
+class TimeEstimatePrinter:
     """Prints once, early in a long task, how long the task will take; on standard error, with or without a terminal."""
 
-    def __init__(self, doing: str, advice: Callable[[], str] | None = None) -> None:
-        self._doing, self._advice = doing, advice  # the second is said of what takes over five minutes
+    def __init__(self, activity: str, advice: Callable[[], str] | None = None) -> None:
+        self._doing, self._advice = activity, advice  # the second is said of what takes over five minutes
         self._begin: float | None = None
         self._done = 0
         self._said = False
@@ -156,4 +156,6 @@ class TimeEstimate:
         if left / rate >= ESTIMATE_FROM:
             advice = f" {self._advice()}" if self._advice and left / rate > ADVICE_FROM else ""
             each = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
-            print_line(f"{self._doing}: {left:,} to go at {each} a second, {duration(left / rate)}.{advice}", who="")
+            print_line(
+                f"{self._doing}: {left:,} to go at {each} a second, {format_duration(left / rate)}.{advice}", who=""
+            )

@@ -12,7 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 from typing_extensions import deprecated
 
 from dpbench.errors import SpecError
-from dpbench.support.fields import field_types, has_type, is_required_field, read_default, type_in_words, write_value
+from dpbench.support.fields import (
+    describe_type,
+    field_types,
+    format_setting_value,
+    has_type,
+    is_required_field,
+    read_default,
+)
 
 T = TypeVar("T")
 LIMITS = "limits"  # the key of a field's metadata
@@ -106,7 +113,7 @@ def setting(  # noqa: PLR0913 - one for each fact
     return field
 
 
-class Configured:
+class ComponentWithSettings:
     """The base class of learners, datasets and extractors; it checks the settings of every instance.
 
     A subclass may define its own `__post_init__` for checks across settings. This runs after the checks of the single
@@ -122,44 +129,45 @@ class Configured:
         cls.__post_init__ = _add_settings_check(cls.__post_init__)  # type: ignore[method-assign]
 
 
-def _add_settings_check(own: Callable[..., None]) -> Callable[..., None]:
+def _add_settings_check(post_init: Callable[..., None]) -> Callable[..., None]:
     """Wrap the `__post_init__` of a class or its mixin: check every setting, then call the original."""
 
-    @functools.wraps(own)
-    def checked(self: Any, *arguments: Any) -> None:
+    @functools.wraps(post_init)
+    def check_then_post_init(self: Any, *arguments: Any) -> None:
         check_settings(self)
-        own(self, *arguments)
+        post_init(self, *arguments)
 
-    return checked
+    return check_then_post_init
 
 
-def check_settings(part: T) -> T:
+def check_settings(component: T) -> T:
     """Check the type and range of every declared setting of a component, and return the component.
 
-    `Configured` calls this function when Python builds a component. The registry, and `Learner.settle` before every
-    plan, call it again, because a class may have an `__init__` or `__post_init__` that skips it or changes a setting.
+    `ComponentWithSettings` calls this function when Python builds a component. The registry, and `Learner.settle`
+    before every plan, call it again, because a class may have an `__init__` or `__post_init__` that skips it or changes
+    a setting.
 
     Raises:
-        SpecError: a value does not fit; the message names the setting, value, range, meaning and component.
+    SpecError: a value does not fit; the message names the setting, value, range, meaning and component.
     """
-    cls: type = type(part)
-    for field, limits, hint in _list_limited_fields(cls):
-        value = getattr(part, field.name)
+    cls: type = type(component)
+    for field, limits, hint in _list_fields_with_limits(cls):
+        value = getattr(component, field.name)
         fits = has_type(value, hint)
         if fits and (value is None or limits.allows(value)):
             continue
         owner, name = _component_kind(cls), getattr(cls, "name", cls.__name__)
-        got = f"{value!s:.80} {limits.condition}" if fits else f"{value!r:.80} to be {type_in_words(hint, str(limits))}"
+        got = f"{value!s:.80} {limits.condition}" if fits else f"{value!r:.80} to be {describe_type(hint, str(limits))}"
         meaning = f": {limits.says}" if limits.says else ""
-        default = "" if is_required_field(field) else f" or leave it out ({write_value(field.default)})"
+        default = "" if is_required_field(field) else f" or leave it out ({format_setting_value(field.default)})"
         raise SpecError(
             f"Expected {field.name}={got} in {owner} {name!r}{meaning}. Set {name}:{field.name}=...{default}."
         )
-    return part
+    return component
 
 
 @functools.lru_cache(1024)
-def _list_limited_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Limits, Any]]:
+def _list_fields_with_limits(cls: type) -> list[tuple[dataclasses.Field[Any], Limits, Any]]:
     types, found = field_types(cls), ((item, _find_limits(cls, item.name)) for item in dataclasses.fields(cls))
     return [(item, limits, types[item.name]) for item, limits in found if limits is not None]
 
@@ -171,8 +179,11 @@ def _find_limits(cls: type, name: str) -> Limits | None:
 
 
 def _component_kind(cls: type) -> str:
-    """Return the kind of a component, such as "learner": the lower-case name of its base class below `Configured`."""
-    return next(base.__name__.lower() for base in cls.__mro__ if Configured in base.__bases__)
+    """Return the kind of a component, such as "learner".
+
+    It is the lower-case name of the base class that is directly below `ComponentWithSettings`.
+    """
+    return next(base.__name__.lower() for base in cls.__mro__ if ComponentWithSettings in base.__bases__)
 
 
 class SettingRow(NamedTuple):
@@ -189,8 +200,8 @@ def list_settings(cls: type) -> list[SettingRow]:
     rows, types = [], field_types(cls)
     for field in dataclasses.fields(cls):
         limits = _find_limits(cls, field.name) or Limits()
-        default = "required" if is_required_field(field) else write_value(read_default(field))
-        rows.append(SettingRow(field.name, default, type_in_words(types[field.name], str(limits)), limits.says))
+        default = "required" if is_required_field(field) else format_setting_value(read_default(field))
+        rows.append(SettingRow(field.name, default, describe_type(types[field.name], str(limits)), limits.says))
     return rows
 
 

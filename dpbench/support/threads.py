@@ -37,11 +37,11 @@ def let_idle_threads_sleep() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def choose_thread_count(numbers: int) -> int:
+def choose_thread_count(feature_values: int) -> int:
     """Return the number of threads for a fit on this many feature values: 1, or all threads that torch may use."""
     import torch
 
-    return torch.get_num_threads() if numbers >= MULTITHREADED_FROM else 1
+    return torch.get_num_threads() if feature_values >= MULTITHREADED_FROM else 1
 
 
 @contextmanager
@@ -60,9 +60,9 @@ def limit_threads(threads: int) -> Iterator[None]:
 
 
 @lru_cache(1)
-def worker_threads(count: int, process: int) -> ThreadPoolExecutor:
+def thread_pool(count: int, process_id: int) -> ThreadPoolExecutor:
     """Return a pool of `count` threads for this process; forked processes create their own."""
-    return ThreadPoolExecutor(count, thread_name_prefix=f"dpbench-{process}")
+    return ThreadPoolExecutor(count, thread_name_prefix=f"dpbench-{process_id}")
 
 
 def start_in_thread(work: Callable[[], Found], count: int) -> Callable[[], Found]:
@@ -70,7 +70,7 @@ def start_in_thread(work: Callable[[], Found], count: int) -> Callable[[], Found
 
     With one thread, the work runs when that function is called.
     """
-    return worker_threads(count - 1, os.getpid()).submit(work).result if count > 1 else work
+    return thread_pool(count - 1, os.getpid()).submit(work).result if count > 1 else work
 
 
 def run_in_threads(work: Callable[[], Found], count: int) -> list[Found]:
@@ -79,7 +79,7 @@ def run_in_threads(work: Callable[[], Found], count: int) -> list[Found]:
     All calls take tasks from one shared queue. When the call in the current thread ends, the queue is empty, so calls
     that have not started are cancelled.
     """
-    others = [worker_threads(count - 1, os.getpid()).submit(work) for _ in range(count - 1)]
+    others = [thread_pool(count - 1, os.getpid()).submit(work) for _ in range(count - 1)]
     try:
         first = work()
     finally:

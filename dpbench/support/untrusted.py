@@ -41,16 +41,16 @@ def open_regular_file(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_regular_file(path: Path, most: int = MAX_BYTES) -> bytes:
+def read_regular_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file; raise the same errors as `open_regular_file`.
 
     Raises:
-        DataError: the file is larger than `most` bytes.
+    DataError: the file is larger than `max_bytes` bytes.
     """
     with open_regular_file(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise DataError(f"Expected {path} to have at most {most:,} bytes.")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise DataError(f"Expected {path} to have at most {max_bytes:,} bytes.")
     return content
 
 
@@ -58,11 +58,12 @@ def parse_json(content: bytes, source: object) -> Any:
     """Parse JSON and check its values; `source` names the JSON in messages.
 
     Raises:
-        DataError: the content is not JSON, is nested too deeply, or holds a value that `check_values` refuses.
+        DataError: the content is not JSON, is nested too deeply, or holds a value that `check_texts_and_integers`
+            refuses.
     """
     try:
         found = json.loads(content.decode())
-        check_values(found, source)
+        check_texts_and_integers(found, source)
     except RecursionError:
         raise DataError(f"{source} is nested too deeply.") from None
     except ValueError as error:
@@ -74,15 +75,15 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
     """Return the content of a TOML file; messages call the file `what`.
 
     Raises:
-        SpecError: the file cannot be read, is not TOML, is nested too deeply, or holds a value that `check_values`
-            refuses.
+        SpecError: the file cannot be read, is not TOML, is nested too deeply, or holds a value that
+            `check_texts_and_integers` refuses.
     """
     try:
         text = read_regular_file(path, MAX_TOML_BYTES).decode("utf-8-sig")  # some editors begin a file with a mark
         if any(line.count(".") > MAX_DOTS for line in text.splitlines()):
             raise SpecError(f"Cannot read the {what} {path}: a line has more than {MAX_DOTS:,} dots.")
         found = tomllib.loads(text, parse_float=parse_float)
-        check_values(found, path)
+        check_texts_and_integers(found, path)
     except RecursionError:
         raise SpecError(f"Cannot read the {what} {path}: it is nested too deeply.") from None
     except (OSError, ValueError) as error:
@@ -92,7 +93,7 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
     return found
 
 
-def check_values(value: Any, source: object) -> None:
+def check_texts_and_integers(value: Any, source: object) -> None:
     """Check that all texts, including keys, are safe on a terminal and that all integers fit into 64 bits.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 
 
 class Record(BaseModel):
@@ -61,14 +61,14 @@ def _plain_types(hint: Any) -> set[type]:
     return {hint, *inner} if isinstance(hint, type) else inner
 
 
-class FiniteRecord(Record):
+class FiniteNumbersRecord(Record):
     """A record whose numbers must be finite."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
-class Misfit:
+class SchemaViolation:
     """The first value that does not fit a schema."""
 
     field: str  # its path, such as seeds.0.accuracy; "file" where the whole does not fit
@@ -83,15 +83,15 @@ class Misfit:
 _UNION = re.compile(r"str|int|float|bool|\w+\[.*\]")  # which type of a union pydantic tried: no key that people write
 
 
-def first_misfit(error: ValidationError) -> Misfit:
+def first_schema_violation(error: ValidationError) -> SchemaViolation:
     """Return pydantic's most helpful error. Unknown keys come first, because a misspelt key explains a missing one."""
     kinds: dict[str, Literal["unknown", "missing"]] = {
         "extra_forbidden": "unknown", "unexpected_keyword_argument": "unknown", "missing": "missing",
     }  # fmt: skip
     first = min(error.errors(include_url=False), key=lambda error: kinds.get(error["type"]) != "unknown")
-    said = _plain_words(first["type"], first["msg"])
+    said = _rephrase_complaint(first["type"], first["msg"])
     field = ".".join(str(part) for part in first["loc"] if not _UNION.fullmatch(str(part))) or "file"
-    return Misfit(field, said[:1].lower() + said[1:], kinds.get(first["type"], "value"), first["input"])
+    return SchemaViolation(field, said[:1].lower() + said[1:], kinds.get(first["type"], "value"), first["input"])
 
 
 EXPECTED_WORDS: Mapping[str, str] = {
@@ -102,7 +102,7 @@ EXPECTED_WORDS: Mapping[str, str] = {
 """The expected type in words, by the first word of the name of pydantic's error, such as `int_parsing`."""
 
 
-def _plain_words(error: str, said: str) -> str:
+def _rephrase_complaint(error_type: str, message: str) -> str:
     """Rephrase a pydantic complaint for users who write files and flags.
 
     >>> _plain_words("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
@@ -110,11 +110,11 @@ def _plain_words(error: str, said: str) -> str:
     >>> _plain_words("less_than", "Input should be less than 1")
     'expected a value less than 1'
     """
-    expected, _, failure = error.partition("_")
+    expected, _, failure = error_type.partition("_")
     if expected in EXPECTED_WORDS and failure in {"type", "parsing", "from_float"}:
         return f"expected {EXPECTED_WORDS[expected]}"
-    said = said.removeprefix("Value error, ").replace("Input should be", "expected")
-    return said.replace("expected less", "expected a value less").replace(
+    message = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    return message.replace("expected less", "expected a value less").replace(
         "expected greater", "expected a value greater"
     )
 
@@ -128,7 +128,7 @@ def name_origin(origin: Origin, *keys: str) -> str:
     return origin if isinstance(origin, str) else origin(*keys)
 
 
-def misfit_sentence(
+def describe_validation_error(
     error: ValidationError,
     origin: Origin,
     models: Mapping[str, type[BaseModel]],
@@ -142,7 +142,7 @@ def misfit_sentence(
         models: the classes of the tables that the keys may hold, by name; "" names the class of the whole.
         keys: the user's name for a field, by field, if it is not the field's own name.
     """
-    found = first_misfit(error)
+    found = first_schema_violation(error)
     root, dot, rest = found.field.partition(".")
     found = replace(found, field=f"{(keys or {}).get(root, root)}{dot}{rest}")
     table, _, key = found.field.rpartition(".")
@@ -151,7 +151,7 @@ def misfit_sentence(
     owner = f"{table} in {origin}" if table else origin
     model = models.get(table.partition(".")[0], models[""])
     if found.kind == "unknown":
-        return unknown_name("key", key, model.model_fields, owner)
+        return unknown_name_message("key", key, model.model_fields, owner)
     if found.kind == "missing":
         field = model.model_fields.get(key)
         meaning = field.description if field else None

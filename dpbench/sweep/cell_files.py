@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import record_exists
 from dpbench.records.result import Result
-from dpbench.support.files import check_folder, check_writable_folder, open_append_file, write_json
+from dpbench.support.files import check_folder_path, check_writable_folder, open_append_file, write_json
 from dpbench.support.untrusted import make_printable, parse_json, read_regular_file
 from dpbench.sweep.grid import Cell
 
@@ -43,7 +43,7 @@ class SweepFolder:
 
     def __post_init__(self) -> None:
         """Check that the path is not a file."""
-        check_folder(self.path)
+        check_folder_path(self.path)
 
     @property
     def log_file(self) -> Path:
@@ -85,7 +85,7 @@ class SweepFolder:
             return None
         return result if result.digest == cell.digest else None
 
-    def failure(self, cell: Cell) -> str | None:
+    def read_failure(self, cell: Cell) -> str | None:
         """Return the error of a failed cell; None if the cell did not fail."""
         try:
             failure = parse_json(read_regular_file(self._failure_file(cell)), cell.file_name)
@@ -100,10 +100,10 @@ class SweepFolder:
             OutputError: the result cannot be written; nothing is written then.
         """
         result.write(self.path)
-        self.forget_failure(cell)
+        self.delete_failure(cell)
         self.log(f"done     {cell.file_name}  {sum(result.seconds.values()):.2f} s  ({cell})")
 
-    def forget_failure(self, cell: Cell) -> None:
+    def delete_failure(self, cell: Cell) -> None:
         """Delete the cell's failure record, if there is one, because the cell has a result."""
         with suppress(OSError):
             self._failure_file(cell).unlink()

@@ -72,7 +72,7 @@ def survey_sweep(
     """
     plugins = plugins or registry.load()
     grid = fill_deltas(read_grid(definition, plugins), plugins)
-    return _survey_cells(grid, _sweep_folder(out, grid), plugins, _CurrentDigests(plugins) if data else None)
+    return _survey_cells(grid, _sweep_folder(out, grid), plugins, _DatasetDigestCache(plugins) if data else None)
 
 
 def sweep(
@@ -102,14 +102,14 @@ def sweep(
         resolve(spec, plugins).check_data()
     folder = _sweep_folder(out, grid)
     with folder.lock():
-        before = _survey_cells(grid, folder, plugins, _CurrentDigests(plugins))
+        before = _survey_cells(grid, folder, plugins, _DatasetDigestCache(plugins))
         for cell in before.cells("done"):
-            folder.forget_failure(cell)  # a run of its own may have written the result since
+            folder.delete_failure(cell)  # a run of its own may have written the result since
         also = (*["failed"] * retry_failed, *["other code"] * refresh)
         left = before.cells(*TO_RUN, *also)  # type: ignore[arg-type]
         folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {resources}")
         ran = _run_cells(left, before, resources, plugins) if left else 0
-        failed = tuple((cell, error) for cell in grid.cells if (error := folder.failure(cell)) is not None)
+        failed = tuple((cell, error) for cell in grid.cells if (error := folder.read_failure(cell)) is not None)
         folder.log(f"end      {grid.name}: {ran} cells done, {len(failed)} failed")
     changed = () if refresh else tuple(before.cells("other code"))
     done, renewed = len(before.cells("done")) + len(changed), tuple(before.cells("other data"))
@@ -121,7 +121,7 @@ def _sweep_folder(out: Path | None, grid: SweepGrid) -> SweepFolder:
 
 
 def _survey_cells(
-    grid: SweepGrid, folder: SweepFolder, plugins: Registry, data: _CurrentDigests | None
+    grid: SweepGrid, folder: SweepFolder, plugins: Registry, data: _DatasetDigestCache | None
 ) -> SweepOverview:
     states: list[State] = []
     prints = FingerprintStore()  # takes none: nothing is fitted to tell a state
@@ -138,13 +138,13 @@ def _survey_cells(
     return SweepOverview(grid, folder, tuple(states), sum(known) / len(known) * len(left) if known else None)
 
 
-class _CurrentDigests:
-    """The current digests of the datasets; each dataset is opened only once."""
+class _DatasetDigestCache:
+    """Caches the current digests of the datasets; each dataset is opened only once."""
 
     def __init__(self, plugins: Registry) -> None:
         self._plugins, self._digests = plugins, dict[tuple[str, int], str | None]()
 
-    def match_result(self, cell: Cell, result: Result) -> bool | None:
+    def matches_current_data(self, cell: Cell, result: Result) -> bool | None:
         """Return whether a result was computed on the current data; None if the data cannot be read here."""
         spec = cell.spec
         parts = {"private": spec.dataset, "public": spec.public_dataset or spec.dataset}
@@ -175,19 +175,19 @@ def _cell_state(
     result: Result | None,
     folder: SweepFolder,
     plugins: Registry,
-    data: _CurrentDigests | None,
+    data: _DatasetDigestCache | None,
     known: FingerprintStore,
 ) -> State:
     if result is None:
-        return "to do" if folder.failure(cell) is None else "failed"
-    same_data = None if data is None else data.match_result(cell, result)
+        return "to do" if folder.read_failure(cell) is None else "failed"
+    same_data = None if data is None else data.matches_current_data(cell, result)
     if same_data is False:
-        return "other data" if folder.failure(cell) is None else "failed"
+        return "other data" if folder.read_failure(cell) is None else "failed"
     if not result.privacy.is_repeatable:
         return "other code"
     if is_same_code(result, plugins, known, same_data=same_data):
         return "done"
-    return "other code" if folder.failure(cell) is None else "failed"
+    return "other code" if folder.read_failure(cell) is None else "failed"
 
 
 def _run_cells(left: Sequence[Cell], before: SweepOverview, resources: Resources, plugins: Registry) -> int:

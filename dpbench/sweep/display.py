@@ -11,7 +11,7 @@ from contextvars import copy_context
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from dpbench.support import progress
-from dpbench.support.messages import duration
+from dpbench.support.messages import format_duration
 from dpbench.sweep.executor import Executor
 
 INTERVAL = 60.0  # seconds between lines
@@ -32,7 +32,7 @@ class CellCounter:
     def __str__(self) -> str:
         ended = self.done + self.failed
         rate = ended / max(time.monotonic() - self._begin, 1e-9)  # cells per second
-        pace = f", {60 * rate:.1f} per minute, {duration((self.total - ended) / rate)} left" if ended else ""
+        pace = f", {60 * rate:.1f} per minute, {format_duration((self.total - ended) / rate)} left" if ended else ""
         return f"{self.done} done, {self.running_count} running, {self.failed} failed{pace}"
 
 
@@ -47,7 +47,7 @@ def show_cell_counts(name: str, count: CellCounter) -> Iterator[None]:
     with Progress(*columns, console=console, disable=not bar, transient=True) as drawn:
         task = drawn.add_task(f"Sweep {name}", total=count.total, count=count)
 
-        def refresh() -> None:
+        def update_counts_until_ended() -> None:
             while not ended.wait(0.2 if bar else INTERVAL):
                 if bar:
                     drawn.update(task, completed=count.done + count.failed, count=str(count))
@@ -55,7 +55,7 @@ def show_cell_counts(name: str, count: CellCounter) -> Iterator[None]:
                     progress.print_line(f"{said}: {count}")
 
         # What --quiet and --verbose asked for is the context's, and a thread starts with none.
-        thread = threading.Thread(target=copy_context().run, args=(refresh,), daemon=True)
+        thread = threading.Thread(target=copy_context().run, args=(update_counts_until_ended,), daemon=True)
         thread.start()
         try:
             yield

@@ -10,7 +10,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from dpbench.records.result import Result
-from dpbench.support.validation import first_misfit
+from dpbench.support.validation import first_schema_violation
 from dpbench.sweep.grid import Cell
 
 MAX_TRIES = 2  # a cell during which this many workers died is taken to be the cause
@@ -36,8 +36,8 @@ class CellOutcome:
         except ValidationError as error:
             return cls(
                 cell,
-                error=f"The worker's result does not fit: {first_misfit(error)}. The worker runs another version of "
-                "dpbench.",
+                error=f"The worker's result does not fit: {first_schema_violation(error)}. The worker runs another "
+                "version of dpbench.",
             )
         if result.digest != cell.digest:
             return cls(

@@ -49,9 +49,9 @@ from dpbench.records.result import make_old_result_name, make_result_name
 from dpbench.records.spec import COMPONENTS, Spec, add_default_extractor, has_extractor_key, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import Record, misfit_sentence
+from dpbench.support.validation import Record, describe_validation_error
 
 MAX_CELLS = 100_000  # more is a mistake, and would take hours to list before the first one runs
 
@@ -91,7 +91,7 @@ class Cell:
         return self.file_name, make_old_result_name(self.spec, self.digest)
 
     def __str__(self) -> str:
-        return describe_values(self.values)
+        return format_axis_values(self.values)
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> SweepG
     """
     origin = str(definition) if isinstance(definition, Path) else "the sweep"
     content = read_toml(definition, "spec") if isinstance(definition, Path) else definition
-    written = _parse_file(content, origin)
+    written = _parse_sweep_content(content, origin)
     fixed = _flatten_keys(written.fixed, f"[fixed] of {origin}")
     shared = _read_axes(written.grid, f"[grid] of {origin}")
     products = [_read_axes(grid, f"[[grids]] of {origin}") for grid in written.grids] or [{}]
     if isinstance(definition, Path):
-        fixed, products = _fill_extractors(fixed, shared, products, origin)
+        fixed, products = _add_default_extractors(fixed, shared, products, origin)
     if not any([shared, *products]):
         raise SpecError(f"Expected an axis in [grid] or [[grids]] of {origin}, such as epsilon = [0.5, 1.0]; got none.")
     total = sum(math.prod(map(len, [*shared.values(), *product.values()])) for product in products)
@@ -130,7 +130,7 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> SweepG
         raise SpecError(f"Expected at most {MAX_CELLS:,} cells, got {total:,} in {origin}. Drop some values.")
     cells: dict[tuple[str, bool], Cell] = {}  # delta that follows from the data may turn out to be another
     for own in products:
-        for values in _cell_values(fixed, shared, own, origin):
+        for values in _combine_axis_values(fixed, shared, own, origin):
             cell = _make_cell(fixed, values, origin, plugins)
             cells.setdefault((cell.digest, "delta" in cell.spec.model_fields_set), cell)
     if written.plot is not None:
@@ -138,7 +138,7 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> SweepG
     return SweepGrid(written.name, tuple(cells.values()), total - len(cells), written.plot)
 
 
-def _parse_file(content: Mapping[str, Any], origin: str) -> SweepFile:
+def _parse_sweep_content(content: Mapping[str, Any], origin: str) -> SweepFile:
     if "learner" in content and not content.keys() & SweepFile.model_fields.keys():
         raise SpecError(
             f"Expected a sweep in {origin}, got the spec of one run. Run it with: dpbench run --spec {origin}"
@@ -146,10 +146,10 @@ def _parse_file(content: Mapping[str, Any], origin: str) -> SweepFile:
     try:
         return SweepFile(**content)
     except ValidationError as error:
-        raise SpecError(misfit_sentence(error, origin, {"": SweepFile, "plot": Plot})) from None
+        raise SpecError(describe_validation_error(error, origin, {"": SweepFile, "plot": Plot})) from None
 
 
-def _fill_extractors(
+def _add_default_extractors(
     fixed: dict[str, Any], shared: Mapping[str, Any], products: list[dict[str, list[Any]]], origin: str
 ) -> tuple[dict[str, Any], list[dict[str, list[Any]]]]:
     """Add the default extractor to each product without one or, if no product names any, to the fixed keys."""
@@ -169,7 +169,7 @@ def _flatten_keys(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     for key in flat:
         root, dot, option = key.partition(".")
         if root not in Spec.model_fields:
-            raise SpecError(unknown_name("key", key, Spec.model_fields, origin))
+            raise SpecError(unknown_name_message("key", key, Spec.model_fields, origin))
         if dot and (root not in COMPONENTS or not option):
             raise SpecError(
                 f"Expected an option of {', '.join(COMPONENTS)} in {origin}, such as learner.k, got {key!r}."
@@ -189,7 +189,7 @@ def _read_axes(table: Mapping[str, Any], origin: str) -> dict[str, list[Any]]:
     return axes
 
 
-def _cell_values(
+def _combine_axis_values(
     fixed: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]], origin: str
 ) -> Iterator[dict[str, Any]]:
     for key in [*(fixed.keys() & {*shared, *own}), *(shared.keys() & own.keys())]:
@@ -200,7 +200,7 @@ def _cell_values(
 
 
 def _make_cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plugins: Registry) -> Cell:
-    where = f"cell {describe_values(values)} of {origin}"
+    where = f"cell {format_axis_values(values)} of {origin}"
     try:
         spec = make_spec(_nest_options({**fixed, **values}, where), where)
         whole = resolve(spec, plugins).spec
@@ -237,22 +237,22 @@ def _nest_options(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
     return keys
 
 
-def describe_values(values: Mapping[str, Any]) -> str:
+def format_axis_values(values: Mapping[str, Any]) -> str:
     """Return the axis values of a cell as text, like `learner=jl, epsilon=1.0`."""
     return ", ".join(f"{axis}={value}" for axis, value in values.items())
 
 
-def sweep_definition(
-    values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], plugins: Registry
+def make_sweep_definition(
+    values: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], plugins: Registry
 ) -> dict[str, Any]:
     """Return the definition of a sweep over several axes; learners that are ceilings run only without privacy."""
-    fixed = {name: value for name, value in values.items() if name not in several}
-    learners = list(several.get("learner", ()))
+    fixed = {name: value for name, value in values.items() if name not in axes}
+    learners = list(axes.get("learner", ()))
     ceilings = [learner for learner in learners if plugins.find("learner", _learner_name(learner)).cls.reference]
     if not ceilings:
-        return {"name": "run", "fixed": fixed, "grid": dict(several)}
-    shared = {name: values for name, values in several.items() if name not in {"learner", "epsilon"}}
-    epsilons = list(several.get("epsilon", [fixed.pop("epsilon", Protocol.model_fields["epsilon"].default)]))
+        return {"name": "run", "fixed": fixed, "grid": dict(axes)}
+    shared = {name: values for name, values in axes.items() if name not in {"learner", "epsilon"}}
+    epsilons = list(axes.get("epsilon", [fixed.pop("epsilon", Protocol.model_fields["epsilon"].default)]))
     others = [learner for learner in learners if learner not in ceilings]
     grids = [{"learner": others, "epsilon": epsilons}] * bool(others) + [{"learner": ceilings, "epsilon": [math.inf]}]
     return {"name": "run", "fixed": fixed, "grid": shared, "grids": grids}

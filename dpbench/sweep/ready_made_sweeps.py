@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpbench.errors import UnknownName
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 
 FOLDER = Path(__file__).parent / "ready_made"
 
@@ -20,14 +20,16 @@ def read_sweep_lines(name: str) -> list[str]:
     return (FOLDER / f"{name}.toml").read_text(encoding="utf-8").splitlines()
 
 
-def find_sweep_file(named: Path) -> Path:
-    """Return the sweep file at the path `named`, or else the ready-made sweep with that name.
+def find_sweep_file(path_or_name: Path) -> Path:
+    """Return `path_or_name` if it is a file, or else the file of the ready-made sweep with that name.
 
     Raises:
         UnknownName: neither exists; the message lists the ready-made sweeps.
     """
-    if named.exists() and not named.is_dir():  # a folder of results may have the sweep's name
-        return named
-    if str(named) in list_sweep_names():
-        return FOLDER / f"{named}.toml"
-    raise UnknownName(f"No file {named}. {unknown_name('ready-made sweep', str(named), list_sweep_names())}")
+    if path_or_name.exists() and not path_or_name.is_dir():  # a folder of results may have the sweep's name
+        return path_or_name
+    if str(path_or_name) in list_sweep_names():
+        return FOLDER / f"{path_or_name}.toml"
+    raise UnknownName(
+        f"No file {path_or_name}. {unknown_name_message('ready-made sweep', str(path_or_name), list_sweep_names())}"
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 
 ExecutorName = Literal["local", "dask", "slurm"]
 MAX_THREADS = 1_024  # of far more, libraries end the process without a word
@@ -18,7 +18,7 @@ MEMORY_SIZE = re.compile(r"\d+(\.\d+)? ?[kKMGT](i?B)?")
 
 
 @dataclass(frozen=True)
-class Slurm:
+class SlurmOptions:
     """The resources of each Slurm job, named as in `dask_jobqueue.SLURMCluster`; a worker has one thread per core."""
 
     queue: str | None = None  # a partition; None: the cluster's default
@@ -44,7 +44,7 @@ class Resources:
     workers: int | None = None  # None: one per GPU, or as many as keep workers x threads = cores
     threads: int | None = None  # per worker; None: 1, or all cores for a single worker on this machine
     device: str = "auto"
-    slurm: Slurm | None = None  # what each job requests; None: the defaults of `Slurm`
+    slurm: SlurmOptions | None = None  # what each job requests; None: the defaults of `SlurmOptions`
 
     def __post_init__(self) -> None:
         """Check that the executor is known, options are compatible, and counts are in range."""
@@ -70,21 +70,23 @@ class Resources:
         return "auto" if self.executor == "slurm" else self.device
 
 
-def parse_slurm_options(texts: Sequence[str]) -> Slurm:
+def parse_slurm_options(texts: Sequence[str]) -> SlurmOptions:
     """Parse the KEY=VALUE texts of --slurm.
 
     Raises:
         SpecError: a key is unknown, has no value, or is repeated although it may be given only once.
     """
-    keys = [field.name for field in dataclasses.fields(Slurm)]
+    keys = [field.name for field in dataclasses.fields(SlurmOptions)]
     given: dict[str, Any] = {}
     for text in texts:
         key, _, value = text.partition("=")
         if key not in keys:
-            raise SpecError(f"{unknown_name('key', key, keys, '--slurm')} A job's cores are its worker's --threads.")
+            raise SpecError(
+                f"{unknown_name_message('key', key, keys, '--slurm')} A job's cores are its worker's --threads."
+            )
         if not value.strip():
             raise SpecError(f"Expected a value for {key!r} of --slurm, as in --slurm {key}=VALUE, got none.")
         if key in given and key not in REPEATABLE_KEYS:
             raise SpecError(f"Expected {key!r} of --slurm once, got {given[key]!r} and {value!r}.")
         given[key] = (*given.get(key, ()), value) if key in REPEATABLE_KEYS else value
-    return Slurm(**given)
+    return SlurmOptions(**given)

@@ -28,12 +28,12 @@ from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 from distributed.core import Status
 
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.support.messages import duration
+from dpbench.support.messages import format_duration
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, CellWorkerPlugin, connect_client, stream_outcomes
 from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, CellOutcome
 from dpbench.sweep.grid import Cell
-from dpbench.sweep.resources import Slurm
+from dpbench.sweep.resources import SlurmOptions
 
 DEATH_TIMEOUT = 60  # seconds after which a worker that finds no scheduler exits
 DASK_CONFIG = {"distributed.scheduler.allowed-failures": MAX_TRIES - 1, "distributed.scheduler.worker-saturation": 1.0}
@@ -85,7 +85,7 @@ class SlurmJobs:
     jobs: int
     threads: int  # per worker: the job's cores
     device: str  # as seen from each job
-    slurm: Slurm
+    slurm: SlurmOptions
     folder: SweepFolder
     workers: int = 0  # jobs whose worker is up
 
@@ -122,7 +122,7 @@ class SlurmJobs:
                     queue=self.slurm.queue, account=self.slurm.account, walltime=self.slurm.walltime,
                     memory=self.slurm.memory.replace(" ", ""), interface=self.slurm.interface, job_name="dpbench",
                     job_extra_directives=[f'--output="{log}"', *self.slurm.job_extra_directives],
-                    job_script_prologue=[*self._environment(), *self.slurm.job_script_prologue],
+                    job_script_prologue=[*self._environment_lines(), *self.slurm.job_script_prologue],
                     # Dask counts memory-mapped features and would pause workers for it; Slurm enforces the limit.
                     worker_extra_args=["--memory-limit", "0", "--no-dashboard"], death_timeout=DEATH_TIMEOUT,
                     scheduler_options={"dashboard_address": ":0"}, silence_logs=logging.CRITICAL,
@@ -130,7 +130,7 @@ class SlurmJobs:
         except (RuntimeError, ValueError, OSError) as error:
             raise DpbenchError(f"The Dask scheduler for the Slurm jobs could not be started here: {error}") from error
 
-    def _environment(self) -> list[str]:
+    def _environment_lines(self) -> list[str]:
         """Return shell lines that set a worker's variables, because some clusters do not pass on the environment."""
         own = {key: value for key, value in os.environ.items() if key.startswith("DPBENCH_") or key == "PYTHONPATH"}
         known = {**own, **dict.fromkeys(THREAD_VARIABLES, str(self.threads))}
@@ -172,8 +172,9 @@ class _JobMonitor:
     def _report_waiting(self, seconds: float) -> None:
         folder, jobs = self._executor.folder, ", ".join(self._submissions.jobs[-self._jobs :])
         line = (
-            f"No worker for {duration(seconds)}: the Slurm jobs {jobs} are waiting in the queue (see squeue --me), or "
-            f"cannot reach {self._cluster.scheduler_address} (see {folder.path}/slurm-*.log). Ctrl-C cancels them."
+            f"No worker for {format_duration(seconds)}: the Slurm jobs {jobs} are waiting in the queue (see squeue "
+            f"--me), or cannot reach {self._cluster.scheduler_address} (see {folder.path}/slurm-*.log). "
+            "Ctrl-C cancels them."
         )
         folder.log(f"waiting  {line}")
         print(f"dpbench: {line}", file=sys.stderr, flush=True)

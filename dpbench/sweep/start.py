@@ -12,7 +12,7 @@ from dpbench.support.device import find_device
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.executor import Executor
 from dpbench.sweep.local import LocalPool
-from dpbench.sweep.resources import Resources, Slurm
+from dpbench.sweep.resources import Resources, SlurmOptions
 
 
 def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
@@ -25,7 +25,7 @@ def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
         return _make_slurm_executor(resources, folder)
     gpus = _visible_gpus(resources.device)
     device = resources.device.partition(":")[0] if gpus else resources.device  # each worker sees only one
-    workers, threads = _worker_counts(resources, len(gpus))
+    workers, threads = _choose_workers_and_threads(resources, len(gpus))
     if resources.executor == "local" or resources.scheduler is None:
         return LocalPool(workers, threads, device, gpus, folder)
     try:
@@ -51,11 +51,11 @@ def _make_slurm_executor(resources: Resources, folder: SweepFolder) -> Executor:
     except RuntimeError as error:
         raise SpecError(f"Expected --device {resources.device} to be one of auto, cpu, cuda, cuda:1 ...") from error
     return SlurmJobs(
-        resources.workers or 1, resources.threads or 1, resources.device, resources.slurm or Slurm(), folder
+        resources.workers or 1, resources.threads or 1, resources.device, resources.slurm or SlurmOptions(), folder
     )
 
 
-def _worker_counts(resources: Resources, gpus: int) -> tuple[int, int]:
+def _choose_workers_and_threads(resources: Resources, gpus: int) -> tuple[int, int]:
     """Return the number of workers (one per GPU, or enough to use all cores), and the threads per worker."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = resources.workers or gpus or max(1, cores // (resources.threads or 1))

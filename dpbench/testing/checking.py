@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dpbench.errors import LawBroken, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT, Component
 from dpbench.registry import KINDS, ComponentKind, Registry
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.plugin_calls import DEBUG
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
 from dpbench.testing.laws import Laws, NotTested
@@ -68,7 +68,7 @@ def check_laws(registry: Registry, text: str) -> Iterator[LawOutcome]:
     kinds = [kind for kind in KINDS if component.name in registry.components[kind]]
     if not kinds:
         names = {name for kind in KINDS for name in registry.components[kind]}
-        raise UnknownName(unknown_name("component", component.name, names))
+        raise UnknownName(unknown_name_message("component", component.name, names))
     for kind in kinds:
         yield from check_instance(kind, registry.build(kind, component.name, component.options), component.name)
 
@@ -79,7 +79,7 @@ def check_instance(kind: ComponentKind, subject: object, name: str) -> Iterator[
     suites = {said: _make_suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
     said = next((said for said, suite in suites.items() if kind != "learner" or _accepts_examples(suite)), "")
     for law in suites[said].laws():
-        yield _test_law(suites[said], law, f"{kind} {name}{said}: {_write_law_sentence(law)}")
+        yield _test_law(suites[said], law, f"{kind} {name}{said}: {_format_law_sentence(law)}")
 
 
 def _make_suite(kind: ComponentKind, members: dict[str, Any]) -> type[Laws]:
@@ -98,7 +98,7 @@ def _accepts_examples(suite: type[Laws]) -> bool:
     return True
 
 
-def _write_law_sentence(law: str) -> str:
+def _format_law_sentence(law: str) -> str:
     return law.removeprefix("test_").replace("_", " ")
 
 

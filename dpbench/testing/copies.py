@@ -22,7 +22,7 @@ from PIL.Image import open as pillow_open
 from dpbench.api import Dataset
 from dpbench.data import sources
 from dpbench.support.files import IMAGE_ENDINGS
-from dpbench.support.paths import restrict_data
+from dpbench.support.paths import restrict_data_search
 
 MAX_FILES = 5_000  # files of a dataset that is copied
 MAX_ARCHIVE_BYTES = 2**27  # of an archive that is written again
@@ -34,7 +34,7 @@ GreyLevel = tuple[float, float]  # the largest and the mean grey level of an ima
 
 
 @dataclass(frozen=True)
-class Change:
+class DatasetChange:
     """A change that distinguishes a copy from the dataset."""
 
     said: str  # such as "without 07.png"
@@ -42,7 +42,7 @@ class Change:
     replaces: bool  # records are others, of the same shape; else they are missing
 
 
-def list_changes(dataset: Dataset) -> Iterator[Change]:
+def list_single_image_changes(dataset: Dataset) -> Iterator[DatasetChange]:
     """Yield changes that each remove one image: the two brightest images, the two darkest and one in between.
 
     Removing the brightest image reveals a loader that divides by the largest value of all images. Supported are folders
@@ -62,7 +62,7 @@ def list_changes(dataset: Dataset) -> Iterator[Change]:
 
 
 @contextmanager
-def open_changed_copy(dataset: Dataset, change: Change) -> Iterator[Dataset]:
+def open_changed_copy(dataset: Dataset, change: DatasetChange) -> Iterator[Dataset]:
     """Provide a dataset that reads a copy of the files with this change."""
     with tempfile.TemporaryDirectory(prefix="dpbench-") as made:
         folder = Path(made)
@@ -72,7 +72,7 @@ def open_changed_copy(dataset: Dataset, change: Change) -> Iterator[Dataset]:
             within, above = nullcontext(), root.parent
         else:
             above = sources.locate(dataset).folder
-            copy, within = dataclasses.replace(dataset), restrict_data(folder)  # type: ignore[type-var,assignment]
+            copy, within = dataclasses.replace(dataset), restrict_data_search(folder)  # type: ignore[type-var,assignment]
         for root in _find_roots(dataset):
             _link_files(root, folder / root.relative_to(above), change)
         with within:
@@ -99,7 +99,7 @@ def _find_files(root: Path) -> Iterator[Path]:
         yield from (file for name in sorted(names) if (file := Path(place) / name).is_file())
 
 
-def _link_files(root: Path, copy: Path, change: Change) -> None:
+def _link_files(root: Path, copy: Path, change: DatasetChange) -> None:
     for file in _find_files(root):
         there = copy if file == root else copy / file.relative_to(root)
         there.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def _link_files(root: Path, copy: Path, change: Change) -> None:
             there.write_bytes(content())
 
 
-def _list_folder_changes(files: Iterable[Path]) -> Iterator[Change]:
+def _list_folder_changes(files: Iterable[Path]) -> Iterator[DatasetChange]:
     """Yield changes that remove an image file, but never the last file of its folder."""
     sizes: dict[Path, int] = {}
     ordered = sorted(files)
@@ -117,18 +117,18 @@ def _list_folder_changes(files: Iterable[Path]) -> Iterator[Change]:
         sizes[file.parent] = sizes.get(file.parent, 0) + 1
     more = [file for file in ordered if sizes[file.parent] > 1]
     levels = {file: level for file in _sample_evenly(more) if (level := _measure_grey_level(file)) is not None}
-    for file in _pick_extremes(levels):
-        yield Change(f"without {file.name}", {file: None}, replaces=False)
+    for file in _pick_brightest_and_darkest(levels):
+        yield DatasetChange(f"without {file.name}", {file: None}, replaces=False)
 
 
-def _list_zip_changes(file: Path) -> Iterator[Change]:
+def _list_zip_changes(file: Path) -> Iterator[DatasetChange]:
     """Yield changes that remove an image from a zip."""
     contents = _read_zip(file, _sample_evenly)
     measured = {name: _measure_grey_level(io.BytesIO(content)) for name, content in contents.items()}
     levels = {name: level for name, level in measured.items() if level is not None}
-    for name in _pick_extremes(levels):
+    for name in _pick_brightest_and_darkest(levels):
         content = partial(_rewrite_zip_without, file, {name})
-        yield Change(f"without {Path(name).name}", {file: content}, replaces=False)
+        yield DatasetChange(f"without {Path(name).name}", {file: content}, replaces=False)
 
 
 def _read_zip(file: Path, choose: Callable[[list[str]], list[str]]) -> dict[str, bytes]:
@@ -150,16 +150,16 @@ def _rewrite_zip_without(file: Path, left_out: Set[str]) -> bytes:
     return written.getvalue()
 
 
-def _list_array_changes(file: Path) -> Iterator[Change]:
+def _list_array_changes(file: Path) -> Iterator[DatasetChange]:
     """Yield changes that blank an image of an array."""
     arrays = _read_arrays(file)
     for name, array in arrays.items():
-        if not _holds_images(array):
+        if not _is_image_array(array):
             continue
         levels = {row: (float(array[row].max()), float(array[row].mean())) for row in _sample_evenly(range(len(array)))}
-        for row in _pick_extremes(levels):
+        for row in _pick_brightest_and_darkest(levels):
             content = partial(_blank_images, arrays, {name: np.array([row])})
-            yield Change(f"with a blank image {row} in {name or file.name}", {file: content}, replaces=True)
+            yield DatasetChange(f"with a blank image {row} in {name or file.name}", {file: content}, replaces=True)
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
@@ -171,7 +171,7 @@ def _read_arrays(file: Path) -> dict[str, np.ndarray]:
         return {}
 
 
-def _holds_images(array: np.ndarray) -> bool:
+def _is_image_array(array: np.ndarray) -> bool:
     return array.ndim >= 3 and len(array) >= 2 and array.size > 0 and array.dtype.kind in "buif"
 
 
@@ -188,7 +188,7 @@ def _blank_images(arrays: Mapping[str, np.ndarray], rows: Mapping[str, np.ndarra
     return written.getvalue()
 
 
-def list_halves(dataset: Dataset) -> Iterator[tuple[Change, Change]]:
+def list_half_changes(dataset: Dataset) -> Iterator[tuple[DatasetChange, DatasetChange]]:
     """Yield pairs of changes: the first leaves out the brighter half of the images, and the second the darker half.
 
     A second pair halves the images by the SHA-256 of their bytes. Each folder is halved, so that every class remains.
@@ -197,18 +197,20 @@ def list_halves(dataset: Dataset) -> Iterator[tuple[Change, Change]]:
     found = [file for root in _find_roots(dataset) for file in _find_files(root)]
     images = [file for file in found if file.suffix.lower() in IMAGE_ENDINGS]
     if 1 < len(images) <= MAX_HALVED:
-        for said, halves in _halve_folders({file: _read_level_and_digest(file.read_bytes()) for file in images}):
+        for said, halves in _halve_folders(
+            {file: _compute_grey_level_and_digest(file.read_bytes()) for file in images}
+        ):
             yield _make_change_pair(said, [dict.fromkeys(half) for half in halves], replaces=False)
     for file in found:
         if file.stat().st_size <= MAX_ARCHIVE_BYTES and (form := ARCHIVE_HALVES.get(file.suffix.lower())):
             yield from form(file)
 
 
-def _list_zip_halves(file: Path) -> Iterator[tuple[Change, Change]]:
+def _list_zip_halves(file: Path) -> Iterator[tuple[DatasetChange, DatasetChange]]:
     images = _read_zip(file, lambda names: names if len(names) <= MAX_HALVED else [])
     as_written = {Path(name): name for name in images}  # such as ./1.png
     for said, halves in _halve_folders(
-        {path: _read_level_and_digest(images[name]) for path, name in as_written.items()}
+        {path: _compute_grey_level_and_digest(images[name]) for path, name in as_written.items()}
     ):
         left_out = [{as_written[path] for path in half} for half in halves]
         yield _make_change_pair(
@@ -216,13 +218,13 @@ def _list_zip_halves(file: Path) -> Iterator[tuple[Change, Change]]:
         )
 
 
-def _list_array_halves(file: Path) -> Iterator[tuple[Change, Change]]:
+def _list_array_halves(file: Path) -> Iterator[tuple[DatasetChange, DatasetChange]]:
     arrays = _read_arrays(file)
-    images = {name: array for name, array in arrays.items() if _holds_images(array)}
+    images = {name: array for name, array in arrays.items() if _is_image_array(array)}
     orders = {
         "brighter": {name: array.reshape(len(array), -1).mean(1).argsort() for name, array in images.items()},
         "hashed": {
-            name: np.array(sorted(range(len(array)), key=lambda row: _digest(array[row].tobytes())))
+            name: np.array(sorted(range(len(array)), key=lambda row: _compute_sha256(array[row].tobytes())))
             for name, array in images.items()
         },
     }
@@ -235,19 +237,19 @@ def _list_array_halves(file: Path) -> Iterator[tuple[Change, Change]]:
         yield _make_change_pair(said, [{file: partial(_blank_images, arrays, rows)} for rows in halves], replaces=True)
 
 
-ARCHIVE_HALVES: Mapping[str, Callable[[Path], Iterator[tuple[Change, Change]]]] = {
+ARCHIVE_HALVES: Mapping[str, Callable[[Path], Iterator[tuple[DatasetChange, DatasetChange]]]] = {
     ".zip": _list_zip_halves, ".npz": _list_array_halves, ".npy": _list_array_halves,
 }  # fmt: skip
 
 
 def _make_change_pair(
-    said: str, halves: Sequence[Mapping[Path, Callable[[], bytes] | None]], *, replaces: bool
-) -> tuple[Change, Change]:
-    first, second = {"brighter": ("brighter", "darker"), "hashed": ("first", "second")}[said]
-    what, by = "with a blank" if replaces else "without the", " by SHA-256" if said == "hashed" else ""
+    order_name: str, halves: Sequence[Mapping[Path, Callable[[], bytes] | None]], *, replaces: bool
+) -> tuple[DatasetChange, DatasetChange]:
+    first, second = {"brighter": ("brighter", "darker"), "hashed": ("first", "second")}[order_name]
+    what, by = "with a blank" if replaces else "without the", " by SHA-256" if order_name == "hashed" else ""
     return (
-        Change(f"{what} {first} half{by}", halves[0], replaces),
-        Change(f"{what} {second} half{by}", halves[1], replaces),
+        DatasetChange(f"{what} {first} half{by}", halves[0], replaces),
+        DatasetChange(f"{what} {second} half{by}", halves[1], replaces),
     )
 
 
@@ -264,22 +266,22 @@ def _halve_folders(contents: Mapping[Path, tuple[float, str]]) -> Iterator[tuple
         yield said, (upper, [path for paths in ordered for path in paths[: len(paths) // 2]])
 
 
-def _read_level_and_digest(content: bytes) -> tuple[float, str]:
+def _compute_grey_level_and_digest(content: bytes) -> tuple[float, str]:
     """Return the mean grey level of an image file (0 if it does not decode) and the SHA-256 of its bytes."""
     level = _measure_grey_level(io.BytesIO(content))
-    return (0.0 if level is None else level[1]), _digest(content)
+    return (0.0 if level is None else level[1]), _compute_sha256(content)
 
 
-def _digest(content: bytes) -> str:
+def _compute_sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _sample_evenly(things: Iterable[T]) -> list[T]:
-    found = list(things)
+def _sample_evenly(items: Iterable[T]) -> list[T]:
+    found = list(items)
     return found[:: max(1, len(found) // MAX_IMAGES_SEEN)]
 
 
-def _pick_extremes(levels: dict[T, GreyLevel]) -> list[T]:
+def _pick_brightest_and_darkest(levels: dict[T, GreyLevel]) -> list[T]:
     ordered = sorted(levels, key=levels.__getitem__)
     return list(dict.fromkeys([*ordered[:-3:-1], *ordered[:2], *ordered[len(ordered) // 2 :][:1]]))
 

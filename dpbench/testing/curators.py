@@ -37,7 +37,7 @@ class CuratorProxy(ABC):
         """Answer a question of the learner."""
 
     @abstractmethod
-    def wrap_mapped(self, mapped: LedgerCurator) -> CuratorProxy:
+    def wrap_mapped_curator(self, mapped: LedgerCurator) -> CuratorProxy:
         """Return the same kind of proxy for the curator of the mapped rows."""
 
     @final
@@ -49,7 +49,7 @@ class CuratorProxy(ABC):
         return self._map_rows(question).handle() if isinstance(question, Map) else self.answer(question)
 
     def _map_rows(self, question: Map) -> CuratorProxy:
-        return self.wrap_mapped(self.curator.answer(question))
+        return self.wrap_mapped_curator(self.curator.answer(question))
 
 
 def guard_row_function(question: Question) -> RowFn | None:
@@ -61,11 +61,11 @@ def guard_row_function(question: Question) -> RowFn | None:
     return lambda chunk: call_without_error_text(rows, chunk, what, public=len(chunk) == 0)
 
 
-def compute_digest(things: Sequence[Any]) -> str:
+def compute_digest(values: Sequence[Any]) -> str:
     """Return a SHA-256 over the content of tensors and the text of all other values."""
     held = (
         thing.detach().contiguous().cpu().numpy().tobytes() if isinstance(thing, Tensor) else f"{thing} ".encode()
-        for thing in things
+        for thing in values
     )
     return hashlib.sha256(b"".join(held)).hexdigest()
 
@@ -87,12 +87,12 @@ class WatchingProxy(CuratorProxy):
         self.log.votes |= rows is None
         return answer
 
-    def wrap_mapped(self, mapped: LedgerCurator) -> WatchingProxy:
+    def wrap_mapped_curator(self, mapped: LedgerCurator) -> WatchingProxy:
         """Watch the curator of the mapped rows too, with the same log."""
         return WatchingProxy(mapped, self.log)
 
     def _map_rows(self, question: Map) -> WatchingProxy:
-        return self.wrap_mapped(self._ask_curator(question))
+        return self.wrap_mapped_curator(self._ask_curator(question))
 
     def _ask_curator(self, question: Question) -> Any:
         try:
@@ -114,7 +114,7 @@ class WatcherLog:
 
 @dataclass(frozen=True)
 class QuestionRecord:
-    """A question of a learner, with a digest of the contributions of the rows that two worlds share."""
+    """A question of a learner, with a digest of what the rows contribute that two private datasets share."""
 
     release: str
     clips: tuple[float, ...]
@@ -142,7 +142,10 @@ class RecordingProxy(CuratorProxy):
         self._earlier = earlier
 
     def answer(self, question: Question) -> Any:
-        """Record the question, then ask the real curator, so that state of row functions shows in the next record."""
+        """Record the question before the real curator answers it.
+
+        If answering changes the state of a row function, the next record differs.
+        """
         blocks: list[Tensor] = []
         if (rows := guard_row_function(question)) is not None:
             with disable_torch_modes():
@@ -157,7 +160,7 @@ class RecordingProxy(CuratorProxy):
         self.answers.append(answer)
         return _copy_answer(answer)
 
-    def wrap_mapped(self, mapped: LedgerCurator) -> RecordingProxy:
+    def wrap_mapped_curator(self, mapped: LedgerCurator) -> RecordingProxy:
         """Record the questions to the curator of mapped rows in the same lists; the map shows in the contributions."""
         asking = RecordingProxy(mapped, self._earlier)
         asking.questions, asking.answers = self.questions, self.answers
@@ -165,7 +168,7 @@ class RecordingProxy(CuratorProxy):
 
 
 class SubstitutingProxy(CuratorProxy):
-    """Asks a real curator, which reads the rows, but gives the learner the answers that `answers` returns."""
+    """Asks a real curator, which reads the rows, but gives the learner what the function `answers` returns instead."""
 
     def __init__(self, curator: LedgerCurator, answers: Callable[[Any, int | None], Any]) -> None:
         super().__init__(curator)
@@ -176,29 +179,29 @@ class SubstitutingProxy(CuratorProxy):
         answer = self.curator.answer(question)
         return self.answers(answer, question.candidates(self.curator))
 
-    def wrap_mapped(self, mapped: LedgerCurator) -> SubstitutingProxy:
+    def wrap_mapped_curator(self, mapped: LedgerCurator) -> SubstitutingProxy:
         """Replace the answers of the curator of the mapped rows, too."""
         return SubstitutingProxy(mapped, self.answers)
 
 
-def replay_answers(answers: Sequence[Any]) -> Callable[[Any, int | None], Any]:
+def make_answer_replayer(answers: Sequence[Any]) -> Callable[[Any, int | None], Any]:
     """Return a function that replays the answers of an earlier fit in order."""
     earlier: Iterator[Any] = iter(answers)
     return lambda answer, among: _copy_answer(next(earlier))
 
 
-def replace_by_noise(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
+def make_noise_replacer(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
     """Return a function that replaces each answer with normal noise of its shape, or with a random candidate."""
 
-    def noise(answer: Any, among: int | None) -> Any:
+    def replace_answer(answer: Any, among: int | None) -> Any:
         if isinstance(answer, tuple):
-            return tuple(noise(part, among) for part in answer)
+            return tuple(replace_answer(part, among) for part in answer)
         if among is not None:
             chosen = torch.randint(among, torch.as_tensor(answer).shape, generator=generator)
             return chosen if isinstance(answer, Tensor) else int(chosen)
         return torch.randn(answer.shape, generator=generator)
 
-    return noise
+    return replace_answer
 
 
 def _copy_answer(answer: Any) -> Any:
@@ -208,7 +211,7 @@ def _copy_answer(answer: Any) -> Any:
 
 
 def take_first_rows(curator: LedgerCurator) -> Chunk:
-    """Return the first private rows of a law's world, with a fixed seed for each row."""
+    """Return a chunk of the first private rows (at most `MAX_ROWS_SHOWN`), with a fixed seed for each row."""
     rows, few, device = curator.rows, torch.arange(min(MAX_ROWS_SHOWN, len(curator.rows))), curator.task.device
     seeds = (few + 1) * 0x9E3779B97F4A7C1
     return Chunk(rows.held[rows.index[few]], rows.y[few].to(device), seeds.to(device))
@@ -221,7 +224,7 @@ def _find_row_complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
         whole = wrap_blocks(rows(chunk.take(torch.arange(len(chunk)))))
         dense = [block.take(torch.tensor(picks, dtype=torch.int64)).dense().clone() for block in whole]
         for name, order in (("alone", None), ("in reverse order", torch.arange(len(chunk) - 1, -1, -1))):
-            again = _evaluate_picks(rows, chunk, picks, order)
+            again = _evaluate_picked_rows(rows, chunk, picks, order)
             for among, other in zip(dense, again, strict=True):
                 if among.shape != other.shape or not torch.allclose(among, other, rtol=1e-3, atol=1e-4, equal_nan=True):
                     yield f"a row changed when evaluated {name}"
@@ -234,7 +237,7 @@ def _find_row_complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
         yield f"the row function fails on other chunks: {type(error).__name__}: {error}"
 
 
-def _evaluate_picks(rows: RowFn, chunk: Chunk, picks: list[int], order: Tensor | None) -> list[Tensor]:
+def _evaluate_picked_rows(rows: RowFn, chunk: Chunk, picks: list[int], order: Tensor | None) -> list[Tensor]:
     if order is None:
         alone = [wrap_blocks(rows(chunk.take(torch.tensor([i], device=chunk.y.device)))) for i in picks]
         return (

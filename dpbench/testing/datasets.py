@@ -18,7 +18,7 @@ from dpbench.data.keys import identify_images
 from dpbench.data.reading import ImageMapper, return_unchanged
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
-from dpbench.testing.copies import list_changes, list_halves, open_changed_copy
+from dpbench.testing.copies import list_half_changes, list_single_image_changes, open_changed_copy
 from dpbench.testing.laws import Laws, NotTested, expect
 
 MAX_PICKED = 32  # images of a split that are read again
@@ -183,7 +183,7 @@ class DatasetLaws(Laws):
                         halves.append(list_examples(train))
             if len(halves) == 2:
                 said = f"In copies {pair[0].said} and {pair[1].said}"
-                (expect_blank_halves if pair[0].replaces else expect_halves)(whole, halves, said)
+                (expect_unblanked_half_unchanged if pair[0].replaces else expect_halves_form_whole)(whole, halves, said)
                 compared += 1
         if not compared:
             raise NotTested(f"{NO_COPY}, or override halves().")
@@ -194,7 +194,7 @@ class DatasetLaws(Laws):
         By default, the copies are of folders and zips of image files, and of numpy arrays. Override this method in a
         suite for data that is stored in another form: removing a record reveals faults that no other law does.
         """
-        for change in list_changes(self.subject()):
+        for change in list_single_image_changes(self.subject()):
             yield NeighbourDataset(change.said, open_changed_copy(self.subject(), change), change.replaces)
 
     def halves(self) -> Iterator[tuple[NeighbourDataset, NeighbourDataset]]:
@@ -203,7 +203,7 @@ class DatasetLaws(Laws):
         By default, the copies are those of folders and zips of at most 2,000 image files, and of numpy arrays. Override
         this method as you override `neighbours`, and choose halves by the content of records.
         """
-        for pair in list_halves(self.subject()):
+        for pair in list_half_changes(self.subject()):
             first, second = (
                 NeighbourDataset(change.said, open_changed_copy(self.subject(), change), change.replaces)
                 for change in pair
@@ -220,25 +220,27 @@ def _list_groups(split: Split) -> dict[str, list[str]]:
     return {column: values.tolist() for column, values in take_groups(split.groups).items()}
 
 
-def _pick_indices(size: int, most: int = MAX_PICKED) -> list[int]:
-    return sorted({round(place) for place in np.linspace(0, size - 1, min(size, most))})
+def _pick_indices(size: int, max_count: int = MAX_PICKED) -> list[int]:
+    return sorted({round(place) for place in np.linspace(0, size - 1, min(size, max_count))})
 
 
-def expect_single_change(whole: Split, changed: Split, said: str, *, replaced: bool) -> None:
+def expect_single_change(whole: Split, changed: Split, copy_description: str, *, replaced: bool) -> None:
     """Check that a copy lacks or replaces at most one image, and that all other images are the same.
 
     Raises:
         LawBroken: an image depends on others; the message names the change and the image.
     """
     gone = len(whole.labels) - len(changed.labels)
-    expect(gone in (0, 1), f"In a copy {said}, {gone} images are gone: which are kept follows from others.")
+    expect(gone in (0, 1), f"In a copy {copy_description}, {gone} images are gone: which are kept follows from others.")
     others = []
     for index in _pick_indices(len(changed.labels)):
         places = range(index, index + gone + 1)
         if _read_labelled_content(changed, index) not in [_read_labelled_content(whole, place) for place in places]:
             others.append(index)
     if len(others) > replaced:
-        raise LawBroken(f"In a copy {said}, image {others[-1]} or its label is another one: it follows from others.")
+        raise LawBroken(
+            f"In a copy {copy_description}, image {others[-1]} or its label is another one: it follows from others."
+        )
 
 
 class Example(NamedTuple):
@@ -262,7 +264,9 @@ def list_examples(split: Split) -> list[Example]:
     ]
 
 
-def expect_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]], said: str) -> None:
+def expect_halves_form_whole(
+    whole: Sequence[Example], halves: Sequence[Sequence[Example]], copy_description: str
+) -> None:
     """Check that two halves of the records together give the examples and units of the whole.
 
     Raises:
@@ -271,36 +275,46 @@ def expect_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]],
     both = [example for half in halves for example in half]
     expect(
         len(both) == len(whole),
-        f"{said}, there are {len(both)} images of {len(whole)}: which are kept follows from others.",
+        f"{copy_description}, there are {len(both)} images of {len(whole)}: which are kept follows from others.",
     )
     pairs = ([(example.label, example.image) for example in examples] for examples in (both, whole))
     first, second = map(Counter, pairs)
-    expect(first == second, f"{said}, an image or its label is another one: it follows from others.")
+    expect(first == second, f"{copy_description}, an image or its label is another one: it follows from others.")
     counts = Counter(example.image for example in whole)
     units = {example.image: example.unit for example in whole if counts[example.image] == 1}
     for half in halves:
-        _expect_same_units([(units[example.image], example.unit) for example in half if example.image in units], said)
+        _expect_same_units(
+            [(units[example.image], example.unit) for example in half if example.image in units], copy_description
+        )
 
 
-def expect_blank_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]], said: str) -> None:
+def expect_unblanked_half_unchanged(
+    whole: Sequence[Example], halves: Sequence[Sequence[Example]], copy_description: str
+) -> None:
     """Check that blanking one half of the records leaves every example of the other half unchanged.
 
     Raises:
         LawBroken: an example depends on other records; the message names the copies.
     """
-    expect(all(len(half) == len(whole) for half in halves), f"{said}, which images are kept follows from others.")
+    expect(
+        all(len(half) == len(whole) for half in halves),
+        f"{copy_description}, which images are kept follows from others.",
+    )
     for place, example in enumerate(whole):
         same = any(example[:2] == half[place][:2] for half in halves)
-        expect(same, f"{said}, image {place} or its label is another one: it follows from others.")
+        expect(same, f"{copy_description}, image {place} or its label is another one: it follows from others.")
     for half in halves:
         kept = [pair for pair in zip(whole, half, strict=True) if pair[0].image == pair[1].image]
-        _expect_same_units([(example.unit, other.unit) for example, other in kept], said)
+        _expect_same_units([(example.unit, other.unit) for example, other in kept], copy_description)
 
 
-def _expect_same_units(pairs: Sequence[tuple[int | None, int | None]], said: str) -> None:
+def _expect_same_units(pairs: Sequence[tuple[int | None, int | None]], copy_description: str) -> None:
     """Check that examples share a unit in a copy if and only if they do in the whole; unit numbers may differ."""
     ours, theirs = ({pair[place] for pair in pairs} for place in (0, 1))
-    expect(len(set(pairs)) == len(ours) == len(theirs), f"{said}, images have other units: they follow from others.")
+    expect(
+        len(set(pairs)) == len(ours) == len(theirs),
+        f"{copy_description}, images have other units: they follow from others.",
+    )
 
 
 def _read_image_content(image: Image) -> tuple[str, tuple[int, int], bytes]:

@@ -74,9 +74,9 @@ class Laws:
                     raise LawBroken(f"{file.name} imports dpbench's {name!r}, which is not in dpbench.__all__.")
 
 
-def expect(kept: bool, complaint: str | Callable[[], str]) -> None:
-    """Raise `LawBroken` with the complaint unless the law was `kept`."""
-    if not kept:
+def expect(holds: bool, complaint: str | Callable[[], str]) -> None:
+    """Raise `LawBroken` with the complaint unless the law `holds`."""
+    if not holds:
         raise LawBroken(complaint if isinstance(complaint, str) else complaint())
 
 

@@ -21,7 +21,13 @@ from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
-from dpbench.testing.curators import RecordingProxy, SubstitutingProxy, WatchingProxy, replace_by_noise, replay_answers
+from dpbench.testing.curators import (
+    RecordingProxy,
+    SubstitutingProxy,
+    WatchingProxy,
+    make_answer_replayer,
+    make_noise_replacer,
+)
 from dpbench.testing.laws import expect
 from dpbench.testing.worlds import (
     CHANCE_MARGIN,
@@ -29,7 +35,7 @@ from dpbench.testing.worlds import (
     NOISE_KEY,
     TINY_EPSILON,
     LearnerSuite,
-    World,
+    TaskData,
     replace_second_half,
 )
 
@@ -58,7 +64,9 @@ class LearnerLaws(LearnerSuite):
     def test_every_planned_step_is_asked(self) -> None:
         """A fit uses every planned step, because an unused step costs noise. A fit without noise is not checked."""
         predict, watcher, _ = self._watched_fit()
-        planned = {release.name: release.steps for release in self._rich_learner().plan(*self._task_and_budget())}
+        planned = {
+            release.name: release.steps for release in self._learner_at_ample_epsilon().plan(*self._task_and_budget())
+        }
         spent = {} if predict is None or math.isinf(self.ample_epsilon) else watcher.curator.ledger.spent
         left = [f"{name} ({steps} of {planned[name]})" for name, steps in spent.items() if steps < planned[name]]
         expect(not left, f"Fitting asked for less than it planned: {', '.join(left)}. Plan what is asked.")
@@ -67,23 +75,27 @@ class LearnerLaws(LearnerSuite):
         """A row contributes the same alone, in any order and beside any rows; an empty chunk contributes no rows."""
         _, watcher, error = self._watched_fit()
         asked = (
-            bool(watcher.log.answers) or error is not None or not self._rich_learner().plan(*self._task_and_budget())
+            bool(watcher.log.answers)
+            or error is not None
+            or not self._learner_at_ample_epsilon().plan(*self._task_and_budget())
         )
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watcher.log.refusals if "evaluated" in text or "per example" in text]
         expect(not (watcher.log.complaints or refused), lambda: (watcher.log.complaints or refused)[0])
         if watcher.log.answers and not math.isinf(self.ample_epsilon):
-            self._expect_bounded_moves(self._audited_fit())  # beside rows that these worlds lack: huge, or not finite
+            self._expect_bounded_sensitivity(
+                self._audited_fit()
+            )  # beside rows that these worlds lack: huge, or not finite
 
     def test_choices_follow_their_law(self) -> None:
         """A choice's losses are pure; a row changes them by 0 to 1, and the distribution of the choice by at most eps0.
 
         Choices are drawn from the distribution that the mechanism states.
         """
-        planned = not all(use.gaussian for use in self._rich_learner().plan(*self._task_and_budget()))
+        planned = not all(use.gaussian for use in self._learner_at_ample_epsilon().plan(*self._task_and_budget()))
         if planned and not math.isinf(self.ample_epsilon):
             evidence = self._audited_fit()
-            self._expect_bounded_moves(evidence)
+            self._expect_bounded_sensitivity(evidence)
             wrong = [law for law in evidence.noise.laws if law.p < FALSE_ALARM_RATE]
             expect(not wrong, lambda: f"A choice is not drawn by its law: {wrong[0].name} (p {wrong[0].p:.1g}).")
 
@@ -91,13 +103,13 @@ class LearnerLaws(LearnerSuite):
         """Removing an example changes the votes of one teacher only, by at most one vote for each query."""
         _, watcher, _ = self._watched_fit()
         if watcher.log.votes and not math.isinf(self.ample_epsilon):
-            self._expect_bounded_moves(self._audited_fit())
+            self._expect_bounded_sensitivity(self._audited_fit())
 
     def test_a_blind_curator_teaches_nothing(self) -> None:
         """If answers and public data are pure noise, accuracy is at chance: the learner has no other source."""
-        world = self._make_world(0)
+        world = self._make_task_data(0)
         self._first_fit()  # whatever it might keep from there must not help it below
-        mean = self._mean_accuracy(lambda seed: self._fit_on_noise(world, seed), world)
+        mean = self._compute_mean_accuracy(lambda seed: self._fit_on_noise(world, seed), world)
         expect(
             mean < self.chance + CHANCE_MARGIN,
             f"It scores {mean:.2f} after answers of pure noise; chance is {self.chance}.",
@@ -108,8 +120,8 @@ class LearnerLaws(LearnerSuite):
         if self.subject().reference:
             self._expect_no_finite_plan()
             return
-        world = dataclasses.replace(self._make_world(0), public=self._make_public_noise())
-        mean = self._mean_accuracy(lambda seed: self._fit(world, TINY_EPSILON, seed), world)
+        world = dataclasses.replace(self._make_task_data(0), public=self._make_random_public_data())
+        mean = self._compute_mean_accuracy(lambda seed: self._fit(world, TINY_EPSILON, seed), world)
         expect(
             mean < self.chance + CHANCE_MARGIN,
             f"It scores {mean:.2f} at epsilon {TINY_EPSILON}; chance is {self.chance}.",
@@ -117,12 +129,12 @@ class LearnerLaws(LearnerSuite):
 
     def test_all_it_learns_comes_from_answers(self) -> None:
         """A fit on other private data that gets the same answers gives the same predictor, to the last bit."""
-        world, other = self._make_world(0), self._make_world(1)
+        world, other = self._make_task_data(0), self._make_task_data(1)
         predict, watcher, error = self._watched_fit()
         if predict is None:
             raise LawBroken(f"Fitting was refused: {error}")
         elsewhere = SubstitutingProxy(
-            self._curator(other, self.ample_epsilon, seed=7), replay_answers(watcher.log.answers)
+            self._curator(other, self.ample_epsilon, seed=7), make_answer_replayer(watcher.log.answers)
         )
         again = self._fit_learner(elsewhere.handle(), world.public)
         same = np.array_equal(self._predict_scores(predict, world), self._predict_scores(again, world))
@@ -130,7 +142,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_questions_follow_answers_alone(self) -> None:
         """A learner that gets the same answers asks the same questions, even if half of the private rows differ."""
-        world = self._make_world(0)
+        world = self._make_task_data(0)
         first = self._record_questions(world)
         other = self._record_questions(replace_second_half(world), first)
         pairs = zip(first.questions, other.questions, strict=False)
@@ -143,7 +155,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_no_private_row_outlives_the_fit(self) -> None:
         """No object that the predictor or the learner reaches holds a copy of a private row."""
-        world, predict = self._make_world(0), self._first_fit()
+        world, predict = self._make_task_data(0), self._first_fit()
         rows = {row.numpy().tobytes() for row in world.x.flatten(1)}
         for tensor in _find_reachable_tensors(predict, self.subject()):
             width = len(world.x[0].flatten())
@@ -153,14 +165,14 @@ class LearnerLaws(LearnerSuite):
 
     def test_keeps_nothing_from_one_fit_to_the_next(self) -> None:
         """A fit and its predictor leave no noisy answers behind; a later fit could use them beyond its own budget."""
-        self._predict_scores(self._first_fit(), self._make_world(0))
+        self._predict_scores(self._first_fit(), self._make_task_data(0))
         left = next((leftover for leftover in self._leftovers if leftover), None)
         expect(left is None, f"Fitting changed {left}, which the next fit finds. Keep what a fit learns in the fit.")
 
     def _task_and_budget(self) -> tuple[Task, Budget]:
         return self._task(), Budget(self.ample_epsilon, DELTA)
 
-    def _rich_learner(self) -> Learner:
+    def _learner_at_ample_epsilon(self) -> Learner:
         return self._settle_learner(self.ample_epsilon)
 
     def _expect_no_finite_plan(self) -> None:
@@ -171,16 +183,16 @@ class LearnerLaws(LearnerSuite):
                 continue
             expect(False, f"It made a plan for epsilon {epsilon:g}; a reference has no guarantee and refuses all.")
 
-    def _fit_on_noise(self, world: World, seed: int) -> Predict:
-        curator = self._curator(world, self.ample_epsilon, seed)
-        blind = SubstitutingProxy(curator, replace_by_noise(torch.Generator().manual_seed(seed)))
-        return self._fit_learner(blind.handle(), self._make_public_noise(), seed)
+    def _fit_on_noise(self, data: TaskData, seed: int) -> Predict:
+        curator = self._curator(data, self.ample_epsilon, seed)
+        blind = SubstitutingProxy(curator, make_noise_replacer(torch.Generator().manual_seed(seed)))
+        return self._fit_learner(blind.handle(), self._make_random_public_data(), seed)
 
-    def _record_questions(self, world: World, earlier: RecordingProxy | None = None) -> RecordingProxy:
-        curator = self._curator(world, self.ample_epsilon)
+    def _record_questions(self, data: TaskData, earlier: RecordingProxy | None = None) -> RecordingProxy:
+        curator = self._curator(data, self.ample_epsilon)
         recorder = RecordingProxy(curator, earlier)
         try:
-            self._fit_learner(recorder.handle(), self._make_world(0).public)
+            self._fit_learner(recorder.handle(), self._make_task_data(0).public)
             curator.guard.raise_earlier_refusal()
         except PrivacyError as error:
             raise LawBroken(f"Fitting was refused: {error}") from None
@@ -191,7 +203,7 @@ class LearnerLaws(LearnerSuite):
         return self._make_once("listened fit", self._run_audited_fit)
 
     def _run_audited_fit(self) -> FitEvidence:
-        world, task = self._make_world(0), self._task()
+        world, task = self._make_task_data(0), self._task()
         plan, noise = self._plan(self.ample_epsilon), self._curator(world, self.ample_epsilon).sigma
         base = noise[plan[0].name] / plan[0].relative_noise
         member, generator = draw_members(CANARY_COUNT, np.random.default_rng(0)), np.random.default_rng(1)
@@ -204,7 +216,7 @@ class LearnerLaws(LearnerSuite):
         self._fit_learner(make_auditing_curator(curator, evidence), world.public)
         return evidence
 
-    def _expect_bounded_moves(self, evidence: FitEvidence) -> None:
+    def _expect_bounded_sensitivity(self, evidence: FitEvidence) -> None:
         found = evidence.replays.summarise()
         expect(not found.complaints, lambda: f"Asked again over other rows, {found.complaints[0]}.")
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
@@ -214,7 +226,7 @@ class LearnerLaws(LearnerSuite):
         return self._make_once("watched fit", self._run_watched_fit)
 
     def _run_watched_fit(self) -> tuple[Predict | None, WatchingProxy, PrivacyError | None]:
-        world = self._make_world(0)
+        world = self._make_task_data(0)
         watcher = WatchingProxy(self._curator(world, self.ample_epsilon))
         try:
             predict = self._fit_learner(watcher.handle(), world.public)

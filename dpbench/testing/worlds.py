@@ -1,4 +1,4 @@
-"""Small tasks (worlds) on which the laws test learners, and the laws that all learners share."""
+"""Small tasks with data, on which the laws test learners, and the base class of the suites for learners."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
+class TaskData:
     """A small task with its data: ten separable clusters, or a draw of the dataset that the learner is made for."""
 
     x: Tensor  # (n, *example_shape)
@@ -53,13 +53,13 @@ class World:
         return PrivateRows(self.x, self.y, torch.arange(len(self.y)))
 
 
-def replace_second_half(world: World) -> World:
-    """Return the world with the second half of its private data replaced: in size, direction and labels."""
-    half = len(world.y) // 2
-    x, y = world.x.clone(), world.y.clone()
+def replace_second_half(data: TaskData) -> TaskData:
+    """Return a copy in which the second half of the private rows is replaced: in size, direction and labels."""
+    half = len(data.y) // 2
+    x, y = data.x.clone(), data.y.clone()
     x[half:] = 3 * x[half:].flip(0).roll(1, -1)
-    y[half:] = (y[half:] % 3) * 2 % world.classes
-    return dataclasses.replace(world, x=x, y=y)
+    y[half:] = (y[half:] % 3) * 2 % data.classes
+    return dataclasses.replace(data, x=x, y=y)
 
 
 def _split_tensors(split: Split | None) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,7 @@ def _split_tensors(split: Split | None) -> tuple[Tensor, Tensor]:
 
 
 class LearnerSuite(Laws):
-    """Base class of the suites for learners: makes worlds, fits the learner, and caches fits that laws share."""
+    """Base class of the suites for learners: makes task data, fits the learner, and caches fits that laws share."""
 
     learner: ClassVar[Learner]
     example_shape: ClassVar[tuple[int, ...]] = (64,)
@@ -98,14 +98,14 @@ class LearnerSuite(Laws):
 
     def test_same_seeds_give_same_predictions(self) -> None:
         """Two fits with the same data and seeds give the same predictions, to the last bit."""
-        world = self._make_world(0)
+        world = self._make_task_data(0)
         fits = (self._first_fit(), self._fit(world, self.ample_epsilon))
         first, second = (self._predict_scores(fit, world) for fit in fits)
         expect(np.array_equal(first, second), "Two fits with the same seeds predict differently.")
 
     def test_predictions_are_per_example(self) -> None:
         """A prediction for an example is the same alone and in a batch."""
-        world = self._make_world(0)
+        world = self._make_task_data(0)
         predict = self._first_fit()
         among = self._predict_scores(predict, world)[:8]
         with torch.no_grad():
@@ -117,8 +117,8 @@ class LearnerSuite(Laws):
 
     def test_a_large_budget_beats_chance(self) -> None:
         """With an ample budget, a learner learns separable clusters."""
-        world = self._make_world(0)
-        mean = self._mean_accuracy(
+        world = self._make_task_data(0)
+        mean = self._compute_mean_accuracy(
             lambda seed: self._fit(world, self.ample_epsilon, seed) if seed else self._first_fit(), world
         )
         expect(
@@ -132,64 +132,68 @@ class LearnerSuite(Laws):
         return 1 / self._task().classes
 
     def _task(self) -> Task:
-        """Return the public facts that all worlds of the learner share."""
-        return self._make_once("task", lambda: self._make_task(self._make_world(0)))
+        """Return the `Task` (shape, classes, number of examples), which is the same for all data of the learner."""
+        return self._make_once("task", lambda: self._make_task(self._make_task_data(0)))
 
-    def _make_task(self, world: World) -> Task:
-        shape = tuple(world.x.shape[1:])
-        return Task(shape, world.classes, len(world.y), torch.device("cpu"), len(world.public.x), tail=type(self).tail)
+    def _make_task(self, data: TaskData) -> Task:
+        shape = tuple(data.x.shape[1:])
+        return Task(shape, data.classes, len(data.y), torch.device("cpu"), len(data.public.x), tail=type(self).tail)
 
     def _settle_learner(self, epsilon: float) -> Learner:
         """Return the learner with the settings that it chooses at this epsilon."""
         return self.subject().settle(self._task(), Budget(epsilon, DELTA))
 
-    def _make_world(self, seed: int) -> World:
+    def _make_task_data(self, seed: int) -> TaskData:
         made_for = self.subject().made_for()
-        return self._draw_world(made_for, seed) if made_for else self._make_clusters(seed)
+        return self._draw_task_data(made_for, seed) if made_for else self._make_clusters(seed)
 
-    def _draw_world(self, named: str, seed: int) -> World:
-        component = Component.parse(named)
+    def _draw_task_data(self, dataset_text: str, seed: int) -> TaskData:
+        component = Component.parse(dataset_text)
         dataset = self._make_once("dataset", lambda: load().build("dataset", component.name, component.options))
         splits: Splits = dataset.drawn(seed).load()
         train, public, test = (_split_tensors(split) for split in (splits.train, splits.public, splits.test))
-        return World(*train, self._select_public(*public), test[0], test[1].numpy(), len(dataset.classes))
+        return TaskData(*train, self._select_public_data(*public), test[0], test[1].numpy(), len(dataset.classes))
 
-    def _make_clusters(self, seed: int) -> World:
+    def _make_clusters(self, seed: int) -> TaskData:
         generator = torch.Generator().manual_seed(seed)
         sides = int(np.prod(self.example_shape))
         centres = torch.randn(10, sides, generator=torch.Generator().manual_seed(99))
 
-        def draw(n: int) -> tuple[Tensor, Tensor]:
+        def draw_examples(n: int) -> tuple[Tensor, Tensor]:
             y = torch.randint(10, (n,), generator=generator)
             x = centres[y] + 0.5 * torch.randn(n, sides, generator=generator)
             return x.reshape(n, *self.example_shape), y
 
-        (x, y), (public_x, public_y), (test_x, test_y) = draw(PRIVATE_SIZE), draw(PUBLIC_SIZE), draw(400)
-        public = self._select_public(public_x, public_y)
-        return World(x, y, public, test_x, test_y.numpy())
+        (x, y), (public_x, public_y), (test_x, test_y) = (
+            draw_examples(PRIVATE_SIZE),
+            draw_examples(PUBLIC_SIZE),
+            draw_examples(400),
+        )
+        public = self._select_public_data(public_x, public_y)
+        return TaskData(x, y, public, test_x, test_y.numpy())
 
-    def _select_public(self, x: Tensor, y: Tensor) -> PublicData:
+    def _select_public_data(self, x: Tensor, y: Tensor) -> PublicData:
         return select_public(PublicData(x, y, x.flip(-1)), self.subject())
 
-    def _make_public_noise(self) -> PublicData:
+    def _make_random_public_data(self) -> PublicData:
         generator, task = torch.Generator().manual_seed(5), self._task()
         x = torch.randn(PUBLIC_SIZE, *task.example_shape, generator=generator)
-        return self._select_public(x, torch.randint(task.classes, (PUBLIC_SIZE,), generator=generator))
+        return self._select_public_data(x, torch.randint(task.classes, (PUBLIC_SIZE,), generator=generator))
 
     def _plan(self, epsilon: float) -> tuple[Planned, ...]:
         plan = self._settle_learner(epsilon).plan(self._task(), Budget(epsilon, DELTA))
         return check_plan(plan, f"learner {self.subject().name!r}")
 
-    def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
+    def _curator(self, data: TaskData, epsilon: float, seed: int = 0) -> LedgerCurator:
         budget, plan = Budget(epsilon, DELTA), self._plan(epsilon)
         base = (
             HOPELESS_NOISE if epsilon == TINY_EPSILON else calibrate(plan, budget, "rdp")
         )  # rdp: the quickest, and not below
-        return bind(world.rows, self._task(), plan, base, Randomness.research(seed, NOISE_KEY))
+        return bind(data.rows, self._task(), plan, base, Randomness.research(seed, NOISE_KEY))
 
-    def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
-        curator = self._curator(world, epsilon, seed)
-        predict = self._fit_learner(make_learner_curator(curator), world.public, seed, epsilon)
+    def _fit(self, data: TaskData, epsilon: float, seed: int = 0) -> Predict:
+        curator = self._curator(data, epsilon, seed)
+        predict = self._fit_learner(make_learner_curator(curator), data.public, seed, epsilon)
         curator.guard.raise_earlier_refusal()
         return predict
 
@@ -210,8 +214,8 @@ class LearnerSuite(Laws):
         return self._make_once("leftovers", list)
 
     def _first_fit(self) -> Predict:
-        """Return the predictor of the fit to world 0 with seed 0, for laws that only need predictions."""
-        return self._make_once("first fit", lambda: self._fit(self._make_world(0), self.ample_epsilon))
+        """Return the predictor of the fit to the data of seed 0 with seed 0, for laws that only need predictions."""
+        return self._make_once("first fit", lambda: self._fit(self._make_task_data(0), self.ample_epsilon))
 
     def _make_once(self, what: str, make: Callable[[], T]) -> T:
         if what not in self._made:
@@ -219,16 +223,16 @@ class LearnerSuite(Laws):
         made: T = self._made[what]
         return made
 
-    def _predict_scores(self, predict: Predict, world: World) -> np.ndarray:
+    def _predict_scores(self, predict: Predict, data: TaskData) -> np.ndarray:
         leftovers = LeftoverSearch(self.subject())
-        scores = predict_all(predict, world.test_x, self._task())
+        scores = predict_all(predict, data.test_x, self._task())
         self._leftovers.append(leftovers.find())
         return scores
 
-    def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:
+    def _compute_mean_accuracy(self, fit: Callable[[int], Predict], data: TaskData) -> float:
         """Return the mean accuracy of five fits; stop early if the remaining fits cannot change the verdict."""
         scores, bar = list[float](), FIT_COUNT * (self.chance + CHANCE_MARGIN)
         while len(scores) < FIT_COUNT and sum(scores) <= bar <= sum(scores) + FIT_COUNT - len(scores):
-            hits = self._predict_scores(fit(len(scores)), world).argmax(1) == world.test_y
+            hits = self._predict_scores(fit(len(scores)), data).argmax(1) == data.test_y
             scores.append(float(np.mean(hits)))
         return float(np.mean(scores))

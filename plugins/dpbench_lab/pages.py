@@ -18,7 +18,7 @@ def _museum_page() -> str:
 EXTRAS = Extras(
     pages=(reproduce.PAGE, claims.PAGE, museum.PAGE),
     evidence=(museum.render_museum_sentence,),
-    charts=(explain.learner_charts,),
-    boards=(peer_section.board_sections,),
+    charts=(explain.make_learner_chart_lister,),
+    boards=(peer_section.make_board_section_renderer,),
     manual={"explanation/museum.md": _museum_page},
 )

@@ -13,7 +13,7 @@ from dpbench.errors import SpecError
 from dpbench.records.spec import Spec
 from dpbench.registry import load
 from dpbench.sweep.conduct import survey_sweep
-from dpbench.sweep.grid import sweep_definition
+from dpbench.sweep.grid import make_sweep_definition
 from tests.helpers.commands import call
 from tests.helpers.trees import lay_out, planted
 
@@ -83,7 +83,7 @@ def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are
     kept = {content["task"]["private"] for content in map(read_json, (tmp_path / "out").glob("*.json"))}
     assert kept == {32}  # nine tenths of three classes
     plugins = load()
-    cells = sweep_definition(
+    cells = make_sweep_definition(
         {"dataset": f"imagefolder:{photos}", "extractor": "pixels:size=8", "seeds": 1, "delta": 0.001},
         {"learner": ["class-means:k=1", "dp-sgd:steps=3"]}, plugins,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from dpbench.errors import ComponentFailed
 from dpbench.records.protocol import Component
 from dpbench.registry.components import build
 from dpbench.support import progress
-from dpbench.support.own_folders import create_entry, is_intact
+from dpbench.support.own_folders import create_cache_entry, is_intact
 from tests.conftest import built_once
 from tests.helpers import fresh, weights
 
@@ -256,7 +256,7 @@ def test_a_graph_is_not_read_where_others_may_write(fresh_cache: Path, capfd: py
     """Whoever can plant a graph decides what is computed from private images, and can note a digest of it too."""
     choose_engine(Averages(), CPU, LEAST)
     (graph,) = (fresh_cache / "networks").glob("*/graph.onnx")
-    with create_entry(graph.parent.with_name("other")) as planted:
+    with create_cache_entry(graph.parent.with_name("other")) as planted:
         (planted / graph.name).write_bytes(b"planted")
     shutil.rmtree(graph.parent)
     graph.parent.with_name("other").rename(graph.parent)

@@ -20,7 +20,7 @@ from dpbench.data.concat import Concat
 from dpbench.data.keys import digest_pixels
 from dpbench.data.packing import WeightsStatement, write_pack
 from dpbench.records.pack import PackCard
-from dpbench.support.files import sha256
+from dpbench.support.files import file_sha256
 from tests.helpers.commands import Refusal
 
 CPU = torch.device("cpu")
@@ -83,7 +83,7 @@ def test_features_of_other_bytes_than_the_digest_are_refused(
     pack: FeaturePack, swap: str, tmp_path: Path, refusal: Refusal
 ) -> None:
     other = write_pack(tmp_path / "other.safetensors", Levels(), Corners(factor=2.5), STATED, CPU)
-    assert pack.digest == sha256(pack.file) != other.digest
+    assert pack.digest == file_sha256(pack.file) != other.digest
     if swap == "replaced":
         other.file.replace(pack.file)
     else:

@@ -20,8 +20,8 @@ from dpbench.data.sources import (
     missing_data_error,
 )
 from dpbench.records.protocol import Component
-from dpbench.support.messages import bytes_in_words
-from dpbench.support.paths import restrict_data
+from dpbench.support.messages import format_bytes
+from dpbench.support.paths import restrict_data_search
 
 HOMES = [["x.zip"], ["x/train", "x/test"]]
 GIVEN = Download("http://127.0.0.1/x.zip", "md5:0", 5, "x", unpack=True)
@@ -129,7 +129,7 @@ def test_only_in_looks_nowhere_else_and_ends(data_folder: Path, tmp_path: Path) 
     dataset = at(elsewhere=[(str(tmp_path / "else"), HOMES)])
     make(data_folder, "x.zip")
     make(tmp_path / "else", "x.zip")
-    with pytest.raises(RuntimeError), restrict_data(tmp_path / "empty"):
+    with pytest.raises(RuntimeError), restrict_data_search(tmp_path / "empty"):
         assert find_dataset(dataset) is None
         said = str(missing_data_error(dataset))
         assert str(tmp_path / "empty") in said
@@ -237,4 +237,4 @@ def test_names_and_sizes_are_said_shortly() -> None:
     assert describe_homes(Source([["train", "test"], ["a/b/train", "a/b/test"], ["c"], ["d"]])) == (
         "{train,test} or a/b/{train,test} (or in 2 more layouts)"
     )
-    assert [bytes_in_words(size) for size in (1, 1_600_000, 10**9 - 1, 10**9)] == ["1 MB", "2 MB", "1000 MB", "1.0 GB"]
+    assert [format_bytes(size) for size in (1, 1_600_000, 10**9 - 1, 10**9)] == ["1 MB", "2 MB", "1000 MB", "1.0 GB"]

@@ -306,5 +306,5 @@ def test_settings_of_other_features_or_samples_do_not_train_together(change: dic
 
 def test_a_stack_serves_searches_alone() -> None:
     root = Path(dpbench.__file__).parent
-    users = [file for file in root.rglob("*.py") if re.search(r"\bStack\(", file.read_text())]
+    users = [file for file in root.rglob("*.py") if re.search(r"\bStackedCurators\(", file.read_text())]
     assert [file.relative_to(root).as_posix() for file in users] == ["harness/tuning/trials.py"]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpbench.models import Card
 from dpbench.models.model_file import build_model_file
-from dpbench.models.torch_program import BATCH, FORMAT, digest_parts
+from dpbench.models.torch_program import BATCH, FORMAT, digest_model_parts
 
 OLD_MODEL = Path(__file__).parents[1] / "models" / "class-means-0.2.safetensors"
 WIDTH, CLASSES = 16, 10
@@ -34,7 +34,7 @@ def write_old_model(steps: list[Any], tensors: Mapping[str, Tensor]) -> bytes:
     """Return a model of version 0.2 with these operations and a digest that fits."""
     program = {"batch": BATCH, "shape": read_old_card().example_shape, "steps": steps}
     texts = {"card": read_old_card().model_dump_json(), "program": json.dumps(program)}
-    return save(dict(tensors), {"format": FORMAT, **texts, "digest": digest_parts(texts, tensors)})
+    return save(dict(tensors), {"format": FORMAT, **texts, "digest": digest_model_parts(texts, tensors)})
 
 
 def make_card(shape: tuple[int, ...] = (WIDTH,)) -> Card:

@@ -134,7 +134,7 @@ def advice_table() -> str:
 
 def predicted(dataset: str) -> tuple[tuple[int, ...], int, Prediction]:
     """Return the k that were inspected of a dataset, its dimensions, and what PILLAR's theorem makes of each k."""
-    from dpbench_lab.inspect.prediction import predict
+    from dpbench_lab.inspect.prediction import predict_gains
     from dpbench_lab.inspect.report import Inspection
 
     extractor = "pixels" if dataset == "digits" else "efficientnet-lite0"
@@ -142,7 +142,7 @@ def predicted(dataset: str) -> tuple[tuple[int, ...], int, Prediction]:
     found = Inspection.model_validate_json(file.read_text(encoding="utf-8"))
     assert found.separability is not None
     by_k = found.asked.k
-    return by_k, found.features, predict(by_k, found.features, found.spectrum, found.separability)
+    return by_k, found.features, predict_gains(by_k, found.features, found.spectrum, found.separability)
 
 
 @cache

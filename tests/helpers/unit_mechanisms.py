@@ -149,7 +149,7 @@ class Ruled(CuratorProxy):
         super().__init__(curator)
         self.private, self.rule, self.noise = private, rule, noise
 
-    def wrap_mapped(self, mapped: LedgerCurator) -> Ruled:
+    def wrap_mapped_curator(self, mapped: LedgerCurator) -> Ruled:
         """Answer of mapped rows."""
         return Ruled(mapped, self.private, self.rule, self.noise)
 

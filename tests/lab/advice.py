@@ -19,7 +19,7 @@ from dpbench_lab.advise.forecast import (
     Basis,
     BoardRecord,
     Forecaster,
-    public_facts,
+    make_forecast_input,
     read_board_records,
 )
 
@@ -43,16 +43,16 @@ class Assessment:
 def assess(boards: Sequence[BoardRecord], basis: Basis) -> list[Assessment]:
     """Return how each dataset is predicted from the others; intervals too know nothing of it."""
     whole = Forecaster(boards, basis)
-    return [_assess(whole.leave_out(dataset), dataset, whole.list_boards(dataset)) for dataset in whole.datasets]
+    return [_assess(whole.without_dataset(dataset), dataset, whole.list_boards(dataset)) for dataset in whole.datasets]
 
 
 def _assess(others: Forecaster, dataset: str, boards: Sequence[BoardRecord]) -> Assessment:
     pairs = [
-        (score, others.predict(public_facts(board), learner))
+        (score, others.predict(make_forecast_input(board), learner))
         for board in boards
         for learner, score in board.accuracy.items()
     ]
-    picks = [(board, others.pick(public_facts(board), board.accuracy)) for board in boards]
+    picks = [(board, others.pick(make_forecast_input(board), board.accuracy)) for board in boards]
     return Assessment(
         dataset, len(boards), float(np.mean([found.low <= score <= found.high for score, found in pairs])), len(pairs),
         100 * float(np.mean([abs(score - found.mean) for score, found in pairs])),

@@ -20,8 +20,8 @@ from dpbench import Records
 from dpbench.harness.cutting import cut_rows
 from dpbench.records.protocol import SplitRule
 from dpbench_lab.advise.advice import FEWEST_REHEARSED
-from dpbench_lab.advise.folder import list_training, number_units
-from dpbench_lab.advise.forecast import Forecaster, Question, read_board_records
+from dpbench_lab.advise.folder import list_training_images, number_units
+from dpbench_lab.advise.forecast import Forecaster, ForecastInput, read_board_records
 from tests.helpers import readme
 from tests.helpers.commands import Output, Refusal, call
 from tests.lab import advice
@@ -72,7 +72,7 @@ def test_no_private_image_is_opened(
     monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "cache"))
     photos = shutil.copytree(photos, tmp_path / "photos", symlinks=True)  # other tests read what is spoilt here
     opened.clear()  # by the copying
-    files, *_ = list_training(photos)
+    files, *_ = list_training_images(photos)
     public, private = (part.tolist() for part in cut_rows(np.arange(len(files)), RULE, None))
     before = advised(photos, capsys, "--epsilon", "1")
     read = [path for path in opened if path.startswith(str(photos))]
@@ -95,7 +95,7 @@ def test_public_images_are_those_of_a_run(tmp_path: Path) -> None:
     dataset = ImageFolder(str(tmp_path))
     splits = dataset.load()
     assert isinstance(splits.train.images, Records)
-    files, labels, classes = list_training(tmp_path)
+    files, labels, classes = list_training_images(tmp_path)
     assert [str(place.path) for place in splits.train.images.places] == [str(file) for file in files]
     assert (labels == splits.train.labels).all()
     assert classes == dataset.classes
@@ -124,7 +124,7 @@ def test_public_images_of_patients_are_those_of_a_run(patients: Path, units: str
     named = str(patients / units) if units.endswith(".csv") else units
     dataset = ImageFolder(str(patients), units=named, unit="patient")
     train = dataset.load().train
-    files, *_ = list_training(patients)
+    files, *_ = list_training_images(patients)
     rule = SplitRule(0.25, 1.0, None, 0, "patient")
     ours, theirs = (
         cut_rows(np.arange(len(files)), rule, numbers)
@@ -154,7 +154,7 @@ def test_advice_for_few_patients_says_how_many_it_needs(patients: Path, refusal:
 @pytest.mark.parametrize("classes", [2, 4])
 def test_no_learner_is_expected_to_be_worse_than_chance(classes: int) -> None:
     for basis, rehearsal in (("rehearsal", 0.4 / classes), ("numbers", None)):
-        asked = Question(20, classes, 0.03, rehearsal)
+        asked = ForecastInput(20, classes, 0.03, rehearsal)
         found = Forecaster(read_board_records(), basis).predict(asked, "jl")  # type: ignore[arg-type]
         assert 1 / classes <= found.low <= found.mean <= found.high
 
@@ -243,8 +243,11 @@ def test_a_data_set_has_no_part_in_its_own_prediction() -> None:
         else record
         for record in whole
     ]
-    asked = Question(1294, 10, 1.0, 0.8)
-    left = [Forecaster(boards, "rehearsal").leave_out("digits").predict(asked, "thrift") for boards in (whole, changed)]
+    asked = ForecastInput(1294, 10, 1.0, 0.8)
+    left = [
+        Forecaster(boards, "rehearsal").without_dataset("digits").predict(asked, "thrift")
+        for boards in (whole, changed)
+    ]
     assert left[0] == left[1]
     assert Forecaster(whole, "rehearsal").predict(asked, "thrift") != Forecaster(changed, "rehearsal").predict(
         asked, "thrift"

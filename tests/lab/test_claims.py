@@ -19,14 +19,14 @@ from dpbench.errors import SpecError
 from dpbench.registry import load
 from dpbench.site.context import Site
 from dpbench.site.render import make_renderer
-from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
+from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_claims_folder, read_catalogue, read_paper
 from dpbench_lab.claims.page import PAGE
 from dpbench_lab.claims.verdict import (
     RECORD,
     Verdict,
     digest_claim,
-    judge,
-    judge_all,
+    judge_all_claims,
+    judge_claim,
     list_assumptions,
     read_verdicts,
     write_verdicts,
@@ -60,7 +60,9 @@ def claim(**given: Any) -> Claim:
 def verdict(**given: Any) -> Verdict:
     """Return what follows from such a claim."""
     stated = claim(**given)
-    return judge(Paper(key="paper", title="A paper", authors="Somebody", source="title page", claims=(stated,)), stated)
+    return judge_claim(
+        Paper(key="paper", title="A paper", authors="Somebody", source="title page", claims=(stated,)), stated
+    )
 
 
 def test_every_field_of_every_claim_has_a_source() -> None:
@@ -110,10 +112,10 @@ def test_the_recorded_verdicts_are_those_of_the_claims_as_they_stand() -> None:
 
 
 def one_by_one(papers: Sequence[Paper]) -> list[Verdict]:
-    return [judge(paper, claim) for paper in papers for claim in paper.claims]
+    return [judge_claim(paper, claim) for paper in papers for claim in paper.claims]
 
 
-@pytest.mark.parametrize("judged", [one_by_one, pytest.param(judge_all, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("judged", [one_by_one, pytest.param(judge_all_claims, marks=pytest.mark.slow)])
 def test_a_recorded_verdict_repeats_for_plans_that_take_no_time(
     judged: Callable[[Sequence[Paper]], list[Verdict]],
 ) -> None:
@@ -207,10 +209,10 @@ def test_further_releases_are_composed_with_the_steps() -> None:
 def test_a_verdict_that_is_known_is_not_made_again_until_its_claim_changes() -> None:
     stated = claim()
     paper = Paper(key="paper", title="A paper", authors="Somebody", source="title page", claims=(stated,))
-    known = judge(paper, stated).model_copy(update={"pld": 42.0})
-    assert judge_all([paper], [known])[0].pld == 42.0
+    known = judge_claim(paper, stated).model_copy(update={"pld": 42.0})
+    assert judge_all_claims([paper], [known])[0].pld == 42.0
     changed = paper.model_copy(update={"claims": (claim(epsilon="2"),)})
-    assert judge_all([changed], [known])[0].pld == pytest.approx(1.0, abs=1e-3)
+    assert judge_all_claims([changed], [known])[0].pld == pytest.approx(1.0, abs=1e-3)
 
 
 BROKEN = {
@@ -335,7 +337,7 @@ def test_the_command_refuses_in_one_sentence(
 
 
 def test_a_leaderboard_without_a_catalogue_gets_that_of_the_package(tmp_path: Path) -> None:
-    assert find_catalogue(tmp_path).is_dir() and find_catalogue(tmp_path) != tmp_path / "claims"
+    assert find_claims_folder(tmp_path).is_dir() and find_claims_folder(tmp_path) != tmp_path / "claims"
 
 
 def site_of(root: Path) -> str:

@@ -18,8 +18,8 @@ from torch import Tensor
 from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
-from dpbench_lab.explain.chart import draw_figure, list_stairs
-from dpbench_lab.explain.command import _show
+from dpbench_lab.explain.chart import draw_explanation, list_stage_gains
+from dpbench_lab.explain.command import _print_explanation
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Signal
 from dpbench_lab.explain.ladder import _max_dimensions, explain_learners
 from dpbench_lab.explain.lifting import Protection, SumRecord, lift_protection, measure_signals, record_sums
@@ -45,7 +45,7 @@ def test_private_run_lifts_and_rest_add_up_to_the_ceiling(explained: Explanation
         assert math.isclose(
             learner.private.mean + math.fsum(steps) + learner.rest.mean, explained.score.mean, abs_tol=1e-12
         )
-        (*_, (last, _, top)) = list_stairs(learner)
+        (*_, (last, _, top)) = list_stage_gains(learner)
         assert (last, round(top, 9)) == ("rest", round(100 * explained.score.mean, 9))
 
 
@@ -76,9 +76,9 @@ def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
     assert found.score.mean == pytest.approx(free.metrics["balanced_accuracy"].mean)
     steps = [lift.points.mean for lift in learner.ladder if lift.points is not None]
     assert learner.private.mean + sum(steps) + learner.rest.mean == pytest.approx(found.score.mean)
-    _show(found, [], Console())
+    _print_explanation(found, [], Console())
     assert "balanced accuracy in percent" in capsys.readouterr().out
-    assert draw_figure(found).axes[0].get_xlabel() == "balanced accuracy (%)"
+    assert draw_explanation(found).axes[0].get_xlabel() == "balanced accuracy (%)"
 
 
 def test_files_from_before_scores_had_a_metric_are_read(explained: Explanation) -> None:
@@ -299,7 +299,7 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
 
 def test_all_tables_name_every_learner_in_full(explained: Explanation) -> None:
     shown = io.StringIO()
-    _show(explained, [], Console(file=shown, width=80))
+    _print_explanation(explained, [], Console(file=shown, width=80))
     lines = shown.getvalue().splitlines()
     first = [line.split()[0] for line in lines if line.startswith((" pillar ", " class-means "))]
     assert first == ["pillar", "class-means"] * 3

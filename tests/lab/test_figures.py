@@ -29,7 +29,7 @@ from dpbench.sweep.grid import SweepGrid, read_grid
 from dpbench_lab.figures import literature
 from dpbench_lab.figures.collect import collect_sweep_figure
 from dpbench_lab.reproduce.catalogue import read_studies
-from dpbench_lab.reproduce.page import figure_with_results
+from dpbench_lab.reproduce.page import make_figure_from_results
 from tests.helpers import readme
 from tests.helpers.sessions import session
 from tests.helpers.stated import with_interval
@@ -149,7 +149,7 @@ def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
 def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_included(plugins: Registry) -> None:
     folder = readme.FIGURES / "theory-blocks"
     plotted = collect_sweep_figure(Path("theory-blocks"), folder, plugins)
-    shown = figure_with_results("theory-blocks", [Result.read(file) for file in list_records(folder)])
+    shown = make_figure_from_results("theory-blocks", [Result.read(file) for file in list_records(folder)])
     assert shown.fitted == plotted.fitted is not None
     assert (shown.measured, shown.bound) == (plotted.measured, plotted.bound)
     assert len(shown.measured) == 15

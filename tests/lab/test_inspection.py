@@ -22,10 +22,10 @@ from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry
 from dpbench_lab.inspect import machines, spectrum
 from dpbench_lab.inspect.inspection import run_inspection
-from dpbench_lab.inspect.margins import collect_by_class, largest_margin, measure_margins
-from dpbench_lab.inspect.panels import WARNING, write_plot
+from dpbench_lab.inspect.margins import group_margins_by_class, largest_margin, measure_margins
+from dpbench_lab.inspect.panels import WARNING, write_inspection_plot
 from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
-from dpbench_lab.inspect.separability import choose_pairs, measure_separability, separability_of_normal
+from dpbench_lab.inspect.separability import choose_pairs, compute_normal_separability, measure_separability
 from tests.helpers import gallery
 from tests.helpers.commands import Refusal
 from tests.helpers.sessions import session
@@ -61,7 +61,7 @@ def clouds(n: int = 120, d: int = 6, classes: int = 3) -> tuple[np.ndarray, np.n
     """Return overlapping clouds at unit length."""
     draw = np.random.default_rng(0)
     y = np.arange(n) % classes
-    return spectrum.unit_rows(draw.normal(size=(classes, d))[y] + draw.normal(size=(n, d)) * 0.6), y
+    return spectrum.scale_rows_to_unit_length(draw.normal(size=(classes, d))[y] + draw.normal(size=(n, d)) * 0.6), y
 
 
 def rotated(x: np.ndarray) -> np.ndarray:
@@ -125,7 +125,7 @@ def test_equal_rows_have_no_spectrum() -> None:
 
 
 def test_rows_are_scaled_to_length_1_and_zeros_stay() -> None:
-    assert spectrum.unit_rows(np.array([[3.0, 4], [0, 0]])).tolist() == [[0.6, 0.8], [0, 0]]
+    assert spectrum.scale_rows_to_unit_length(np.array([[3.0, 4], [0, 0]])).tolist() == [[0.6, 0.8], [0, 0]]
 
 
 # Separability
@@ -159,8 +159,8 @@ def test_xi_differs_between_the_components_of_the_pair_and_those_of_all_classes(
 
 
 def test_xi_of_a_vector_is_what_its_projection_lacks() -> None:
-    assert separability_of_normal(np.array([0.6, 0, 0.8]), np.eye(3), (1, 2, 3)) == pytest.approx((0.4, 0.4, 0))
-    assert separability_of_normal(np.array([0.0, 1, 0]), np.eye(3)[:, :1], (1, 3)) == (1, 1)
+    assert compute_normal_separability(np.array([0.6, 0, 0.8]), np.eye(3), (1, 2, 3)) == pytest.approx((0.4, 0.4, 0))
+    assert compute_normal_separability(np.array([0.0, 1, 0]), np.eye(3)[:, :1], (1, 3)) == (1, 1)
 
 
 def test_xi_never_rises_with_k_and_all_components_leave_nothing() -> None:
@@ -195,7 +195,7 @@ def test_more_pairs_than_asked_for_are_drawn_by_the_seed() -> None:
 
 
 def margins_of(x: np.ndarray, y: np.ndarray, k: Sequence[int] = (1, 2)) -> Margins:
-    return collect_by_class(
+    return group_margins_by_class(
         measure_margins(x, y, spectrum.compute_components(x, centre=True), k, 1e4), NAMES[: len(np.unique(y))]
     )
 
@@ -217,7 +217,7 @@ def test_a_margin_is_negative_where_too_many_rows_are_on_the_wrong_side() -> Non
     wrong[[0, 20, 40, 60]] = 1 - y[[0, 20, 40, 60]]  # 5% of the rows, balanced: the border stays
     found = margins_of(x, wrong, (2,))
     assert [values[0] for values in found.smallest] == [pytest.approx(-0.6, abs=1e-6)] * 2
-    assert largest_margin(machines.fit_distances(x, np.where(wrong == 0, 1, -1), 1e4), 0.95) == pytest.approx(
+    assert largest_margin(machines.fit_svm_distances(x, np.where(wrong == 0, 1, -1), 1e4), 0.95) == pytest.approx(
         0.6, abs=1e-6
     )
 
@@ -448,7 +448,7 @@ def test_an_inspection_of_private_data_without_its_mark_is_refused(wrong: dict[s
 @pytest.mark.parametrize("read_private", [False, True])
 @pytest.mark.parametrize("dataset", [{}, {"public_dataset": "shapes:digest=shapes"}], ids=["labelled", "unlabelled"])
 def test_an_svg_carries_the_mark_and_axis_labels(tmp_path: Path, read_private: bool, dataset: dict[str, Any]) -> None:
-    write_plot(inspected(read_private=read_private, **dataset), tmp_path / "plot.svg")
+    write_inspection_plot(inspected(read_private=read_private, **dataset), tmp_path / "plot.svg")
     drawing = (tmp_path / "plot.svg").read_text()
     texts = [node.text or "" for node in ET.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text")]
     assert any(MARK.upper() in text for text in texts) == read_private
@@ -463,7 +463,7 @@ def test_an_svg_carries_the_mark_and_axis_labels(tmp_path: Path, read_private: b
 @pytest.mark.parametrize("read_private", [False, True])
 def test_a_png_is_small_and_its_mark_is_coloured(tmp_path: Path, read_private: bool) -> None:
     file = tmp_path / "new" / "plot.PNG"
-    write_plot(inspected(read_private=read_private), file)
+    write_inspection_plot(inspected(read_private=read_private), file)
     assert file.stat().st_size < 200_000
     with Image.open(file) as image:
         title = np.asarray(image.convert("RGB"))[:25]
@@ -475,7 +475,7 @@ def test_a_png_is_small_and_its_mark_is_coloured(tmp_path: Path, read_private: b
 def test_the_same_inspection_gives_the_same_bytes(tmp_path: Path) -> None:
     found = inspected()
     for name in ("first.svg", "second.svg"):
-        write_plot(found, tmp_path / name)
+        write_inspection_plot(found, tmp_path / name)
     assert (tmp_path / "first.svg").read_bytes() == (tmp_path / "second.svg").read_bytes()
 
 
@@ -484,14 +484,14 @@ def test_a_large_spectrum_makes_no_large_plot(tmp_path: Path) -> None:
     found = inspected()
     long = found.spectrum.model_copy(update={"eigenvalues": tuple(1 / place for place in range(1, 4000))})
     for name in ("plot.svg", "plot.png"):
-        write_plot(found.model_copy(update={"spectrum": long}), tmp_path / name)
+        write_inspection_plot(found.model_copy(update={"spectrum": long}), tmp_path / name)
         assert (tmp_path / name).stat().st_size < 200_000
 
 
 @pytest.mark.slow
 def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
     found = inspected(dataset="tinted:digest=$a_{$b$")
-    write_plot(found, tmp_path / "plot.svg")
+    write_inspection_plot(found, tmp_path / "plot.svg")
     assert "$a_{$b$" in (tmp_path / "plot.svg").read_text()
 
 
@@ -499,4 +499,4 @@ def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
 def test_a_plot_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="Choose a writable folder"):
-        write_plot(inspected(), tmp_path / "file" / "plot.png")
+        write_inspection_plot(inspected(), tmp_path / "file" / "plot.png")

@@ -17,7 +17,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
 from dpbench.records.spec import make_spec
 from dpbench.site import build_site
-from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
+from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, LiftedStage, Stage
 from dpbench_lab.museum.tour import EXHIBITS
 from dpbench_lab.pages import EXTRAS
 from tests.helpers.boards import synthetic
@@ -37,7 +37,7 @@ def _explanation(learner: str) -> Explanation:
     def at(mean: float) -> Interval:
         return Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)
 
-    ladder = [Lift(stage=stage, score=at(0.6), points=at(0.05)) for stage in get_args(Stage)]
+    ladder = [LiftedStage(stage=stage, score=at(0.6), points=at(0.05)) for stage in get_args(Stage)]
     explanation = LearnerExplanation(
         learner=Component(name=learner),
         digest="0" * 64,

@@ -10,21 +10,21 @@ from dpbench.errors import SpecError
 from dpbench.harness.session import open_session
 from dpbench_lab.reproduce import peers
 from dpbench_lab.reproduce.catalogue import PEERS
-from dpbench_lab.reproduce.peer_section import board_sections
+from dpbench_lab.reproduce.peer_section import make_board_section_renderer
 from dpbench_lab.reproduce.peers import (
-    Training,
+    LibraryScores,
     compare_with_peer,
     find_measured_file,
-    list_specs,
+    list_board_specs,
     load_peer,
     read_comparisons,
+    render_peer_table,
     write_comparisons,
-    write_markdown,
 )
 from tests.helpers.commands import call
 
 PAGE = Path(__file__).parents[2] / "dpbench" / "docs" / "explanation" / "speed.md"
-APART = Training(accuracies=(0.5, 0.51, 0.52), seconds=1.0)
+APART = LibraryScores(accuracies=(0.5, 0.51, 0.52), seconds=1.0)
 
 
 @pytest.mark.parametrize("name", PEERS)
@@ -45,7 +45,7 @@ def test_the_accountants_of_peers_agree_as_the_page_says() -> None:
 
 
 def test_the_page_shows_the_comparisons_with_opacus() -> None:
-    assert write_markdown(read_comparisons("opacus-peer")) in PAGE.read_text(encoding="utf-8")
+    assert render_peer_table(read_comparisons("opacus-peer")) in PAGE.read_text(encoding="utf-8")
 
 
 def test_accuracies_further_apart_than_their_intervals_do_not_agree() -> None:
@@ -73,7 +73,7 @@ def test_compare_only_shows_stored_comparisons_and_fails_where_they_differ(
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("name", ["opacus-peer", pytest.param("jax-peer", marks=pytest.mark.slow)])
 def test_another_library_trains_as_the_harness_does(name: str, place: int) -> None:
-    board, spec = list_specs(2)[place]
+    board, spec = list_board_specs(2)[place]
     peer = load_peer(name)
     found = compare_with_peer(board, spec, open_session("cpu"), peer)
     assert abs(found.difference) < 0.06
@@ -89,7 +89,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_page_of_a_board_shows_its_comparisons_and_other_pages_do_not() -> None:
-    section = board_sections()
+    section = make_board_section_renderer()
     first = read_comparisons("opacus-peer")[0]
     shown = section(f"{first.board}-eps{first.epsilon:g}")
     assert f'<td class="number">{first.cells[4]}</td>' in shown and "without a rank" in shown

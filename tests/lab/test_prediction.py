@@ -8,14 +8,14 @@ import pytest
 
 from dpbench.records.spec import make_spec
 from dpbench_lab.inspect.inspection import run_inspection
-from dpbench_lab.inspect.prediction import predict
-from dpbench_lab.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request
+from dpbench_lab.inspect.prediction import predict_gains
+from dpbench_lab.inspect.report import ClassPair, Inspection, Separability, SeparabilityRange, Spectrum, make_request
 from tests.helpers.sessions import session
 
 
 def _found(xi: tuple[float, ...], gamma: float) -> Separability:
-    spread = Range(smallest=xi, median=xi, largest=xi)
-    pair = Pair(classes=("a", "b"), gamma=gamma, wrong=0.0, own=xi, shared=xi)
+    spread = SeparabilityRange(smallest=xi, median=xi, largest=xi)
+    pair = ClassPair(classes=("a", "b"), gamma=gamma, wrong=0.0, own=xi, shared=xi)
     return Separability(pairs=(pair,), possible=1, own=spread, shared=spread)
 
 
@@ -24,7 +24,7 @@ def _spectrum(explained: tuple[float, ...]) -> Spectrum:
 
 
 def test_both_readings_are_their_formulas() -> None:
-    found = predict((4, 16, 64), 64, _spectrum((0.25, 0.81, 1.0)), _found((0.5, 0.005, 0.0), 0.2))
+    found = predict_gains((4, 16, 64), 64, _spectrum((0.25, 0.81, 1.0)), _found((0.5, 0.005, 0.0), 0.2))
     assert found.printed == pytest.approx((4 * (0.98 - 0.5) / 0.98, 2 * (0.98 - 0.005) / 0.98, 1))
     assert found.noise == pytest.approx((0.5 / 0.5, 0.995 / 0.9, 1))
     assert (found.best_printed, found.best_noise) == (16, 16)
@@ -33,7 +33,7 @@ def test_both_readings_are_their_formulas() -> None:
 
 
 def test_a_margin_that_no_k_keeps_is_said() -> None:
-    found = predict((4, 16), 64, _spectrum((0.25, 0.81)), _found((0.5, 0.1), -0.1))
+    found = predict_gains((4, 16), 64, _spectrum((0.25, 0.81)), _found((0.5, 0.1), -0.1))
     assert (found.gamma, found.kept) == (0.0, None)
 
 

@@ -16,10 +16,10 @@ from dpbench.records.result import Interval
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
 from dpbench_lab.reproduce.catalogue import Study, find_study, read_studies
-from dpbench_lab.reproduce.document import compare_studies, comparison_remarks, comparison_rows, write_page
+from dpbench_lab.reproduce.document import compare_studies, comparison_remarks, comparison_rows, render_markdown_page
 from dpbench_lab.reproduce.measurements import Measurement, Rate
 from dpbench_lab.reproduce.protocol import RunFacts
-from dpbench_lab.reproduce.verdict import Comparison, compare
+from dpbench_lab.reproduce.verdict import StudyComparison, compare_with_paper
 from tests.helpers import readme
 from tests.helpers.commands import call
 from tests.lab import paper_items
@@ -47,7 +47,7 @@ def _measured(accuracies: dict[str, float], half: float = 0.1) -> list[Measureme
 
 
 def _verdict(accuracies: dict[str, float], half: float = 0.1) -> str:
-    return compare(_study(published=[TABLE_1]), _measured(accuracies, half)).verdict
+    return compare_with_paper(_study(published=[TABLE_1]), _measured(accuracies, half)).verdict
 
 
 def test_every_item_that_is_counted_in_the_papers_is_in_the_catalogue_and_no_other() -> None:
@@ -113,40 +113,40 @@ def _runs(accuracies: dict[str, float], data: str = "cifar10", chance: float = 0
 
 def test_an_accuracy_that_is_the_share_of_the_largest_class_decides_nothing() -> None:
     study = _study(orders=[ORDER], protocol=PROTOCOL)
-    assert compare(study, _runs({"a": 66.9, "b": 70.0}, chance=0.5)).verdict == "holds"
-    found = compare(study, _runs({"a": 66.9, "b": 70.0}, chance=0.669))
+    assert compare_with_paper(study, _runs({"a": 66.9, "b": 70.0}, chance=0.5)).verdict == "holds"
+    found = compare_with_paper(study, _runs({"a": 66.9, "b": 70.0}, chance=0.669))
     assert found.verdict == "cannot tell"
     assert "a scores 66.90, which is not clearly above the 66.90 of always" in " ".join(comparison_remarks(found))
     claimed = _study(orders=[{**ORDER, "at_chance": True}], protocol=PROTOCOL)
-    assert compare(claimed, _runs({"a": 66.9, "b": 70.0}, chance=0.669)).verdict == "holds"
+    assert compare_with_paper(claimed, _runs({"a": 66.9, "b": 70.0}, chance=0.669)).verdict == "holds"
 
 
 def test_orders_alone_do_not_hold_if_the_papers_numbers_are_not_measured() -> None:
     study = _study(orders=[ORDER], published=["dp-randp-table-5"])
-    assert compare(study, _runs({"a": 50, "b": 60})).verdict == "holds, in part"
-    assert compare(_study(published=["dp-randp-table-5"]), _runs({"a": 50, "b": 60})).verdict == "not run"
+    assert compare_with_paper(study, _runs({"a": 50, "b": 60})).verdict == "holds, in part"
+    assert compare_with_paper(_study(published=["dp-randp-table-5"]), _runs({"a": 50, "b": 60})).verdict == "not run"
 
 
 def test_another_learner_than_the_papers_decides_nothing_and_neither_do_baselines_without_it() -> None:
     other = [replace(our, facts=replace(our.facts, learner="c")) for our in _runs({"b": 60}) if our.facts]
-    found = compare(_study(orders=[ORDER], protocol=PROTOCOL), [*_runs({"a": 50}), *other])
+    found = compare_with_paper(_study(orders=[ORDER], protocol=PROTOCOL), [*_runs({"a": 50}), *other])
     assert found.verdict == "cannot tell"
     assert "Not decided, because c is not the paper's learner." in comparison_remarks(found)
     ours = {"dp-sgd": 84.0, "jl": 84.0}
     alone = _study(published=[TABLE_1], protocol={"own": "pillar"})
-    assert compare(alone, _runs(ours)).verdict == "cannot tell"
-    assert compare(alone, _runs({**ours, "pillar": 85.0})).verdict == "holds, in part"
+    assert compare_with_paper(alone, _runs(ours)).verdict == "cannot tell"
+    assert compare_with_paper(alone, _runs({**ours, "pillar": 85.0})).verdict == "holds, in part"
 
 
 def test_other_data_than_the_papers_has_a_verdict_of_its_own() -> None:
     study = _study(orders=[ORDER], published=["dp-randp-table-5"], protocol=PROTOCOL)
-    assert compare(study, _runs({"a": 50, "b": 60}, "gtsrb")).verdict == "holds on other data"
-    assert compare(study, _runs({"a": 60, "b": 50}, "gtsrb")).verdict == "does not hold on other data"
+    assert compare_with_paper(study, _runs({"a": 50, "b": 60}, "gtsrb")).verdict == "holds on other data"
+    assert compare_with_paper(study, _runs({"a": 60, "b": 50}, "gtsrb")).verdict == "does not hold on other data"
 
 
 def test_a_line_says_what_differs_from_the_papers_protocol() -> None:
     study = _study(orders=[ORDER], protocol={**PROTOCOL, "steps": [500, 6000], "network": ["resnet50"]})
-    said = comparison_remarks(compare(study, _runs({"a": 50, "b": 60})))[1]
+    said = comparison_remarks(compare_with_paper(study, _runs({"a": 50, "b": 60})))[1]
     assert said == (
         "Here (and in the paper): network pixels (resnet50); settings no search (not stated); accountant pld (prv); "
         "steps 30 (500 to 6,000); seeds 5 (not stated)."
@@ -168,10 +168,10 @@ def test_losses_of_two_extractors_are_compared_and_one_extractor_does_not_stand_
             if name in extractors
         ]
 
-    found = compare(study, measured(["a", "b"]))
+    found = compare_with_paper(study, measured(["a", "b"]))
     assert found.verdict == "holds"
     assert comparison_rows(found)[-1][2] == "+5.00 points of loss"
-    assert compare(study, measured(["a"])).verdict == "not run"
+    assert compare_with_paper(study, measured(["a"])).verdict == "not run"
 
 
 def test_the_verdicts_of_the_papers_say_no_more_than_was_measured() -> None:
@@ -197,23 +197,25 @@ def test_what_nobody_measured_is_not_run() -> None:
 
 def test_a_stated_order_holds_or_does_not() -> None:
     study = _study(orders=[ORDER])
-    assert compare(study, _measured({"a": 50, "b": 60})).verdict == "holds"
-    assert compare(study, _measured({"a": 60, "b": 50})).verdict == "does not hold"
-    assert compare(study, _measured({"a": 60})).verdict == "not run"
+    assert compare_with_paper(study, _measured({"a": 50, "b": 60})).verdict == "holds"
+    assert compare_with_paper(study, _measured({"a": 60, "b": 50})).verdict == "does not hold"
+    assert compare_with_paper(study, _measured({"a": 60})).verdict == "not run"
 
 
 def test_an_order_that_chance_could_have_put_so_does_not_hold_and_says_why() -> None:
     study = _study(orders=[ORDER])
-    found = compare(study, _measured({"a": 59.8, "b": 60.1}, half=0.3))
+    found = compare_with_paper(study, _measured({"a": 59.8, "b": 60.1}, half=0.3))
     assert found.verdict == "does not hold"
     assert comparison_rows(found)[-1][2] == "60.10 ± 0.30 and 59.80 ± 0.30: too close to tell"
-    assert compare(study, _measured({"a": 59.8, "b": 60.3}, half=0.3)).verdict == "holds"
+    assert compare_with_paper(study, _measured({"a": 59.8, "b": 60.3}, half=0.3)).verdict == "holds"
     alone = [
         replace(measurement, interval=Interval(mean=measurement.interval.mean, low=None, high=None))
         for measurement in _measured({"a": 59.8, "b": 60.1})
     ]
-    assert compare(study, alone).verdict == "does not hold"  # 10,000 test images tell 1.4 points apart
-    assert compare(study, [replace(measurement, tested=1_000_000) for measurement in alone]).verdict == "holds"
+    assert compare_with_paper(study, alone).verdict == "does not hold"  # 10,000 test images tell 1.4 points apart
+    assert (
+        compare_with_paper(study, [replace(measurement, tested=1_000_000) for measurement in alone]).verdict == "holds"
+    )
 
 
 def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> None:
@@ -222,12 +224,12 @@ def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> N
         Measurement({**at, **k}, Interval(mean=mean, low=mean, high=mean), True)
         for k, mean in (({"learner.k": 10.0}, 0.80), ({"learner.k": 40.0}, 0.84), ({}, 0.66))
     ]
-    found = compare(_study(published=["pillar-section-5-byol"]), ours)
+    found = compare_with_paper(_study(published=["pillar-section-5-byol"]), ours)
     assert [row.ours.interval.mean for row in found.rows if row.ours] == [0.84, 0.66]
     assert found.verdict == "holds, in part"
 
 
-def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0, **given: Any) -> Comparison:
+def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0, **given: Any) -> StudyComparison:
     """Return a theorem whose rate is constant / m, fitted at m = 10, beside errors by m."""
     ours = [
         Measurement(
@@ -236,7 +238,7 @@ def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0
         )
         for m, error in errors.items()
     ]  # fmt: skip
-    return compare(_study(rate=True, finding="It falls.", refutes="Errors above it.", **given), ours)
+    return compare_with_paper(_study(rate=True, finding="It falls.", refutes="Errors above it.", **given), ours)
 
 
 def test_a_rate_that_errors_follow_within_a_factor_of_two_holds_and_no_error_meets_one_that_cannot_be_seen() -> None:
@@ -308,7 +310,7 @@ def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_expl
 @pytest.mark.slow
 def test_the_page_is_made_from_the_results() -> None:
     told = "Run: dpbench reproduce --markdown > dpbench/docs/explanation/papers.md"
-    assert PAGE.read_text(encoding="utf-8") == write_page(_kept()), told
+    assert PAGE.read_text(encoding="utf-8") == render_markdown_page(_kept()), told
 
 
 @pytest.mark.long
@@ -343,7 +345,7 @@ def test_the_list_counts_what_studies_that_were_not_run_need(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     needs = [{"missing": "Weights.", "needs": "weights"}, {"missing": "A GPU.", "needs": "a GPU"}, {"missing": "Time."}]
-    found = [compare(_study(sweep=None, **need), []) for need in (*needs, needs[0])]
+    found = [compare_with_paper(_study(sweep=None, **need), []) for need in (*needs, needs[0])]
     monkeypatch.setattr("dpbench_lab.reproduce.document.compare_studies", lambda root, plugins: found)
     assert call("reproduce") == 0
     assert "Not run: 2 need weights, 1 need a GPU, 1 could run here." in capsys.readouterr().out

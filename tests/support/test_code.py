@@ -89,7 +89,7 @@ IMPORTS = {
 @pytest.mark.parametrize("way", IMPORTS)
 def test_an_import_of_its_own_distribution_counts(way: str, tmp_path: Path) -> None:
     files = {"plugin.py": IMPORTS[way], "shared.py": "x = 1\n", "between.py": "import a_package.shared\n"}
-    found = code.find_own_imports("a_package.plugin", write_package(tmp_path, files))
+    found = code.find_same_distribution_imports("a_package.plugin", write_package(tmp_path, files))
     assert "a_package.shared" in found
     assert ("a_package.between" in found) == (way == "by another module")
 
@@ -99,7 +99,7 @@ def test_an_import_of_dpbench_or_of_another_distribution_does_not_count(tmp_path
     (site / "other").mkdir(parents=True)
     (site / "other" / "__init__.py").write_text("x = 1\n", encoding="utf-8")
     plugin = write_package(site, {"plugin.py": "import numpy\nimport dpbench.api\nimport other\n"})
-    assert code.find_own_imports("a_package.plugin", plugin) == {}
+    assert code.find_same_distribution_imports("a_package.plugin", plugin) == {}
 
 
 def test_what_a_plugin_imports_changes_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_what_a_plugin_imports_changes_its_digest(tmp_path: Path, monkeypatch: p
     digests = []
     for text in ("x = 1\n", "x = 1\n", "x = 2\n"):
         write_package(tmp_path, {"plugin.py": "import a_package.shared\nclass Plugin: ...\n", "shared.py": text})
-        for cached in (code._module_digest, code._shared_digest, code._list_source_imports):
+        for cached in (code._module_digest, code._shared_modules_digest, code._list_source_imports):
             cached.cache_clear()
         for name in ("a_package", "a_package.plugin", "a_package.shared"):
             sys.modules.pop(name, None)
@@ -121,7 +121,9 @@ USERS = ("least-squares", "prototypes", "public-prior", "thrift", "dp-finetune")
 @pytest.mark.parametrize("learner", USERS)
 def test_the_digest_of_a_learner_covers_the_spectrum_that_it_shares(learner: str) -> None:
     module = code.plugin_module(load().find("learner", learner).cls.__module__)
-    assert "dpbench_plugins.learners.spectrum" in code.find_own_imports(module, Path(str(sys.modules[module].__file__)))
+    assert "dpbench_plugins.learners.spectrum" in code.find_same_distribution_imports(
+        module, Path(str(sys.modules[module].__file__))
+    )
 
 
 def test_digests_of_all_plugins_need_no_torch() -> None:

@@ -17,7 +17,7 @@ def told(monkeypatch: pytest.MonkeyPatch, seconds: list[float], left: int) -> No
     """Finish 10 units at each of these times, `left` still to do."""
     clock = iter(seconds)
     monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
-    estimate = progress.TimeEstimate("Extracting raw")
+    estimate = progress.TimeEstimatePrinter("Extracting raw")
     for _ in seconds:
         estimate.update(10, left)
 

@@ -24,7 +24,7 @@ from dpbench.records.journal import RunJournal
 from dpbench.records.result import Result
 from dpbench.registry import load
 from dpbench.support.files import open_append_file
-from dpbench.support.untrusted import check_values, parse_json, read_regular_file, read_toml
+from dpbench.support.untrusted import check_texts_and_integers, parse_json, read_regular_file, read_toml
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.grid import read_grid
 from tests.helpers import boards, trees
@@ -145,7 +145,7 @@ def test_the_error_of_a_cell_is_kept_whatever_it_says(tmp_path: Path) -> None:
     (cell,) = read_grid({"name": "a", "grid": {"learner": ["jl:k=5"]}}, load()).cells
     folder = SweepFolder(tmp_path)
     folder.record_failure(cell, f"{TITLE}no memory")
-    assert folder.failure(cell) == "?]0;title?no memory"
+    assert folder.read_failure(cell) == "?]0;title?no memory"
 
 
 def test_a_journal_that_never_ends_or_is_nested_is_no_journal(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_file_without_end_is_read_to_a_limit(tmp_path: Path) -> None:
 def test_json_that_cannot_be_shown_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(DataError, match=said):
         parse_json(content, "a file")
-    check_values({"fine\n": [1, 2.5, None, True, "ε — 汉字 \u200d"]}, "a file")
+    check_texts_and_integers({"fine\n": [1, 2.5, None, True, "ε — 汉字 \u200d"]}, "a file")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dpbench.errors import OutputError, SpecError
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
-from dpbench.support.messages import duration
+from dpbench.support.messages import format_duration
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.conduct import survey_sweep, sweep
 from dpbench.sweep.display import CellCounter
@@ -198,7 +198,7 @@ def test_an_overview_tells_done_from_failed_from_to_do_and_estimates(plugins: Re
     after = survey_sweep(definition, tmp_path, plugins)
     assert after.states == ("done", "failed", "to do", "to do")
     assert after.seconds == pytest.approx(2 * sum(result.seconds.values()))
-    assert folder.failure(cells[1]) == "It rained."
+    assert folder.read_failure(cells[1]) == "It rained."
     assert f"damaged  {cells[2].file_name}" in folder.log_file.read_text()
 
 
@@ -207,7 +207,7 @@ def test_a_success_takes_a_failure_back(plugins: Registry, tmp_path: Path) -> No
     folder = SweepFolder(tmp_path)
     folder.record_failure(cells[0], "It rained.")
     finished(plugins, folder, cells)
-    assert folder.failure(cells[0]) is None
+    assert folder.read_failure(cells[0]) is None
     assert folder.result(cells[0]) is not None
 
 
@@ -218,7 +218,7 @@ def test_a_result_of_a_run_of_its_own_takes_a_failure_back(plugins: Registry, tm
     folder.record_failure(cells[0], "It rained before.")
     summary = sweep(definition, tmp_path, plugins=plugins)
     assert (summary.ran, summary.skipped, summary.failed) == (0, 1, ())
-    assert folder.failure(cells[0]) is None
+    assert folder.read_failure(cells[0]) is None
 
 
 def test_a_failed_refresh_is_a_failure_beside_the_older_result(
@@ -265,4 +265,9 @@ def test_the_count_says_rate_and_time_left() -> None:
     assert str(count) == "0 done, 1 running, 0 failed"
     count.done, count.failed, count._begin = 4, 1, count._begin - 50
     assert str(count).startswith("4 done, 1 running, 1 failed, 6.0 per minute, 50 s left")
-    assert [duration(seconds) for seconds in (59, 61, 7200, 90_000)] == ["59 s", "1 min 1 s", "2 h 0 min", "1 d 1 h"]
+    assert [format_duration(seconds) for seconds in (59, 61, 7200, 90_000)] == [
+        "59 s",
+        "1 min 1 s",
+        "2 h 0 min",
+        "1 d 1 h",
+    ]

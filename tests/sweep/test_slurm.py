@@ -14,7 +14,7 @@ import pytest
 
 from dpbench.errors import SpecError
 from dpbench.sweep.conduct import sweep
-from dpbench.sweep.resources import Resources, Slurm, parse_slurm_options
+from dpbench.sweep.resources import Resources, SlurmOptions, parse_slurm_options
 from tests.helpers.commands import Refusal
 from tests.sweep.test_processes import COMMAND, LINUX, alive, ended, numbers, results, started, until, written
 
@@ -191,7 +191,7 @@ def test_a_device_that_no_machine_has_is_refused_before_jobs_are_submitted(tmp_p
 
 def test_slurm_options_are_typed_and_may_repeat_where_that_makes_sense() -> None:
     given = parse_slurm_options(["queue=long", "job_extra_directives=--gres=gpu:1", "job_extra_directives=--nice"])
-    assert given == Slurm(queue="long", job_extra_directives=("--gres=gpu:1", "--nice"))
+    assert given == SlurmOptions(queue="long", job_extra_directives=("--gres=gpu:1", "--nice"))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_slurm_options_are_typed_and_may_repeat_where_that_makes_sense() -> None
         (lambda: parse_slurm_options(["queue=a", "queue=b"]), "Expected 'queue' of --slurm once, got 'a' and 'b'"),
         (lambda: parse_slurm_options(["memory=much"]), "Expected memory=much of --slurm to be a size, like 8GB"),
         (lambda: Resources("slurm"), "Expected --workers with --executor slurm"),
-        (lambda: Resources("local", slurm=Slurm()), "Expected --slurm only with --executor slurm"),
+        (lambda: Resources("local", slurm=SlurmOptions()), "Expected --slurm only with --executor slurm"),
     ],
 )  # fmt: skip
 def test_what_slurm_does_not_have_or_go_with_is_refused(

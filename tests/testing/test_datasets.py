@@ -20,7 +20,7 @@ from dpbench import Dataset, DeclaredImages, Records, Split, Splits
 from dpbench.errors import LawBroken
 from dpbench.testing import DatasetLaws
 from dpbench.testing.checking import check_instance
-from dpbench.testing.copies import list_changes, list_halves
+from dpbench.testing.copies import list_half_changes, list_single_image_changes
 from dpbench.testing.laws import NotTested
 from tests.helpers.array_dataset import ArrayDataset, LoadingAccident
 
@@ -231,7 +231,7 @@ def test_half_of_a_zip_is_left_out_however_its_names_are_written(photos: Path, t
             archive.writestr(f"./{file.relative_to(photos)}", file.read_bytes())
     with zipfile.ZipFile(tmp_path / "photos.zip") as archive:
         whole = len(archive.namelist())
-    for pair in list_halves(ImageFolder(path=str(tmp_path / "photos.zip"))):
+    for pair in list_half_changes(ImageFolder(path=str(tmp_path / "photos.zip"))):
         for half in pair:
             (content,) = half.files.values()
             assert content is not None
@@ -244,13 +244,21 @@ def test_no_copy_is_made_of_a_damaged_file_or_of_no_images(name: str, tmp_path: 
     file = tmp_path / name
     for content in (b"", b"PK not an archive", b"\x93NUMPY"):
         file.write_bytes(content)
-        assert not [*list_changes(ImageFolder(path=str(file))), *list_halves(ImageFolder(path=str(file)))]
+        assert not [
+            *list_single_image_changes(ImageFolder(path=str(file))),
+            *list_half_changes(ImageFolder(path=str(file))),
+        ]
     for array in (np.zeros((4, 0, 3)), np.array([[["a"]]] * 4)):
         np.save(odd := tmp_path / "odd.npy", array)
-        assert not [*list_changes(ImageFolder(path=str(odd))), *list_halves(ImageFolder(path=str(odd)))]
+        assert not [
+            *list_single_image_changes(ImageFolder(path=str(odd))),
+            *list_half_changes(ImageFolder(path=str(odd))),
+        ]
 
 
 def test_a_copy_lacks_the_only_image_of_a_zip(photos: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.write(next(photos.rglob("*.png")), "1.png")
-    assert [change.said for change in list_changes(ImageFolder(path=str(tmp_path / "a.zip")))] == ["without 1.png"]
+    assert [change.said for change in list_single_image_changes(ImageFolder(path=str(tmp_path / "a.zip")))] == [
+        "without 1.png"
+    ]

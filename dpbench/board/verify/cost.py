@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.records.result import Result
-from dpbench.support.messages import bytes_in_words, duration
+from dpbench.support.messages import format_bytes, format_duration
 
 PHASES_PER_RESULT = ("load", "calibrate", "compare")  # phases that a re-run goes through once a result
 
@@ -39,11 +39,11 @@ def describe_cost(planned_fits: Sequence[PlannedFits]) -> str:
     seeds = f"{own} seed{'s' * (own != 1)}" if own else ""
     fresh = f"{challenge} challenge seed{'s' * (challenge != 1)}" if challenge else ""
     what = f"{'Re-running' if seeds else 'Running'} {' and '.join(filter(None, (seeds, fresh)))}"
-    memory = f" and {bytes_in_words(peak)} of memory" if peak else ""
+    memory = f" and {format_bytes(peak)} of memory" if peak else ""
     silent = len(planned_fits) - len(timed)
     untold = f" (not counting {silent} whose cost is secret)" if silent else ""
     return (
         f"{what} of {len(planned_fits)} result{'s' * (len(planned_fits) != 1)}: about "
-        f"{duration(sum(fits.seconds for fits in timed))}{memory}, judging by what their authors recorded{untold}. "
-        "Features that are not in the cache are extracted first."
+        f"{format_duration(sum(fits.seconds for fits in timed))}{memory}, judging by what their authors recorded"
+        f"{untold}. Features that are not in the cache are extracted first."
     )

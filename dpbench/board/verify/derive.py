@@ -17,7 +17,7 @@ from dpbench.privacy.core.plan import check_plan
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.records.tolerance import is_close
-from dpbench.support.malloc import forget_transforms
+from dpbench.support.malloc import evict_fft_plans
 
 MAX_STEPS = 1_000_000
 MAX_RELEASES = 16  # each that differs from the others takes an accountant seconds
@@ -86,7 +86,7 @@ def derive_epsilon(inputs: EpsilonInputs) -> DerivedEpsilon:
     except Exception as error:  # libraries assert what they expect of a plan
         return f"it cannot be derived: {error or type(error).__name__}"
     finally:
-        forget_transforms()
+        evict_fft_plans()
 
 
 def check_bounds(privacy: PrivacyGuarantee, target: float) -> FieldComplaints:

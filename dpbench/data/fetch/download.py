@@ -26,7 +26,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from dpbench.api import Download
 from dpbench.errors import DataError, OutputError
 from dpbench.support import progress
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import format_bytes
 
 MAX_TRIES = 4
 TIMEOUT = 30  # seconds without a byte
@@ -55,9 +55,7 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if left > free:
-        raise OutputError(
-            f"Expected {bytes_in_words(left)} free in {folder} for the download, got {bytes_in_words(free)}."
-        )
+        raise OutputError(f"Expected {format_bytes(left)} free in {folder} for the download, got {format_bytes(free)}.")
     for source, file in zip(wanted, files, strict=True):
         if file.exists() and _has_checksum(file, source.checksum):
             continue
@@ -199,7 +197,7 @@ def _check_size(wanted: Download, file: Path, size: int) -> None:
     if size > wanted.size * (1 + share) + spare:
         file.unlink(missing_ok=True)
         raise DataError(
-            f"Expected {bytes_in_words(wanted.size)} from {wanted.url}, but the server sends {bytes_in_words(size)} or "
+            f"Expected {format_bytes(wanted.size)} from {wanted.url}, but the server sends {format_bytes(size)} or "
             "more: it is not the published file. The partial download was deleted. Try again later, or download it "
             "elsewhere and run `dpbench data import`."
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError
-from dpbench.support.files import sha256
+from dpbench.support.files import file_sha256
 
 
 def fetch_hub_files(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> None:
@@ -57,7 +57,7 @@ def _download_matching_files(repository: str, pattern: str, downloads: Path) -> 
         raise DataError(f"Expected {pattern} in {repository} on the Hugging Face hub, which has no such file.")
     for file, path in came:
         expected = listed[file] and listed[file].sha256
-        if expected and sha256(path) != expected:
+        if expected and file_sha256(path) != expected:
             path.unlink()
             raise DataError(f"Expected SHA-256 {expected} of {file} of {repository}, got another; try again.")
     return came

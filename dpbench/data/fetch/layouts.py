@@ -14,7 +14,7 @@ from dpbench.data.fetch import download
 from dpbench.data.sources import describe_homes, find_dataset
 from dpbench.errors import DataError, OutputError
 from dpbench.support import progress
-from dpbench.support.paths import restrict_data
+from dpbench.support.paths import restrict_data_search
 
 
 def stage_dataset(dataset: Dataset, source: Source, path: Path, staging: Path) -> None:
@@ -58,7 +58,7 @@ def _link_layout(layout: dict[str, Path], staging: Path, dataset: Dataset) -> bo
     for place, origin in layout.items():
         (staging / place).parent.mkdir(parents=True, exist_ok=True)
         (staging / place).symlink_to(origin.resolve())
-    with restrict_data(staging):
+    with restrict_data_search(staging):
         return find_dataset(dataset) is not None
 
 

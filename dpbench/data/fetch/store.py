@@ -31,9 +31,9 @@ from dpbench.data.sources import dataset_label, get_dataset_source, missing_data
 from dpbench.errors import DataError, DataMissing, OutputError, SpecError
 from dpbench.support import progress
 from dpbench.support.files import check_writable_folder, write_json
-from dpbench.support.paths import restrict_data
+from dpbench.support.paths import restrict_data_search
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.support.validation import first_misfit
+from dpbench.support.validation import first_schema_violation
 
 
 def _check_path_below_folder(path: str) -> str:
@@ -140,7 +140,7 @@ def _read_record(file: Path) -> StoredDatasetRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        reason = error.strerror if isinstance(error, OSError) else first_misfit(error).said
+        reason = error.strerror if isinstance(error, OSError) else first_schema_violation(error).said
         raise DataError(
             f"Cannot read {file}, which lists the files that dpbench put there: {reason}. Delete it; dpbench then "
             "treats the data as yours."
@@ -202,7 +202,7 @@ def _check_and_move_files(
     dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False
 ) -> StoredDatasetRecord:
     """Check staged data with the dataset's loader, copy linked files unless `link`, move and record the files."""
-    with restrict_data(staging), progress.show_status(f"Checking {dataset.name}"):
+    with restrict_data_search(staging), progress.show_status(f"Checking {dataset.name}"):
         try:
             digest = call_plugin(f"load of {dataset.name!r}", dataset.load).digest
         except DataError as error:

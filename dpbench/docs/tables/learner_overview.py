@@ -10,7 +10,7 @@ from dpbench.board.index import Entry, Index, Standing
 from dpbench.docs.tables.grid_tables import render_markdown_table
 from dpbench.registry import Registry
 from dpbench.registry.components import READS_WORDS, read_summary
-from dpbench.support.messages import seconds_in_words
+from dpbench.support.messages import format_seconds
 
 HEADS = (
     "learner", "idea", "public data read", "seconds of processor time for a fit, median (most)", "boards at rank 1",
@@ -36,5 +36,5 @@ def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, s
     first = {standing.board.name for standing, entry in entries if entry.rank == 1}
     on = Counter(boards[name] for name in sorted(first))
     seconds = [entry.compute for _, entry in entries if entry.compute]
-    cost = f"{seconds_in_words(statistics.median(seconds))} ({seconds_in_words(max(seconds))})" if seconds else ""
+    cost = f"{format_seconds(statistics.median(seconds))} ({format_seconds(max(seconds))})" if seconds else ""
     return cost, f"{len(first)} of {len(boards)}" if boards else "", ", ".join(f"{name} {on[name]}" for name in on)

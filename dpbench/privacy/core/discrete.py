@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from dpbench.errors import SpecError
-from dpbench.support.messages import duration
+from dpbench.support.messages import format_duration
 
 SECONDS_PER_NUMBER = 12e-6  # a number, on one core
 FINEST = 44  # log2 of the least standard deviation, in steps of the lattice that noise is drawn on
@@ -99,7 +99,7 @@ def check_duration(numbers_per_step: int, steps: int, release: str, *, quiet: bo
     """
     seconds = SECONDS_PER_NUMBER * numbers_per_step * steps
     size = f"{steps:,} x {numbers_per_step:,} numbers"
-    cost = f"Secure noise for release {release!r}: {size}, about {duration(seconds)} a fit."
+    cost = f"Secure noise for release {release!r}: {size}, about {format_duration(seconds)} a fit."
     if seconds > 86_400:
         raise SpecError(f"{cost} That is above a day. Plan fewer numbers, or run without --secure-rng.")
     if seconds > 600 and not quiet:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from dpbench.errors import NotPlanned, PlanError, SpecError
 from dpbench.privacy.core.closed import is_defined_by_dpbench
-from dpbench.support.messages import duration
+from dpbench.support.messages import format_duration
 
 if TYPE_CHECKING:
     import numpy as np
@@ -271,7 +271,7 @@ def _check_releases(plan: Sequence[P], who: str) -> tuple[P, ...]:
     if total > MOST_STEPS:
         raise PlanError(
             f"Expected a plan of at most {MOST_STEPS:,} steps, got {total:,} of {who}: at a millisecond each "
-            f"that is {duration(total / 1000)} for one seed. Use fewer steps, or larger samples."
+            f"that is {format_duration(total / 1000)} for one seed. Use fewer steps, or larger samples."
         )
     return tuple(plan)
 

@@ -22,7 +22,7 @@ from dpbench.receipts.events import (
     Sampler,
 )
 from dpbench.receipts.receipt import Accountant, Adjacency, Batches, Noise, Training, find_installed_version
-from dpbench.support.validation import first_misfit
+from dpbench.support.validation import first_schema_violation
 
 
 def from_dp_event(
@@ -50,7 +50,7 @@ def from_dp_event(
     try:
         events = convert_dp_event(read, relative)
     except ValidationError as error:
-        raise SpecError(f"Expected an event that makes sense, got {first_misfit(error)}.") from error
+        raise SpecError(f"Expected an event that makes sense, got {first_schema_violation(error)}.") from error
     return Training(
         events=events, size=size, noise=noise, batches=batches, accountant=make_accountant_record(accountant),
         libraries={"dp-accounting": find_installed_version("dp-accounting") or "unknown"},

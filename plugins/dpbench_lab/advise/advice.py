@@ -27,7 +27,7 @@ from dpbench_lab.advise.forecast import (
     LEARNERS,
     Forecast,
     Forecaster,
-    Question,
+    ForecastInput,
     read_board_records,
 )
 
@@ -95,7 +95,7 @@ def advise(
     for epsilon in epsilons:
         check_budget(Budget(epsilon, delta), part.task)
     forecaster = Forecaster(read_board_records(), "rehearsal" if labels else "numbers")
-    expect = partial(_advise_at, part, delta, plugins, forecaster)
+    expect = partial(_advise_at_epsilon, part, delta, plugins, forecaster)
     at = tuple(expect(epsilon) for epsilon in epsilons)
     alone = (
         _make_bench(part, Budget(EPSILON_RANGE[0], delta), plugins, PUBLIC_LEARNER).score_defaults().accuracy
@@ -105,12 +105,12 @@ def advise(
     wish = None
     if wished is not None:
         fewest = _find_fewest_units(wished, part, max(epsilons), delta, plugins, forecaster)
-        wish = _find_wish(wished, [expect(epsilon) for epsilon in _epsilon_ladder()], fewest)
-    dimensions = _effective_dimensions(part.x)
+        wish = _make_accuracy_target(wished, [expect(epsilon) for epsilon in _list_candidate_epsilons()], fewest)
+    dimensions = _count_effective_dimensions(part.x)
     return Advice(part.private, part.unit, len(part.y), part.classes, dimensions, delta, labels, alone, at, wish)
 
 
-def _advise_at(
+def _advise_at_epsilon(
     part: PublicPart, delta: float, plugins: Registry, forecaster: Forecaster, epsilon: float
 ) -> AdviceAtEpsilon:
     rehearsal = None
@@ -118,12 +118,12 @@ def _advise_at(
         with progress.show_status(f"Rehearsing at ε = {epsilon:g}"):
             trials = _make_bench(part, Budget(epsilon, delta), plugins, GUIDE).choose_setting().trials
         rehearsal = max(trial.accuracy for trial in trials if trial.accuracy is not None)
-    asked = Question(part.private, len(part.classes), epsilon, rehearsal)
+    asked = ForecastInput(part.private, len(part.classes), epsilon, rehearsal)
     found = {learner: forecaster.predict(asked, learner) for learner in LEARNERS}
     return AdviceAtEpsilon(epsilon, rehearsal, found, forecaster.pick(asked))
 
 
-def _epsilon_ladder() -> Iterator[float]:
+def _list_candidate_epsilons() -> Iterator[float]:
     yield from (float(f"{epsilon:.2g}") for epsilon in np.geomspace(*EPSILON_RANGE, STEPS))
 
 
@@ -135,20 +135,23 @@ def _find_fewest_units(
         size = round(part.private * factor)
         if size >= 1:
             larger = dataclasses.replace(part, private=size)
-            advice = _advise_at(larger, min(delta, default_delta(size)), plugins, forecaster, epsilon)
+            advice = _advise_at_epsilon(larger, min(delta, default_delta(size)), plugins, forecaster, epsilon)
             if advice.forecasts[advice.pick].mean >= accuracy:
                 return size
     return None
 
 
-def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon], fewest: int | None) -> AccuracyTarget:
+def _make_accuracy_target(accuracy: float, at: Sequence[AdviceAtEpsilon], fewest: int | None) -> AccuracyTarget:
     expected = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].mean >= accuracy)
     safe = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].low >= accuracy)
     return AccuracyTarget(accuracy, next(expected, None), next(safe, None), fewest)
 
 
 def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> TrialRunner:
-    """Return a bench that tries a learner on public labels, like `dpbench tune`, and knows only the private count."""
+    """Return a trial runner that tries a learner on public labels, as `dpbench tune` does.
+
+    Of the private data, it knows only the number of rows.
+    """
     learner: Learner = build(plugins, "learner", Component(name=name))
     who = plugins.find("learner", name).describe_call
     search: ResolvedSearch = resolve_search(Search.model_validate({}), learner, {})
@@ -162,7 +165,7 @@ def _make_roles(part: PublicPart) -> ExamplesByRole:
     return ExamplesByRole(part.task, rows, PublicData(part.x, part.y), part.units)
 
 
-def _effective_dimensions(x: torch.Tensor) -> int:
+def _count_effective_dimensions(x: torch.Tensor) -> int:
     rows = x.flatten(1).double()
     values = torch.linalg.svdvals(rows - rows.mean(0)).square()
     return max(1, round(float(values.sum() ** 2 / values.square().sum().clamp(min=1e-30))))

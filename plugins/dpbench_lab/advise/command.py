@@ -54,7 +54,7 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """Predict what each learner will score on your images, from the public ones alone. No private image is opened."""
-    fixed = {"dataset": _name_dataset(folder, given), "learner": "public-only"}
+    fixed = {"dataset": _read_dataset_argument(folder, given), "learner": "public-only"}
     asked = [given.spec(changes={**fixed, "epsilon": axis}) for axis in given.axes["epsilon"] or [1.0]]
     epsilons, spec = [spec.epsilon for spec in asked], asked[0]
     if math.inf in epsilons:
@@ -75,7 +75,7 @@ def advise(
     check_target_accuracy(accuracy)
     plugins = load()
     plugins.report_broken_plugins()
-    images = _build_folder(spec, plugins)
+    images = _build_folder_dataset(spec, plugins)
     spec = resolve(spec, plugins).spec
     if spec.unit not in (None, images.default_unit()):
         raise SpecError(
@@ -97,7 +97,7 @@ def advise(
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
-        _show(found, place, Console())
+        _print_advice(found, place, Console())
 
 
 def _check_public_count(part: PublicPart) -> None:
@@ -117,7 +117,7 @@ def _check_public_count(part: PublicPart) -> None:
     )
 
 
-def _name_dataset(folder: Path | None, given: UserSettings) -> Component:
+def _read_dataset_argument(folder: Path | None, given: UserSettings) -> Component:
     """Return the dataset that the user named, as FOLDER or with --dataset.
 
     Raises:
@@ -136,7 +136,7 @@ def _name_dataset(folder: Path | None, given: UserSettings) -> Component:
     return dataset
 
 
-def _build_folder(spec: Spec, plugins: Registry) -> Any:
+def _build_folder_dataset(spec: Spec, plugins: Registry) -> Any:
     """Build the dataset of a spec, and refuse options that change images.
 
     Raises:
@@ -150,7 +150,7 @@ def _build_folder(spec: Spec, plugins: Registry) -> Any:
     return images
 
 
-def _show(found: Advice, folder: Path, console: Console) -> None:
+def _print_advice(found: Advice, folder: Path, console: Console) -> None:
     console.print(
         f"{folder}: {found.private:,} private {found.unit}s and {found.public:,} public images of "
         f"{len(found.classes)} classes, {found.dimensions} effective dimensions. No private image was opened.",
@@ -158,7 +158,7 @@ def _show(found: Advice, folder: Path, console: Console) -> None:
     )  # fmt: skip
     console.print("Expected accuracy in percent (90% interval), default settings:")
     console.print(_make_table(found))
-    for line in _remarks(found):
+    for line in _list_advice_remarks(found):
         console.print(line, soft_wrap=True, markup=False)
 
 
@@ -166,17 +166,17 @@ def _make_table(found: Advice) -> Table:
     table = Table("learner", *(f"ε {epsilon.epsilon:g}" for epsilon in found.at), box=None)
     learners = found.at[-1].forecasts
     for learner in sorted(learners, key=lambda name: -learners[name].mean):
-        table.add_row(learner, *(_write_forecast(epsilon.forecasts[learner]) for epsilon in found.at))
+        table.add_row(learner, *(_format_forecast(epsilon.forecasts[learner]) for epsilon in found.at))
     if found.alone is not None:
         table.add_row("public labels only", *(f"{100 * found.alone:.1f}" for _ in found.at))
     return table
 
 
-def _write_forecast(forecast: Forecast) -> str:
+def _format_forecast(forecast: Forecast) -> str:
     return f"{100 * forecast.mean:.1f} ({100 * forecast.low:.0f}–{100 * forecast.high:.0f})"
 
 
-def _remarks(found: Advice) -> Iterator[str]:
+def _list_advice_remarks(found: Advice) -> Iterator[str]:
     from dpbench_lab.advise.advice import EPSILON_RANGE, FEWEST_REHEARSED
 
     picks = {epsilon.pick for epsilon in found.at}
@@ -203,7 +203,7 @@ def _remarks(found: Advice) -> Iterator[str]:
             "more, and a rehearsal on fewer is itself uncertain. Raise --public-fraction if you can."
         )
     if found.wish is not None:
-        yield _describe_wish(found)
+        yield _describe_accuracy_target(found)
     if outside := [
         epsilon.epsilon for epsilon in found.at if not EPSILON_RANGE[0] <= epsilon.epsilon <= EPSILON_RANGE[1]
     ]:
@@ -223,7 +223,7 @@ def _best_accuracy(epsilon: AdviceAtEpsilon) -> float:
     return max(found.mean for found in epsilon.forecasts.values())
 
 
-def _describe_wish(found: Advice) -> str:
+def _describe_accuracy_target(found: Advice) -> str:
     wish = found.wish
     assert wish is not None and math.isfinite(wish.accuracy)
     from dpbench_lab.advise.advice import UNIT_FACTORS

@@ -91,7 +91,7 @@ def open_public_part(
         DataError: no class folders, or an image that cannot be read.
         SpecError: nothing is public, or nothing private; or images are too large for raw pixels.
     """
-    files, labels, classes = list_training(folder)
+    files, labels, classes = list_training_images(folder)
     units = None if dataset is None else number_units(folder, files, dataset)
     public, private = cut_rows(np.arange(len(files)), rule, units)
     if not len(public):
@@ -123,7 +123,7 @@ def number_units(folder: Path, files: Sequence[Path], dataset: ImageOwners) -> n
     return np.unique([found[name] for name in training], return_inverse=True)[1].astype(np.int64) if found else None
 
 
-def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]]:
+def list_training_images(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]]:
     """Return the training images by class and path, labels (n,) int64 and classes, without opening any image.
 
     The number of files that are not images is reported on standard error.
@@ -136,7 +136,7 @@ def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]
     if not folder.is_dir():
         raise DataMissing(f"Expected a folder of images in {folder}, which is not a folder. The layout is {WANTED}.")
     try:
-        names = list(_list_names(train, "", frozenset({os.path.realpath(folder)})))
+        names = list(_list_file_names(train, "", frozenset({os.path.realpath(folder)})))
     except OSError as error:
         raise DataError(f"Expected {WANTED} in {folder}: {error.strerror} ({error.filename}).") from error
     images = sorted(name.partition("/")[::2] for name in names if _is_image(name))  # class, path below it
@@ -153,19 +153,19 @@ def _list_images(folder: Path, split: str) -> list[str]:
     """Return the names of the images in a split, which may be missing, without opening any."""
     if not (folder / split).is_dir():
         return []
-    names = _list_names(folder / split, "", frozenset({os.path.realpath(folder)}))
+    names = _list_file_names(folder / split, "", frozenset({os.path.realpath(folder)}))
     return sorted(f"{split}/{name}" for name in names if _is_image(name))
 
 
-def read_image(place: str) -> Image.Image:
+def read_image(path: str) -> Image.Image:
     """Open one image as RGB.
 
     Raises:
         DataError: it has more than 8 bits per channel, which conversion would clip.
     """
-    image = decode_image(Path(place).read_bytes(), place)
+    image = decode_image(Path(path).read_bytes(), path)
     if image.mode[0] in "IF":
-        raise DataError(f"Expected 8 bits per channel in {place}, got more (mode {image.mode}). Convert the image.")
+        raise DataError(f"Expected 8 bits per channel in {path}, got more (mode {image.mode}). Convert the image.")
     whole = image.convert("RGBA") if image.mode == "P" and "transparency" in image.info else image
     return whole.convert("RGB")
 
@@ -186,19 +186,19 @@ def compute_keys(files: list[Path]) -> list[bytes]:
     return keys
 
 
-def _list_names(folder: Path, below: str, above: frozenset[str]) -> Iterator[str]:
+def _list_file_names(folder: Path, prefix: str, ancestors: frozenset[str]) -> Iterator[str]:
     """Yield the names of all files below a folder, as `imagefolder` walks it; hidden folders are named but not entered.
 
     Links are followed unless they lead back to a parent folder; no file is opened.
     """
-    above |= {os.path.realpath(folder)}
+    ancestors |= {os.path.realpath(folder)}
     with os.scandir(folder) as found:
         entries = list(found)
     for entry in entries:
         if _is_hidden(entry.name) or not entry.is_dir():
-            yield f"{below}{entry.name}"
-        elif os.path.realpath(entry.path) not in above:
-            yield from _list_names(Path(entry.path), f"{below}{entry.name}/", above)
+            yield f"{prefix}{entry.name}"
+        elif os.path.realpath(entry.path) not in ancestors:
+            yield from _list_file_names(Path(entry.path), f"{prefix}{entry.name}/", ancestors)
 
 
 def _is_hidden(name: str) -> bool:

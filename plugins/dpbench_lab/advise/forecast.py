@@ -50,8 +50,8 @@ class BoardRecord(Record):
 
 
 @dataclass(frozen=True)
-class Question:
-    """The public facts about new data: private images, classes, epsilon and rehearsal."""
+class ForecastInput:
+    """The public facts that a forecast is made from: private images, classes, epsilon and rehearsal."""
 
     private: int
     classes: int
@@ -80,36 +80,36 @@ class Forecaster:
     boards: Sequence[BoardRecord]
     basis: Basis
 
-    def predict(self, asked: Question, learner: str) -> Forecast:
+    def predict(self, facts: ForecastInput, learner: str) -> Forecast:
         """Return a learner's expected accuracy with default settings, and its interval; no value is below chance."""
-        center, chance = self.expected_logit(asked, learner), 1 / asked.classes
+        center, chance = self.expected_logit(facts, learner), 1 / facts.classes
         return Forecast(*(max(chance, _from_logit(center + shift)) for shift in (0.0, -self.margin, self.margin)))
 
-    def pick(self, asked: Question, among: Collection[str] = LEARNERS) -> str:
+    def pick(self, facts: ForecastInput, among: Collection[str] = LEARNERS) -> str:
         """Return the learner with the best expected accuracy."""
-        return max(sorted(among), key=lambda learner: self.expected_logit(asked, learner))
+        return max(sorted(among), key=lambda learner: self.expected_logit(facts, learner))
 
-    def expected_logit(self, asked: Question, learner: str) -> float:
+    def expected_logit(self, facts: ForecastInput, learner: str) -> float:
         """Return the expected accuracy of a learner, as a logit."""
         known = [record for record in self._usable_boards if learner in record.accuracy]
         counts = Counter(record.dataset for record in known)
-        weights = np.array([self._similarity(record, asked) / counts[record.dataset] for record in known])
+        weights = np.array([self._similarity(record, facts) / counts[record.dataset] for record in known])
         scores = np.array([_to_logit(record.accuracy[learner]) - self._start_logit(record) for record in known])
-        start = 0.0 if self.basis == "numbers" else _to_logit(_rehearsal_accuracy(asked))
+        start = 0.0 if self.basis == "numbers" else _to_logit(_rehearsal_accuracy(facts))
         return start + float(np.average(scores, weights=weights))
 
     @cached_property
     def margin(self) -> float:
         """Half the width of an interval, in logits: the 90% quantile of the errors on datasets that were left out."""
         errors, weights = [], []
-        for learner, record, center, share in self._leave_datasets_out():
+        for learner, record, center, share in self._predict_left_out_boards():
             errors.append(abs(_to_logit(record.accuracy[learner]) - center))
             weights.append(share)
         order = np.argsort(errors)
         reached = np.cumsum(np.array(weights)[order]) / sum(weights)
         return float(np.array(errors)[order][np.searchsorted(reached, INTERVAL_LEVEL)])
 
-    def leave_out(self, dataset: str) -> Forecaster:
+    def without_dataset(self, dataset: str) -> Forecaster:
         """Return a forecaster without the boards of a dataset."""
         return Forecaster([board for board in self.boards if board.dataset != dataset], self.basis)
 
@@ -122,24 +122,24 @@ class Forecaster:
         """The names of the datasets that have usable boards, sorted."""
         return sorted({record.dataset for record in self._usable_boards})
 
-    def _leave_datasets_out(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
+    def _predict_left_out_boards(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
         for dataset in self.datasets:
-            others, boards = self.leave_out(dataset), self.list_boards(dataset)
+            others, boards = self.without_dataset(dataset), self.list_boards(dataset)
             for board in boards:
                 for learner in sorted(board.accuracy):
-                    yield learner, board, others.expected_logit(public_facts(board), learner), 1 / len(boards)
+                    yield learner, board, others.expected_logit(make_forecast_input(board), learner), 1 / len(boards)
 
     @cached_property
     def _usable_boards(self) -> list[BoardRecord]:
         return [board for board in self.boards if self.basis == "numbers" or board.rehearsal is not None]
 
     def _start_logit(self, record: BoardRecord) -> float:
-        return 0.0 if self.basis == "numbers" else _to_logit(_rehearsal_accuracy(public_facts(record)))
+        return 0.0 if self.basis == "numbers" else _to_logit(_rehearsal_accuracy(make_forecast_input(record)))
 
-    def _similarity(self, record: BoardRecord, asked: Question) -> float:
+    def _similarity(self, record: BoardRecord, facts: ForecastInput) -> float:
         if self.basis == "rehearsal":
             return 1.0
-        return math.exp(-abs(public_facts(record).signal - asked.signal) / SIMILARITY_SCALE)
+        return math.exp(-abs(make_forecast_input(record).signal - facts.signal) / SIMILARITY_SCALE)
 
 
 def read_board_records() -> list[BoardRecord]:
@@ -154,14 +154,14 @@ def read_board_records() -> list[BoardRecord]:
         raise DataError(f"Expected the boards' results in {EXPERIENCE}: {error}. Install dpbench again.") from error
 
 
-def public_facts(record: BoardRecord) -> Question:
-    """Return the facts about a board's data that were public before any run on it."""
-    return Question(record.private, record.classes, record.epsilon, record.rehearsal)
+def make_forecast_input(record: BoardRecord) -> ForecastInput:
+    """Return the facts about a board's data that were public before any run on it, as the input of a forecast."""
+    return ForecastInput(record.private, record.classes, record.epsilon, record.rehearsal)
 
 
-def _rehearsal_accuracy(asked: Question) -> float:
-    assert asked.rehearsal is not None  # `Forecaster` asks where there is one
-    return asked.rehearsal
+def _rehearsal_accuracy(facts: ForecastInput) -> float:
+    assert facts.rehearsal is not None  # `Forecaster` asks where there is one
+    return facts.rehearsal
 
 
 def _to_logit(accuracy: float) -> float:

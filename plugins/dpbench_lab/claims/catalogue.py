@@ -20,10 +20,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import FiniteRecord, misfit_sentence
+from dpbench.support.validation import FiniteNumbersRecord, describe_validation_error
 
 HERE = Path(__file__).parent
 PublicData = Literal["nothing", "unlabelled", "imagenet", "labels", "more"]
@@ -46,17 +46,17 @@ Steps = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-def _percent(value: float) -> float:
+def _check_percent(value: float) -> float:
     if 0 < value <= 1:
         raise ValueError(f"expected percent, so {100 * value:.4g} if this is a share of 1")
     return value
 
 
-Percent = Annotated[float, Field(ge=0, le=100), AfterValidator(_percent)]
+Percent = Annotated[float, Field(ge=0, le=100), AfterValidator(_check_percent)]
 
 
-class FurtherRelease(FiniteRecord):
-    """A further Gaussian use of the private data in the same run, such as noisy means for normalisation."""
+class FurtherRelease(FiniteNumbersRecord):
+    """Another Gaussian release of the private data in the same run, such as noisy means for normalisation."""
 
     what: Text
     sigma: Noise
@@ -64,7 +64,7 @@ class FurtherRelease(FiniteRecord):
     sample_rate: Share = 1.0
 
 
-class Claim(FiniteRecord):
+class Claim(FiniteNumbersRecord):
     """A number that a paper or its code states: an accuracy at an epsilon, with the facts that epsilon follows from."""
 
     id: Name
@@ -108,7 +108,7 @@ class Claim(FiniteRecord):
         return max(1, round(self.epochs / self.rate))
 
 
-class Paper(FiniteRecord):
+class Paper(FiniteNumbersRecord):
     """A paper and its claims."""
 
     key: Name
@@ -136,7 +136,7 @@ def read_catalogue(folder: Path) -> tuple[Paper, ...]:
     return tuple(read_paper(file) for file in files)
 
 
-def find_catalogue(root: Path) -> Path:
+def find_claims_folder(root: Path) -> Path:
     """Return the folder of a leaderboard's claims, or that of the package if the leaderboard has none."""
     places = (root / "claims", HERE / "papers", PACKAGE.parent / "leaderboard" / "claims")
     return next((place for place in places if place.is_dir()), places[0])
@@ -168,20 +168,20 @@ def read_paper(file: Path) -> Paper:
     try:
         paper = Paper(**{"key": file.stem, **raw, "claims": whole})
     except ValidationError as error:
-        raise SpecError(misfit_sentence(error, str(file), TABLES)) from None
+        raise SpecError(describe_validation_error(error, str(file), TABLES)) from None
     _check_paper(paper, {*_sources_by_field(places, file)} - stated, file)
     return paper
 
 
-def _sources_by_field(places: object, file: Path) -> dict[str, str]:
+def _sources_by_field(sources: object, file: Path) -> dict[str, str]:
     """Invert the mapping from sources to fields: return the one source of each field, or raise `SpecError`."""
     found: dict[str, str] = {}
-    if not isinstance(places, dict) or not all(isinstance(fields, list) for fields in places.values()):
-        raise SpecError(f'Expected sources in {file} as place = ["field", ...], got {str(places)[:100]}.')
-    for place, fields in places.items():
+    if not isinstance(sources, dict) or not all(isinstance(fields, list) for fields in sources.values()):
+        raise SpecError(f'Expected sources in {file} as place = ["field", ...], got {str(sources)[:100]}.')
+    for place, fields in sources.items():
         for name in fields:
             if name not in FIELDS:
-                raise SpecError(unknown_name("field", str(name), FIELDS, f"sources of {file}"))
+                raise SpecError(unknown_name_message("field", str(name), FIELDS, f"sources of {file}"))
             if name in found:
                 raise SpecError(f"Expected one place for {name!r} in {file}, got {found[name]!r} and {place!r}.")
             found[name] = place

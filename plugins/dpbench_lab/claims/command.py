@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dpbench.cli.output import Json
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 
 if TYPE_CHECKING:
     from dpbench_lab.claims.catalogue import Paper
@@ -32,14 +32,14 @@ def claims(
     as_json: Json = False,
 ) -> None:
     """Recompute the ε of published claims with two accountants, and report what the printed numbers support."""
-    from dpbench_lab.claims.catalogue import find_catalogue, read_catalogue
-    from dpbench_lab.claims.verdict import judge_all, write_verdicts
+    from dpbench_lab.claims.catalogue import find_claims_folder, read_catalogue
+    from dpbench_lab.claims.verdict import judge_all_claims, write_verdicts
 
     if write and (paper or dataset):
         raise SpecError("Expected --write alone: it records the verdicts of the whole catalogue.")
-    folder = find_catalogue(Path("leaderboard")) if root is None else root / "claims"
+    folder = find_claims_folder(Path("leaderboard")) if root is None else root / "claims"
     papers = _select_claims(read_catalogue(folder), paper, dataset)
-    verdicts = judge_all(papers)
+    verdicts = judge_all_claims(papers)
     if write:
         write_verdicts(folder, verdicts)
     if as_json:
@@ -52,10 +52,10 @@ def claims(
 
 def _select_claims(papers: Sequence[Paper], key: str | None, dataset: str | None) -> list[Paper]:
     if key is not None and key not in {paper.key for paper in papers}:
-        raise SpecError(unknown_name("paper", key, [paper.key for paper in papers], "the catalogue"))
+        raise SpecError(unknown_name_message("paper", key, [paper.key for paper in papers], "the catalogue"))
     known = {claim.dataset for paper in papers for claim in paper.claims}
     if dataset is not None and dataset.lower() not in {key.lower() for key in known}:
-        raise SpecError(unknown_name("dataset", dataset, known, "the catalogue"))
+        raise SpecError(unknown_name_message("dataset", dataset, known, "the catalogue"))
     found = []
     for paper in papers:
         kept = tuple(claim for claim in paper.claims if dataset is None or claim.dataset.lower() == dataset.lower())
@@ -96,7 +96,7 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
             score = claim.accuracy if claim.accuracy is not None else claim.auc
             table.add_row(
                 paper.key, claim.id, Text(claim.dataset), "" if score is None else f"{score:g}", f"{claim.epsilon:f}",
-                _write_number(row.pld), _write_number(row.rdp),
+                _format_number(row.pld), _format_number(row.rdp),
                 row.judgement + (f": {', '.join(row.missing)}" * bool(row.missing)),
             )  # fmt: skip
     console = Console()
@@ -104,7 +104,7 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     console.print(table, highlight=False, width=width)
     counts = Counter(verdict.judgement for verdict in verdicts)
     told = ", ".join(f"{count} {word}" for word, count in counts.most_common())
-    said_of = f"{_count_words(len(verdicts), 'claim')} from {_count_words(len(papers), 'paper')}"
+    said_of = f"{_format_count(len(verdicts), 'claim')} from {_format_count(len(papers), 'paper')}"
     console.print(f"{said_of}: {told}." if told else f"{said_of}.", highlight=False, soft_wrap=True)
     console.print(
         "A verdict says what follows from the printed numbers, assuming Poisson sampling. dpbench claims PAPER shows "
@@ -124,9 +124,9 @@ def _print_sources(papers: Sequence[Paper]) -> None:
                 console.print(f"  {claim.id}: {', '.join(fields)}: {place}", markup=False, soft_wrap=True)
 
 
-def _count_words(count: int, word: str) -> str:
+def _format_count(count: int, word: str) -> str:
     return f"{count} {word}{'s' * (count != 1)}"
 
 
-def _write_number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"

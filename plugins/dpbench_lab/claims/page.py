@@ -16,7 +16,7 @@ from dpbench.site.layout import PageSection
 from dpbench.site.picture import Chart, render_inline_svg
 from dpbench.site.render import Renderer
 from dpbench_lab.claims.catalogue import PUBLIC_DATA_WORDS, Claim, Paper, PublicData, read_catalogue
-from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all, read_verdicts
+from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all_claims, read_verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ class ClaimRow:
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """The pairs of fields and the source that states them."""
+        """Pairs (fields, source): for each source, the fields that it states, joined by commas."""
         found: dict[str, list[str]] = defaultdict(list)
         for field, place in self.claim.sources.items():
             found[place].append(field)
@@ -73,7 +73,7 @@ def _render_files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]
     """Yield the page; it has no rows if the leaderboard has no catalogue."""
     folder = site.root / "claims"
     papers = read_catalogue(folder) if folder.is_dir() else ()
-    verdicts = judge_all(papers, read_verdicts(folder))
+    verdicts = judge_all_claims(papers, read_verdicts(folder))
     pairs = [(paper, claim) for paper in papers for claim in paper.claims]
     rows = [ClaimRow(paper, claim, verdict) for (paper, claim), verdict in zip(pairs, verdicts, strict=True)]
     counts = Counter(verdict.judgement for verdict in verdicts)
@@ -98,13 +98,13 @@ def make_charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]
             groups[row.claim.dataset, row.claim.public].append(row)
     found = []
     for (dataset, public), group in sorted(groups.items()):
-        ours = {name: points for name, points in _board_accuracies(families, dataset, public).items() if points}
+        ours = {name: points for name, points in _collect_board_accuracies(families, dataset, public).items() if points}
         if ours and len(group) >= MIN_CLAIMS:
             found.append(_make_chart(dataset, public, group, ours))
     return found
 
 
-def _board_accuracies(
+def _collect_board_accuracies(
     families: Sequence[Sequence[Standing]], dataset: str, public: PublicData
 ) -> dict[str, dict[float, float]]:
     """Return the best accuracy in percent by epsilon, for each board family on this data with a whole private split."""
@@ -112,15 +112,15 @@ def _board_accuracies(
     for family in families:
         board = family[0].board
         whole = board.train_fraction == 1 and board.imbalance is None
-        if whole and (_normalise_name(board.dataset.name), public_scenario(family[0])) == (
+        if whole and (_normalise_name(board.dataset.name), classify_public_data(family[0])) == (
             _normalise_name(dataset),
             public,
         ):
-            found[board.name.partition("-eps")[0]] = _best_by_epsilon(family)
+            found[board.name.partition("-eps")[0]] = _find_best_accuracies(family)
     return found
 
 
-def _best_by_epsilon(family: Sequence[Standing]) -> dict[float, float]:
+def _find_best_accuracies(family: Sequence[Standing]) -> dict[float, float]:
     """Return the best accuracy in percent, by epsilon, among ranked entries that read no public labels."""
     found = {}
     for standing in family:
@@ -130,7 +130,7 @@ def _best_by_epsilon(family: Sequence[Standing]) -> dict[float, float]:
     return found
 
 
-def public_scenario(standing: Standing) -> PublicData:
+def classify_public_data(standing: Standing) -> PublicData:
     """Return the public data of a board's features: nothing for pixels and random processes, else ImageNet."""
     names = [part.name for part in standing.board.extractor.parts]
     without = all(name in {"patches", "pixels", "scatternet"} or name.startswith("randp") for name in names)

@@ -56,9 +56,9 @@ class Verdict(Record):
     remarks: tuple[str, ...]
 
 
-def judge(paper: Paper, claim: Claim) -> Verdict:
+def judge_claim(paper: Paper, claim: Claim) -> Verdict:
     """Compute a claim's epsilon with two accountants, and compare it with the stated epsilon."""
-    missing = missing_numbers(claim)
+    missing = list_missing_numbers(claim)
     found: dict[AccountantName, float] = {}
     judgement: Judgement = "underspecified"
     if not missing:
@@ -71,22 +71,22 @@ def judge(paper: Paper, claim: Claim) -> Verdict:
     )  # fmt: skip
 
 
-def judge_all(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> list[Verdict]:
+def judge_all_claims(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> list[Verdict]:
     """Return the verdict of every claim, paper by paper; a known verdict with the same digest is reused."""
     kept = {(verdict.paper, verdict.claim, verdict.digest): verdict for verdict in known}
     pairs = [(paper, claim) for paper in papers for claim in paper.claims]
     fresh = [pair for pair in pairs if (pair[0].key, pair[1].id, digest_claim(pair[1])) not in kept]
-    made = iter(_judge_many(fresh))
+    made = iter(_judge_in_parallel(fresh))
     return [kept.get((paper.key, claim.id, digest_claim(claim))) or next(made) for paper, claim in pairs]
 
 
-def _judge_many(pairs: Sequence[tuple[Paper, Claim]]) -> list[Verdict]:
+def _judge_in_parallel(pairs: Sequence[tuple[Paper, Claim]]) -> list[Verdict]:
     """Judge claims in several processes if there are enough: a composition takes a second or two."""
     if len(pairs) < 8:
-        return [judge(paper, claim) for paper, claim in pairs]
+        return [judge_claim(paper, claim) for paper, claim in pairs]
     papers, claims = zip(*pairs, strict=True)
     with process_pool(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(judge, papers, claims, chunksize=2))
+        return list(pool.map(judge_claim, papers, claims, chunksize=2))
 
 
 def digest_claim(claim: Claim) -> str:
@@ -94,7 +94,7 @@ def digest_claim(claim: Claim) -> str:
     return canonical_digest(claim.model_dump(mode="json"))
 
 
-def missing_numbers(claim: Claim) -> tuple[str, ...]:
+def list_missing_numbers(claim: Claim) -> tuple[str, ...]:
     """Return the numbers that epsilon depends on and that the paper does not give."""
     if claim.accountant == "pate":
         return ("the teachers' votes, which a data-dependent epsilon follows from",)
@@ -115,7 +115,7 @@ def _is_answerable(claim: Claim) -> bool:
 
 
 def list_assumptions(claim: Claim) -> tuple[str, ...]:
-    """Return remarks on the accounting: assumptions that the source does not state or contradicts, approximations."""
+    """Return remarks on the accounting: approximations, and assumptions that the source contradicts or leaves open."""
     said = []
     if claim.sampler in {"shuffled", "fixed-size"}:
         said.append(f"batches are {claim.sampler}; accounted as Poisson samples")
@@ -132,13 +132,15 @@ def _judge_epsilons(claim: Claim, found: Mapping[AccountantName, float]) -> Judg
         return "reproducible"
     if stated > min(found.values()):
         return "stated with margin"
-    further = [release.model_copy(update={"sigma": _largest_rounding_to(release.sigma)}) for release in claim.further]
+    further = [
+        release.model_copy(update={"sigma": _largest_sigma_printed_as(release.sigma)}) for release in claim.further
+    ]
     loose = claim.model_copy(update={"further": tuple(further)})
-    least = min(_compute_epsilons(loose, _largest_rounding_to(claim.sigma or Decimal(1))).values())
+    least = min(_compute_epsilons(loose, _largest_sigma_printed_as(claim.sigma or Decimal(1))).values())
     return "understated" if least > (1 + TOLERANCE) * stated else "reproducible"
 
 
-def _largest_rounding_to(sigma: Decimal) -> Decimal:
+def _largest_sigma_printed_as(sigma: Decimal) -> Decimal:
     """Return the largest sigma that is printed as this number: half a unit of its last digit more."""
     exponent = sigma.as_tuple().exponent
     return sigma + Decimal(5).scaleb((exponent if isinstance(exponent, int) else 0) - 1)

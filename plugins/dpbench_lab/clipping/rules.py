@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-Rule = Literal["clip", "automatic", "normalised", "psac"]
+ScalingRule = Literal["clip", "automatic", "normalised", "psac"]
 GAMMA = 0.1  # in units of the clip
 LEAST = 1e-12  # of a norm that is divided by
 
 
-def scale_by_rule(norms: Tensor, rule: Rule) -> Tensor:
+def compute_scale_factors(norms: Tensor, rule: ScalingRule) -> Tensor:
     """Return the factors (c,) that scale gradients, from their norms (c,) in units of the clip."""
     if rule == "automatic":
         return 1 / (norms + GAMMA)
@@ -53,10 +53,10 @@ def scale_by_rule(norms: Tensor, rule: Rule) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RuledProbe(LinearProbe):
-    """A linear probe with a bias whose gradients are scaled by a rule."""
+class GradientScalingProbe(LinearProbe):
+    """A linear probe (with a bias) that scales each gradient by a rule; the default rule is `clip`."""
 
-    rule: Rule = "clip"
+    rule: ScalingRule = "clip"
 
     def descend(
         self,
@@ -76,7 +76,7 @@ class RuledProbe(LinearProbe):
             features = torch.cat([chunk.x, torch.ones_like(chunk.x[:, :1])], 1)
             left = residuals(exact_linear(chunk.x, head[:, :-1], head[:, -1]), chunk.y)
             squares = folded(left.double().square(), 1) * folded(features.double().square(), 1)
-            return RankOne(left * scale_by_rule(squares.sqrt() / clip, rule).float()[:, None], features)
+            return RankOne(left * compute_scale_factors(squares.sqrt() / clip, rule).float()[:, None], features)
 
         velocity = torch.zeros_like(head)
         for _ in range(self.steps):
@@ -86,14 +86,14 @@ class RuledProbe(LinearProbe):
         return head
 
 
-def add_rule(base: Any) -> type[Learner]:
+def make_learner_with_rule(base: Any) -> type[Learner]:
     """Return a subclass of a learner with a linear probe (`dp-sgd`, `thrift`) that adds the settings rule and pace."""
 
     @dataclass(frozen=True)
-    class RuledLearner(base):  # type: ignore[misc]  # any learner
+    class GradientScalingLearner(base):  # type: ignore[misc]  # any learner
         name = f"{base.name}-ruled"
 
-        rule: Rule = setting("clip", says="how gradients are scaled", kw_only=True)
+        rule: ScalingRule = setting("clip", says="how gradients are scaled", kw_only=True)
         pace: float = setting(1.0, gt=0, says="learning rate, in units of the default", kw_only=True)
 
         def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -104,14 +104,14 @@ def add_rule(base: Any) -> type[Learner]:
         @property
         def probe(self) -> LinearProbe:
             """The training procedure of `dp-sgd`, with the rule."""
-            return _with_rule(super().probe, self.rule)
+            return _make_probe_with_rule(super().probe, self.rule)
 
         def _probe(self) -> LinearProbe:
-            return _with_rule(super()._probe(), self.rule)
+            return _make_probe_with_rule(super()._probe(), self.rule)
 
-    return RuledLearner
+    return GradientScalingLearner
 
 
-def _with_rule(probe: LinearProbe, rule: Rule) -> RuledProbe:
+def _make_probe_with_rule(probe: LinearProbe, rule: ScalingRule) -> GradientScalingProbe:
     given = {field.name: getattr(probe, field.name) for field in dataclasses.fields(probe)}
-    return RuledProbe(**given, rule=rule)
+    return GradientScalingProbe(**given, rule=rule)

@@ -26,7 +26,7 @@ from dpbench.records.result import Interval, mean_interval
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
 from dpbench.support.validation import Record
-from dpbench_lab.clipping.rules import Rule, add_rule
+from dpbench_lab.clipping.rules import ScalingRule, make_learner_with_rule
 from dpbench_lab.held_out import hold_out
 
 FILE = Path(__file__).parent / "record.json"
@@ -44,7 +44,7 @@ EPSILONS = 0.1, 1.0, 8.0
 LEARNERS = "dp-sgd", "thrift"
 PACES = 0.5, 1.0, 2.0
 CHOICE_SEEDS, SEEDS = (0, 1), (2, 3, 4, 5)
-RULES: tuple[Rule, ...] = get_args(Rule)
+RULES: tuple[ScalingRule, ...] = get_args(ScalingRule)
 
 
 class RuleScores(Record):
@@ -53,7 +53,7 @@ class RuleScores(Record):
     data: str
     epsilon: float
     learner: str
-    rule: Rule
+    rule: ScalingRule
     private: int
     pace: float
     scores: tuple[float, ...]
@@ -71,7 +71,7 @@ def measure_rules(session: Session, measured: list[RuleScores]) -> Iterator[Rule
     for (data, epsilon, learner), rule in itertools.product(list_cells(), RULES):
         if (data, epsilon, learner, rule) in known:
             continue
-        load = partial(_load, session, BOARDS[data], epsilon, learner, rule)
+        load = partial(_load_run, session, BOARDS[data], epsilon, learner, rule)
         pace = max(PACES, key=lambda pace: _score_held_out(load(pace)))
         prepared = prepare_run(load(pace))
         scores = tuple(fit_and_score_seed(prepared, seed).value(prepared.spec.metric) for seed in SEEDS)
@@ -79,8 +79,8 @@ def measure_rules(session: Session, measured: list[RuleScores]) -> Iterator[Rule
                          pace=pace, scores=scores)  # fmt: skip
 
 
-def _load(
-    session: Session, protocol: Mapping[str, Any], epsilon: float, learner: str, rule: Rule, pace: float
+def _load_run(
+    session: Session, protocol: Mapping[str, Any], epsilon: float, learner: str, rule: ScalingRule, pace: float
 ) -> LoadedRun:
     chosen = {"name": f"{learner}-ruled", "options": {"rule": rule, "pace": pace}}
     given = {**protocol, "epsilon": epsilon, "learner": chosen, "seeds": list(SEEDS), "unit": "image"}
@@ -107,13 +107,13 @@ def render_table(found: list[RuleScores]) -> str:
     for scores in found:
         by_board.setdefault((scores.data, scores.learner, scores.epsilon), {})[scores.rule] = scores
     for (data, learner, epsilon), rules in sorted(by_board.items()):
-        gains = (_write_gain(compute_gain(rules[rule], rules["clip"])) for rule in RULES[1:])
+        gains = (_format_gain(compute_gain(rules[rule], rules["clip"])) for rule in RULES[1:])
         clip = 100 * mean_interval(rules["clip"].scores).mean
         lines.append(f"| {data} | `{learner}` | {epsilon:g} | {clip:.1f} | {' | '.join(gains)} |")
     for learner in sorted({scores.learner for scores in found}):
         rows = [rules for (_, of, _), rules in by_board.items() if of == learner]
         means = (mean_interval([compute_gain(rules[rule], rules["clip"]).mean for rules in rows]) for rule in RULES[1:])
-        lines.append(f"| all {len(rows)} | `{learner}` | | | {' | '.join(map(_write_gain, means))} |")
+        lines.append(f"| all {len(rows)} | `{learner}` | | | {' | '.join(map(_format_gain, means))} |")
     return "\n".join(lines)
 
 
@@ -122,7 +122,7 @@ def compute_gain(scores: RuleScores, clip: RuleScores) -> Interval:
     return mean_interval([mine - other for mine, other in zip(scores.scores, clip.scores, strict=True)])
 
 
-def _write_gain(gain: Interval) -> str:
+def _format_gain(gain: Interval) -> str:
     half = 100 * (gain.high - gain.mean) if gain.high is not None else 0.0
     text = f"{100 * gain.mean:+.1f} ± {half:.1f}"
     return f"**{text}**" if 100 * abs(gain.mean) > half else text
@@ -133,7 +133,7 @@ SCORES = TypeAdapter(list[RuleScores])
 if __name__ == "__main__":
     plugins = load()
     for name in LEARNERS:
-        plugins = plugins.with_component("learner", add_rule(plugins.find("learner", name).cls))
+        plugins = plugins.with_component("learner", make_learner_with_rule(plugins.find("learner", name).cls))
     began, measured = time.process_time(), read_scores() if FILE.exists() else []
     for scores in measure_rules(open_session("cpu", threads=1, plugins=plugins), measured[:]):
         measured.append(scores)

@@ -22,12 +22,12 @@ STAGE_COLOURS["rest"] = QUIET
 """The bar colour of each stage."""
 
 
-def write_plot(explanation: Explanation, file: Path) -> None:
+def write_explanation_plot(explanation: Explanation, file: Path) -> None:
     """Draw an explanation into `file`; see `draw.write_chart`."""
-    write_chart(file, lambda: draw_figure(explanation))
+    write_chart(file, lambda: draw_explanation(explanation))
 
 
-def list_stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
+def list_stage_gains(explanation: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
     """Yield (stage, score before, score after), in percent, for each lifted stage, then for the rest."""
     at = 100 * explanation.private.mean
     for lift in explanation.ladder:
@@ -36,16 +36,16 @@ def list_stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, f
     yield "rest", at, at + 100 * explanation.rest.mean
 
 
-def draw_figure(explanation: Explanation, *, titled: bool = True) -> Figure:
+def draw_explanation(explanation: Explanation, *, titled: bool = True) -> Figure:
     """Return the figure: a row for each learner, and a legend of the colours below."""
     learners = explanation.learners
     drawn = new_figure(8, 1.1 + 1.1 * len(learners), dpi=110, layout="constrained")
     axes = drawn.subplots()
     if titled:
-        drawn.suptitle(_write_title(explanation), parse_math=False)
-    low = min(min(before, after) for learner in learners for _, before, after in list_stairs(learner))
+        drawn.suptitle(_format_explanation_title(explanation), parse_math=False)
+    low = min(min(before, after) for learner in learners for _, before, after in list_stage_gains(learner))
     ceiling = 100 * explanation.score.mean
-    high = max(ceiling, *(max(before, after) for learner in learners for _, before, after in list_stairs(learner)))
+    high = max(ceiling, *(max(before, after) for learner in learners for _, before, after in list_stage_gains(learner)))
     left = low - 0.25 * (high - low) - 1
     draw_bars(axes, (bar for row, learner in enumerate(learners) for bar in _list_bars(row, learner, left)))
     axes.axvline(ceiling, color=INK, linestyle="--", linewidth=1)
@@ -56,7 +56,7 @@ def draw_figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     return drawn
 
 
-def _write_title(explanation: Explanation) -> str:
+def _format_explanation_title(explanation: Explanation) -> str:
     spec = explanation.specs[0]
     return (
         f"The price of privacy: {spec.extractor.names} on {spec.dataset.name}, {explanation.private:,} private "
@@ -69,7 +69,7 @@ def _list_bars(row: int, explanation: LearnerExplanation, left: float) -> Iterat
     private = 100 * explanation.private.mean
     yield Bar(row, left, private, LINE)
     yield Bar(row, private, private, LINE, text=f"{private:.1f}", before=True)
-    found = list(list_stairs(explanation))
+    found = list(list_stage_gains(explanation))
     height = 0.8 / len(found)
     for place, (name, before, after) in enumerate(found):
         middle = row - 0.4 + (place + 0.5) * height
@@ -80,7 +80,7 @@ def _draw_legend(axes: Axes, explanation: Explanation) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    used = {name for learner in explanation.learners for name, _, _ in list_stairs(learner)}
+    used = {name for learner in explanation.learners for name, _, _ in list_stage_gains(learner)}
     handles: list[Patch | Line2D] = [Patch(color=LINE, label="private")]
     handles += [Patch(color=colour, label=name) for name, colour in STAGE_COLOURS.items() if name in used]
     ceiling = f"{explanation.ceiling.name} {100 * explanation.score.mean:.1f}"

@@ -22,7 +22,7 @@ from dpbench_lab.output import check_outputs, write_study
 
 if TYPE_CHECKING:
     from dpbench.records.result import Interval
-    from dpbench_lab.explain.explanation import Explanation, Lift
+    from dpbench_lab.explain.explanation import Explanation, LiftedStage
 
 
 @add_setting_flags(
@@ -65,20 +65,20 @@ def explain(
     check_outputs(given.place.out, plot)
 
     from dpbench.harness.session import open_session
-    from dpbench_lab.explain.chart import write_plot
+    from dpbench_lab.explain.chart import write_explanation_plot
     from dpbench_lab.explain.ladder import explain_learners as take_apart
 
     tuned = [make_spec({**spec.user_values, "search": given.keys["search"]}, given.origin) for spec in specs if tune]
     with report_interrupt("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, open_session(given.place.device, plugins=plugins), tuned)
-    files = write_study(found, given.place.out, plot, write_plot)
+    files = write_study(found, given.place.out, plot, write_explanation_plot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        _show(found, files, Console())
+        _print_explanation(found, files, Console())
 
 
-def _show(found: Explanation, written: list[Path], console: Console) -> None:
+def _print_explanation(found: Explanation, written: list[Path], console: Console) -> None:
     from dpbench.analysis.formats import format_percent_score
 
     spec = found.specs[0]
@@ -97,15 +97,15 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
     ladder = Table(Column("learner", no_wrap=True), *headings, title=titles[0], box=None)
     alone = Table("learner", *[lift.stage for lift in first.alone], title=titles[1], box=None)
     for learner in found.learners:
-        cells = [_write_points(lift) for lift in learner.ladder if lift.stage in stages]
+        cells = [_format_gained_points(lift) for lift in learner.ladder if lift.stage in stages]
         ladder.add_row(
             learner.learner.name,
             format_percent_score(learner.private),
             *cells,
-            _write_interval(learner.rest),
+            _format_signed_interval(learner.rest),
             format_percent_score(found.score),
         )
-        alone.add_row(learner.learner.name, *(_write_points(lift) for lift in learner.alone))
+        alone.add_row(learner.learner.name, *(_format_gained_points(lift) for lift in learner.alone))
     console.print(ladder, alone, _make_steps_table(found))
     for learner in found.learners:
         said = " ".join(lift.why for lift in learner.ladder if lift.stage not in {"noise", "clipping"})
@@ -130,10 +130,10 @@ def _make_steps_table(found: Explanation) -> Table:
     return table
 
 
-def _write_points(lift: Lift) -> str:
-    return "–" if lift.points is None else _write_interval(lift.points)
+def _format_gained_points(lift: LiftedStage) -> str:
+    return "–" if lift.points is None else _format_signed_interval(lift.points)
 
 
-def _write_interval(value: Interval) -> str:
+def _format_signed_interval(value: Interval) -> str:
     half = "" if value.high is None else f"{100 * (value.high - value.mean):.2f}"
     return f"{100 * value.mean:+.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")

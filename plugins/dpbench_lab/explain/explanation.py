@@ -18,20 +18,22 @@ Stage = Literal["tuning", "noise", "clipping", "projection", "steps"]
 GUARANTEE: Literal["none: reads private data without noise"] = "none: reads private data without noise"
 
 
-Score = Field(validation_alias=AliasChoices("score", "accuracy"))  # which it always was in older files
+SCORE_FIELD = Field(validation_alias=AliasChoices("score", "accuracy"))  # which it always was in older files
 
 
-class Lift(Record):
+class LiftedStage(Record):
     """A stage that is lifted (removed): the score afterwards, and the gain over the score before."""
 
     stage: Stage
-    score: Interval | None = Score  # None where it does not apply
+    score: Interval | None = SCORE_FIELD  # None where it does not apply
     points: Interval | None  # a difference of scores, paired by seeds
     why: str = ""  # it does not apply; or what was lifted
 
 
 class Signal(Record):
-    """Signal and noise in the steps of a release, in clips: the mean clipped contribution, and the noise beside it.
+    """Signal and noise in the steps of a release, in units of the clip.
+
+    The signal is the norm of the mean clipped contribution; the noise is given by its norm, too.
 
     The signals of many steps add up, while their noise grows with the square root of their number, so a step may
     contain more noise than signal.
@@ -53,9 +55,11 @@ class LearnerExplanation(Record):
     digest: str  # of the private run's spec: its result, if there is one, is named so
     epsilon: float
     private: Interval
-    ladder: tuple[Lift, ...]  # each on top of those before
+    ladder: tuple[LiftedStage, ...]  # each on top of those before
     rest: Interval  # the ceiling less the last of the ladder: loss, penalty and features of the head
-    alone: tuple[Lift, ...]  # each from one run of the same plan and sigma with other noise; `tuning` is in the ladder
+    alone: tuple[
+        LiftedStage, ...
+    ]  # each from one run of the same plan and sigma with other noise; `tuning` is in the ladder
     signals: tuple[Signal, ...] = ()  # of the first seed, for each release; empty in files from before it was added
 
 
@@ -71,7 +75,7 @@ class Explanation(Record):
     public: int
     test: int
     ceiling: Component
-    score: Interval = Score  # of the ceiling
+    score: Interval = SCORE_FIELD  # of the ceiling
     learners: tuple[LearnerExplanation, ...]
     digests: dict[str, str]  # of the data
     seconds: float

@@ -35,14 +35,14 @@ from dpbench.registry import Registry
 from dpbench.registry.components import make_component_record
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
-from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
+from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, LiftedStage, Stage
 from dpbench_lab.explain.lifting import (
     Protection,
     SumRecord,
     lift_protection,
+    make_sums_only_error,
     measure_signals,
     record_sums,
-    sums_only_error,
 )
 
 MORE_STEPS = 4
@@ -76,8 +76,8 @@ def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Sp
     best = [session.prepare(spec) for spec in tuned]
     first = prepared[0]
     seeds = first.spec.seeds[:1] if _has_same_data(first) else first.spec.seeds
-    ceiling = session.run(_ceiling_spec(specs[0], seeds, session.plugins))
-    tops = [_score_seed(first, seed) for seed in ceiling.seeds]
+    ceiling = session.run(_make_ceiling_spec(specs[0], seeds, session.plugins))
+    tops = [_read_seed_score(first, seed) for seed in ceiling.seeds]
     found = []
     with progress.progress_bar("Lifting", len(specs)) as advance:
         for number, run in enumerate(prepared):
@@ -101,7 +101,7 @@ def _check_prepared(prepared: PreparedRun) -> PreparedRun:
         )
     for release in privacy.releases:
         if not release.gaussian:
-            raise sums_only_error(release.name)
+            raise make_sums_only_error(release.name)
     spec, classes = prepared.spec, prepared.roles.task.classes
     if spec.metric == "auroc" and classes != 2:
         raise SpecError(f"Expected two classes with metric auroc, and {spec.dataset.name!r} has {classes}.")
@@ -114,7 +114,7 @@ def _has_same_data(prepared: PreparedRun) -> bool:
     return all(prepared.loaded.has_same_data(seed, first) for seed in others)
 
 
-def _ceiling_spec(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
+def _make_ceiling_spec(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
     references = sorted(name for name, item in plugins.components["learner"].items() if item.cls.reference)
     if not references:
         raise SpecError(
@@ -124,28 +124,30 @@ def _ceiling_spec(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
     return Spec(**{**spec.user_values, **changed, "secure_rng": False})
 
 
-def _explain_learner(default: PreparedRun, tuned: PreparedRun | None, tops: list[float]) -> LearnerExplanation:
+def _explain_learner(
+    default: PreparedRun, tuned: PreparedRun | None, ceiling_scores: list[float]
+) -> LearnerExplanation:
     base = tuned or default
-    private = _private_scores(default)
-    started = private if tuned is None else _private_scores(tuned)
-    world = LiftedFits(base)
-    ladder = [_tuning_lift(tuned, private, started)]
+    private = _compute_private_scores(default)
+    started = private if tuned is None else _compute_private_scores(tuned)
+    world = LiftedFitRunner(base)
+    ladder = [_make_tuning_lift(tuned, private, started)]
     scores, kept, learner = started, Protection(True, True), base.learner
     for stage in LIFTED_STAGES:
         try:
             higher, less, said = _lift_stage(stage, learner, kept, base)
             reached = world.scores(higher, less)
         except (SpecError, ComponentFailed) as error:
-            ladder.append(Lift(stage=stage, score=None, points=None, why=str(error)))
+            ladder.append(LiftedStage(stage=stage, score=None, points=None, why=str(error)))
             continue
         ladder.append(_make_lift(stage, scores, reached, said))
         learner, kept, scores = higher, less, reached
     steps: list[SumRecord] = []
     whole = Protection(True, True)
     paired = world.scores(base.learner, whole, steps)  # whose noise is that of each thing lifted alone
-    alone = tuple(_lift_alone(stage, base, world, paired) for stage in LIFTED_STAGES)
+    alone = tuple(_lift_stage_alone(stage, base, world, paired) for stage in LIFTED_STAGES)
     plan, size, units = base.privacy.releases, base.roles.task.size, bool(base.spec.unit)
-    ceiling = tops if len(tops) == len(scores) else tops * len(scores)
+    ceiling = ceiling_scores if len(ceiling_scores) == len(scores) else ceiling_scores * len(scores)
     return LearnerExplanation(
         learner=make_component_record(base.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=mean_interval(private), ladder=tuple(ladder), alone=alone,
@@ -154,32 +156,36 @@ def _explain_learner(default: PreparedRun, tuned: PreparedRun | None, tops: list
     )  # fmt: skip
 
 
-def _score_seed(prepared: PreparedRun, seed: SeedResult) -> float:
+def _read_seed_score(prepared: PreparedRun, seed: SeedResult) -> float:
     return seed.value(prepared.spec.metric)
 
 
-def _private_scores(prepared: PreparedRun) -> list[float]:
-    return [_score_seed(prepared, fit_and_score_seed(prepared, seed)) for seed in prepared.spec.seeds]
+def _compute_private_scores(prepared: PreparedRun) -> list[float]:
+    return [_read_seed_score(prepared, fit_and_score_seed(prepared, seed)) for seed in prepared.spec.seeds]
 
 
-def _tuning_lift(tuned: PreparedRun | None, before: list[float], after: list[float]) -> Lift:
+def _make_tuning_lift(tuned: PreparedRun | None, before: list[float], after: list[float]) -> LiftedStage:
     if tuned is None:
-        return Lift(stage="tuning", score=None, points=None, why="The gain of tuning is not measured; add --tune.")
+        return LiftedStage(
+            stage="tuning", score=None, points=None, why="The gain of tuning is not measured; add --tune."
+        )
     assert tuned.selection is not None
     return _make_lift("tuning", before, after, f"Settings chosen with public labels: {tuned.selection.chosen}.")
 
 
-def _lift_alone(stage: Stage, base: PreparedRun, world: LiftedFits, started: list[float]) -> Lift:
+def _lift_stage_alone(
+    stage: Stage, base: PreparedRun, fits: LiftedFitRunner, private_scores: list[float]
+) -> LiftedStage:
     try:
         learner, kept, said = _lift_stage(stage, base.learner, Protection(True, True), base)
-        return _make_lift(stage, started, world.scores(learner, kept), said)
+        return _make_lift(stage, private_scores, fits.scores(learner, kept), said)
     except (SpecError, ComponentFailed) as error:
-        return Lift(stage=stage, score=None, points=None, why=str(error))
+        return LiftedStage(stage=stage, score=None, points=None, why=str(error))
 
 
-def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], said: str) -> Lift:
+def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], description: str) -> LiftedStage:
     gained = [value - other for value, other in zip(after, before, strict=True)]
-    return Lift(stage=stage, score=_mean_interval(after), points=_mean_interval(gained), why=said)
+    return LiftedStage(stage=stage, score=_mean_interval(after), points=_mean_interval(gained), why=description)
 
 
 def _mean_interval(values: Sequence[float]) -> Interval:
@@ -219,8 +225,8 @@ def _max_dimensions(base: PreparedRun) -> int:
 
 
 @dataclass(frozen=True)
-class LiftedFits:
-    """Fits with the data, plan and sigma of the private run, but with some protections lifted from its curator."""
+class LiftedFitRunner:
+    """Runs fits with the data, plan and sigma of the private run, but without some protections of its curator."""
 
     base: PreparedRun
 
@@ -247,12 +253,12 @@ class LiftedFits:
         )
         start = initial.initialisation.get_state()
 
-        def wrap(curator: LedgerCurator) -> Curator:
+        def wrap_curator(curator: LedgerCurator) -> Curator:
             exact = make_learner_curator(curator)
             exact = exact if steps is None else record_sums(exact, steps)
             return lift_protection(exact, release_sigmas(plan, base.privacy.sigma), kept, noise)
 
-        scores = predict_isolated(fit_once(given, wrap=wrap), base.test.x)
+        scores = predict_isolated(fit_once(given, wrap=wrap_curator), base.test.x)
         sampled = any(release.sample_rate < 1 for release in plan)
         drew = kept.noise or sampled or not initial.initialisation.get_state().equal(start)
         return base.test.scorer.score(scores).value(base.spec.metric), drew

@@ -46,7 +46,7 @@ def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protecti
         if isinstance(question, Map):
             return lift_protection(curator.answer(question), sigma, kept, noise)
         if not isinstance(question, Sum):
-            raise sums_only_error(question.releases[-1])
+            raise make_sums_only_error(question.releases[-1])
         clips = question.clips
         sums = [*curator.answer(replace(question, clip=clips))] if kept.clipping else _sum_unclipped(curator, question)
         if kept.noise:
@@ -61,7 +61,7 @@ def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protecti
 
 @dataclass(frozen=True)
 class SumRecord:
-    """The exact sum of one step, in clips, with facts about its contributions. No guarantee."""
+    """The exact sum of one step, in units of the clip, with facts about its contributions. It is not private."""
 
     release: str
     entries: int  # of all blocks
@@ -82,7 +82,7 @@ def record_sums(curator: Curator, steps: list[SumRecord]) -> Curator:
             return curator.answer(question)
         clips = question.clips
 
-        def rows(chunk: Chunk) -> Blocks:
+        def append_norms(chunk: Chunk) -> Blocks:
             blocks = wrap_blocks(question.rows(chunk))
             norms = torch.stack([block.norms() / clip for block, clip in zip(blocks, clips, strict=True)], 1)
             kept = norms.nan_to_num(0.0).clamp(max=1).square().sum(1)
@@ -90,7 +90,7 @@ def record_sums(curator: Curator, steps: list[SumRecord]) -> Curator:
             return Blocks((*blocks, torch.stack([kept, longer, torch.ones_like(kept)], 1).float()))
 
         limits = (*clips, (len(clips) ** 2 + 2) ** 0.5)
-        *sums, about = curator.answer(replace(question, rows=rows, clip=limits))
+        *sums, about = curator.answer(replace(question, rows=append_norms, clip=limits))
         squared = math.fsum(
             float((total.double() / clip).square().sum()) for total, clip in zip(sums, clips, strict=True)
         )
@@ -141,7 +141,7 @@ def _sum_unclipped(curator: Curator, question: Sum) -> list[Tensor]:
     """Return unclipped sums, scaled by the mean clipping factor; each range of norms is summed on its own grid."""
     clips, bounds = question.clips, [RATIO**power for power in range(NORM_RANGES)]
 
-    def ranges(chunk: Chunk) -> Blocks:
+    def split_rows_by_norm(chunk: Chunk) -> Blocks:
         blocks = wrap_blocks(question.rows(chunk))
         norms = [block.norms() / clip for block, clip in zip(blocks, clips, strict=True)]
         ends = [
@@ -157,7 +157,7 @@ def _sum_unclipped(curator: Curator, question: Sum) -> list[Tensor]:
         return Blocks((*parts, torch.stack([*factors, torch.ones_like(factors[0])], 1)))  # (c, blocks + 1)
 
     limits = (*(min(clip * bound, CLIPS[1]) for clip in clips for bound in bounds), (len(clips) + 1) ** 0.5)
-    *sums, factors = curator.answer(replace(question, rows=ranges, clip=limits))
+    *sums, factors = curator.answer(replace(question, rows=split_rows_by_norm, clip=limits))
     count = float(factors[-1])
     return [
         torch.stack(sums[place * NORM_RANGES : (place + 1) * NORM_RANGES]).sum(0)
@@ -188,11 +188,11 @@ def _mask_tensor(part: Tensor, rows: Tensor) -> Tensor:
     return part.masked_fill(~rows.reshape(-1, *(1,) * (part.ndim - 1)), 0)
 
 
-def _draw_normal(like: Tensor, noise: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=noise).to(like.device)
+def _draw_normal(tensor: Tensor, noise: torch.Generator) -> Tensor:
+    return torch.randn(tensor.shape, generator=noise).to(tensor.device)
 
 
-def sums_only_error(release: str) -> SpecError:
+def make_sums_only_error(release: str) -> SpecError:
     """Return the error for a release that asks for something other than sums."""
     return SpecError(
         f"Expected release {release!r} to ask for sums: explain cannot measure the cost of noise in choices or votes. "

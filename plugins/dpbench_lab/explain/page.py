@@ -11,13 +11,13 @@ from dpbench.errors import DataError, MalformedFile
 from dpbench.records.metrics import TITLES
 from dpbench.site.context import Site
 from dpbench.site.picture import Chart, render_inline_svg
-from dpbench_lab.explain.chart import draw_figure, list_stairs
+from dpbench_lab.explain.chart import draw_explanation, list_stage_gains
 from dpbench_lab.explain.explanation import Explanation
 
 EXPLANATIONS = "explanations"
 
 
-def learner_charts(site: Site) -> Callable[[str], Iterable[Chart]]:
+def make_learner_chart_lister(site: Site) -> Callable[[str], Iterable[Chart]]:
     """Read all explanations of a leaderboard; return a function that yields the charts of a learner.
 
     Raises:
@@ -54,10 +54,10 @@ def _make_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
             rows = tuple(
                 (each.learner.name, format_epsilon(each.epsilon), stage, f"{after - before:+.2f}")
                 for each in mine
-                for stage, before, after in list_stairs(each)
+                for stage, before, after in list_stage_gains(each)
             )
             drawn = render_inline_svg(
-                functools.partial(draw_figure, alone, titled=False), key, f"{title}. The table has the numbers."
+                functools.partial(draw_explanation, alone, titled=False), key, f"{title}. The table has the numbers."
             )
             note = (
                 f"{TITLES[explanation.metric]} gained when noise, clipping and other limits are removed one after "

@@ -58,27 +58,27 @@ class PlotCell:
     result: Result | None
 
 
-def assemble_figure(name: str, plot: Plot, places: Sequence[PlotCell], series: Sequence[PublishedSeries]) -> FigureData:
+def assemble_figure(name: str, plot: Plot, cells: Sequence[PlotCell], series: Sequence[PublishedSeries]) -> FigureData:
     """Return the data of a figure with these cells, in order, each at its position.
 
     Raises:
         DataError: a result lacks the metric.
     """
-    placed = [(locate_cell(plot, place.values, place.numbers), place) for place in places]
+    placed = [(locate_cell(plot, place.values, place.numbers), place) for place in cells]
     measured = {at: metric_interval(place.result, plot.metric) for at, place in placed if place.result}
-    seeds = tuple(len(place.result.seeds) for place in places if place.result)
+    seeds = tuple(len(place.result.seeds) for place in cells if place.result)
     bound, fitted = _fit_bound(plot, placed, measured)
     return FigureData(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
 
 
 def _fit_bound(
-    plot: Plot, placed: Sequence[tuple[Position, PlotCell]], measured: Mapping[Position, Interval]
+    plot: Plot, positioned_cells: Sequence[tuple[Position, PlotCell]], measured: Mapping[Position, Interval]
 ) -> tuple[dict[Position, float], Position | None]:
     """Scale a theorem's rate to pass through one measured point; return the rate at each position, and that point."""
     if plot.bound is None:
         return {}, None
-    rates = {at: evaluate_formula(plot.bound, place.numbers, "the bound of [plot]") for at, place in placed}
-    fitted = next((at for at, place in placed if is_fitted_cell(plot, place.values)), None)
+    rates = {at: evaluate_formula(plot.bound, place.numbers, "the bound of [plot]") for at, place in positioned_cells}
+    fitted = next((at for at, place in positioned_cells if is_fitted_cell(plot, place.values)), None)
     if fitted is None or fitted not in measured or not rates[fitted]:
         return {}, None
     constant = measured[fitted].mean / rates[fitted]

@@ -8,7 +8,7 @@ from pathlib import Path
 from dpbench.analysis.figure_data import PublishedSeries
 from dpbench.analysis.plots import Plot
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.validation import Record
 
 FILE = Path(__file__).parent / "published.json"
@@ -35,7 +35,7 @@ def choose_series(plot: Plot, origin: str) -> Sequence[PublishedSeries]:
     series = read_literature().series
     for key in plot.published:
         if key not in series:
-            raise SpecError(unknown_name("published series", key, series, f"[plot] of {origin}"))
+            raise SpecError(unknown_name_message("published series", key, series, f"[plot] of {origin}"))
     if plot.published and plot.metric != "accuracy":
         raise SpecError(
             f"Expected metric = 'accuracy' with published series in [plot] of {origin}: papers report that."

@@ -17,7 +17,7 @@ from dpbench.records.protocol import Protocol
 from dpbench_lab.output import check_outputs, write_study
 
 if TYPE_CHECKING:
-    from dpbench_lab.inspect.report import Inspection, Prediction, Range
+    from dpbench_lab.inspect.report import Inspection, Prediction, SeparabilityRange
 
 
 @add_setting_flags(
@@ -45,7 +45,7 @@ def inspect(
     """Show whether a few dimensions of the public features are enough: spectrum, separability and margins."""
     from dpbench.registry import load
     from dpbench.registry.components import default_extractor
-    from dpbench_lab.inspect.panels import write_plot
+    from dpbench_lab.inspect.panels import write_inspection_plot
     from dpbench_lab.inspect.report import make_request
 
     plugins, place = load(), given.place
@@ -63,14 +63,14 @@ def inspect(
     from dpbench_lab.inspect.inspection import run_inspection as analyse
 
     inspection = analyse(asked, open_session(place.device, plugins=plugins))
-    files = write_study(inspection, place.out, plot, write_plot)
+    files = write_study(inspection, place.out, plot, write_inspection_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))
     else:
-        _show(inspection, files, Console())
+        _print_inspection(inspection, files, Console())
 
 
-def _show(inspection: Inspection, written: list[Path], console: Console) -> None:
+def _print_inspection(inspection: Inspection, written: list[Path], console: Console) -> None:
     asked, spectrum = inspection.asked, inspection.spectrum
     if inspection.mark:
         console.print(f"[bold]{inspection.mark.upper()}[/bold]: reads private data, without any guarantee")
@@ -112,7 +112,7 @@ def _make_table(inspection: Inspection) -> Table:
     for index, k in enumerate(asked.k):
         cells = [str(k), f"{100 * inspection.spectrum.explained[index]:.1f}%"]
         if found and margins:
-            cells += [_write_range(found.own, index), _write_range(found.shared, index)]
+            cells += [_format_range(found.own, index), _format_range(found.shared, index)]
             cells += [f"{values[index]:.4f}" for values in margins.smallest]
         table.add_row(*cells)
     return table
@@ -131,5 +131,5 @@ def _describe_prediction(inspection: Inspection, found: Prediction) -> str:
     )
 
 
-def _write_range(of: Range, index: int) -> str:
-    return f"{of.median[index]:.3f} ({of.smallest[index]:.2f}–{of.largest[index]:.2f})"
+def _format_range(value_range: SeparabilityRange, index: int) -> str:
+    return f"{value_range.median[index]:.3f} ({value_range.smallest[index]:.2f}–{value_range.largest[index]:.2f})"

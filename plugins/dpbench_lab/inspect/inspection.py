@@ -16,13 +16,13 @@ from dpbench.records import provenance
 from dpbench.records.result import ComponentOrigin
 from dpbench.registry.components import BuiltComponents
 from dpbench.support import progress
-from dpbench.support.phases import Phases
+from dpbench.support.phases import PhaseProfiler
 from dpbench_lab.inspect import report
-from dpbench_lab.inspect.margins import collect_by_class, measure_margins
-from dpbench_lab.inspect.prediction import predict
+from dpbench_lab.inspect.margins import group_margins_by_class, measure_margins
+from dpbench_lab.inspect.prediction import predict_gains
 from dpbench_lab.inspect.report import Guarantee, Inspection, InspectionRequest
 from dpbench_lab.inspect.separability import measure_separability
-from dpbench_lab.inspect.spectrum import compute_components, summarise_spectrum, unit_rows
+from dpbench_lab.inspect.spectrum import compute_components, scale_rows_to_unit_length, summarise_spectrum
 
 
 def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
@@ -34,24 +34,24 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
     Raises:
         DpbenchError: a name, an option or the data is invalid.
     """
-    phases, resolved = Phases(), session.resolve(asked.spec)
+    phases, resolved = PhaseProfiler(), session.resolve(asked.spec)
     parts = resolved.parts
     with phases("load"):
         rule = dataclasses.replace(asked.spec.split_rule, keep_copies=True)  # no private image is opened for it
         roles, images = session.memo.examples(DataSource(parts, rule, session.device), asked.spec.budget)
         x, y, note = _read_rows(roles, parts, asked)
     with phases("spectrum"), progress.show_status("Decomposing the covariance"):
-        asked = report.spell_out_request(asked, resolved.spec, min(x.shape))
+        asked = report.complete_request(asked, resolved.spec, min(x.shape))
         pca = compute_components(x, centre=True)
         spectrum = summarise_spectrum(pca.values, asked.k)
     separated = found = predicted = None
     if y is not None:
         with phases("separability"):
             separated = measure_separability(x, y, parts.dataset.classes, asked)
-            predicted = predict(asked.k, x.shape[1], spectrum, separated)
+            predicted = predict_gains(asked.k, x.shape[1], spectrum, separated)
         with phases("margins"):
             names = [parts.dataset.classes[label] for label in np.unique(y)]
-            found = collect_by_class(measure_margins(x, y, pca, asked.k, asked.svm_c), names)
+            found = group_margins_by_class(measure_margins(x, y, pca, asked.k, asked.svm_c), names)
     return Inspection(
         digest=report.digest_request(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
         guarantee=_state_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
@@ -74,7 +74,7 @@ def _read_rows(
         labels, note = None, f"{note}: only the spectrum."
     if not len(features):
         raise SpecError("Expected public data to inspect, got none. Add --public-fraction or --public-dataset.")
-    x = unit_rows(features.flatten(1).double().cpu().numpy())
+    x = scale_rows_to_unit_length(features.flatten(1).double().cpu().numpy())
     if labels is None:
         return x, None, note
     y = labels.cpu().numpy()

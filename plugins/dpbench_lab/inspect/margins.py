@@ -10,11 +10,13 @@ import numpy as np
 from dpbench.support import progress
 from dpbench_lab.inspect import machines
 from dpbench_lab.inspect.report import SHARES, ClassMargins, Margins
-from dpbench_lab.inspect.spectrum import Components
+from dpbench_lab.inspect.spectrum import EigenDecomposition
 
 
-def measure_margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[int], c: float) -> list[np.ndarray]:
-    """Return the margins of each class in 0..max(y) that has examples, (classes) of (shares, len(k)).
+def measure_margins(
+    x: np.ndarray, y: np.ndarray, pca: EigenDecomposition, k: Sequence[int], c: float
+) -> list[np.ndarray]:
+    """Return an array (shares, len(k)) of margins for each class that has examples, in the order of the labels.
 
     Appendix D: after PCA to k dimensions a linear SVM is trained for each class against the rest; the margin of a row
     is its distance to the hyperplane, negative on the wrong side. As the classes are not separable, the margin of a
@@ -35,7 +37,7 @@ def measure_margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[i
         for column, dimension in enumerate(k):
             rows = np.ascontiguousarray(scores[:, :dimension])
             for index, label in enumerate(classes):
-                distances = machines.fit_distances(rows, np.where(y == label, 1, -1), c)
+                distances = machines.fit_svm_distances(rows, np.where(y == label, 1, -1), c)
                 found[index][:, column] = [largest_margin(distances, share) for share in SHARES]
                 advance(1)
     return found
@@ -51,13 +53,13 @@ def largest_margin(distances: np.ndarray, share: float) -> float:
     return float(np.sort(distances)[len(distances) - reaching])
 
 
-def collect_by_class(found: Sequence[np.ndarray], names: Sequence[str]) -> Margins:
+def group_margins_by_class(margins: Sequence[np.ndarray], class_names: Sequence[str]) -> Margins:
     """Return the margins of each class, and the smallest margin over classes as in figure 3."""
     return Margins(
         classes=tuple(
-            ClassMargins(name=name, margins=_to_tuples(array)) for name, array in zip(names, found, strict=True)
+            ClassMargins(name=name, margins=_to_tuples(array)) for name, array in zip(class_names, margins, strict=True)
         ),
-        smallest=_to_tuples(np.min(found, axis=0)),
+        smallest=_to_tuples(np.min(margins, axis=0)),
     )
 
 

@@ -19,21 +19,21 @@ WARNING = make_style(3).hex  # the title of an analysis without privacy
 POINTS = 400  # of the spectrum: thousands would look the same
 
 
-def write_plot(inspection: Inspection, file: Path) -> None:
+def write_inspection_plot(inspection: Inspection, file: Path) -> None:
     """Draw an inspection into `file`; see `draw.write_chart`."""
-    write_chart(file, lambda: _draw_figure(inspection))
+    write_chart(file, lambda: _draw_inspection(inspection))
 
 
-def _draw_figure(inspection: Inspection) -> Figure:
+def _draw_inspection(inspection: Inspection) -> Figure:
     figure = new_figure(12, 4, dpi=110, layout="constrained")
-    figure.suptitle(_write_title(inspection), color=WARNING if inspection.mark else INK, parse_math=False)
+    figure.suptitle(_format_inspection_title(inspection), color=WARNING if inspection.mark else INK, parse_math=False)
     left, middle, right = figure.subplots(1, 3)
     for axes, draw in ((left, _draw_spectrum), (middle, _draw_separability), (right, _draw_margins)):
         draw(axes, inspection)
     return figure
 
 
-def _write_title(inspection: Inspection) -> str:
+def _format_inspection_title(inspection: Inspection) -> str:
     asked = inspection.asked
     what = f"{asked.extractor} on {asked.dataset}: {inspection.examples:,} {asked.rows} examples"
     return f"{inspection.mark.upper()}: {what}" if inspection.mark else what

@@ -25,16 +25,16 @@ from collections.abc import Sequence
 from dpbench_lab.inspect.report import Prediction, Separability, Spectrum
 
 
-def predict(k: Sequence[int], dimensions: int, spectrum: Spectrum, found: Separability) -> Prediction:
+def predict_gains(k: Sequence[int], dimensions: int, spectrum: Spectrum, separability: Separability) -> Prediction:
     """Return the predictions of both readings for each k, from the median xi over class pairs in shared components.
 
     gamma is the median over pairs of their smallest margin, or 0 if that is negative: real classes overlap.
     """
-    gamma = max(0.0, statistics.median(pair.gamma for pair in found.pairs))
+    gamma = max(0.0, statistics.median(pair.gamma for pair in separability.pairs))
     whole = 1 - 0.1 * gamma
     kept = None
     printed, noise = [], []
-    for dimension, xi, explained in zip(k, found.shared.median, spectrum.explained, strict=True):
+    for dimension, xi, explained in zip(k, separability.shared.median, spectrum.explained, strict=True):
         printed.append(math.sqrt(dimensions / dimension) * max(0.0, whole - xi) / whole)
         noise.append((1 - xi) / math.sqrt(max(explained, 1e-12)))
         kept = dimension if kept is None and gamma > math.sqrt(xi * (2 - xi)) else kept

@@ -54,8 +54,8 @@ class Spectrum(Record):
     entropy_rank: float
 
 
-class Pair(Record):
-    """One pair of classes: definition 3 of PILLAR, for the SVM trained on it."""
+class ClassPair(Record):
+    """The separability of one pair of classes (PILLAR, definition 3), for the SVM that was trained on the pair."""
 
     classes: tuple[str, str]
     gamma: float  # the smallest margin of an example, a cosine; negative if the SVM errs
@@ -64,7 +64,7 @@ class Pair(Record):
     shared: Values  # ξ for each k, from the components of all examples
 
 
-class Range(Record):
+class SeparabilityRange(Record):
     """The range of ξ over class pairs, for each k."""
 
     smallest: Values
@@ -75,10 +75,10 @@ class Range(Record):
 class Separability(Record):
     """ξ of each analysed class pair, and its range over pairs."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ClassPair, ...]
     possible: int  # how many pairs exist
-    own: Range
-    shared: Range
+    own: SeparabilityRange
+    shared: SeparabilityRange
 
 
 class ClassMargins(Record):
@@ -97,7 +97,7 @@ class Margins(Record):
 
 
 class Prediction(Record):
-    """Predictions of PILLAR's theorem from the numbers above, in two readings; see `inspect.prediction`."""
+    """Predictions of PILLAR's theorem from spectrum and separability, in two readings; see `inspect.prediction`."""
 
     gamma: float  # the margin that is put in
     printed: Values  # for each k, how many times as many examples the whole space needs: by the bounds as printed
@@ -164,7 +164,7 @@ def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int
     )  # fmt: skip
 
 
-def spell_out_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> InspectionRequest:
+def complete_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> InspectionRequest:
     """Return the request with the options of `spec` and every k filled in: the defaults, and all dimensions.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpbench.support import progress
 from dpbench_lab.inspect import machines
-from dpbench_lab.inspect.report import InspectionRequest, Pair, Range, Separability
+from dpbench_lab.inspect.report import ClassPair, InspectionRequest, Separability, SeparabilityRange
 from dpbench_lab.inspect.spectrum import compute_components
 
 
@@ -35,14 +35,14 @@ def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], ask
         for first, second in drawn:
             rows = x[(y == first) | (y == second)]
             signs = np.where(y[(y == first) | (y == second)] == first, 1, -1)
-            normal = machines.fit_normal(rows, signs, asked.svm_c)  # (d,)
+            normal = machines.fit_svm_normal(rows, signs, asked.svm_c)  # (d,)
             own = compute_components(rows, centre=False).vectors
             distances = signs * (rows @ normal)
             found.append(
-                Pair(
+                ClassPair(
                     classes=(names[first], names[second]), gamma=float(distances.min()),
-                    wrong=float((distances <= 0).mean()), own=separability_of_normal(normal, own, asked.k),
-                    shared=separability_of_normal(normal, shared, asked.k),
+                    wrong=float((distances <= 0).mean()), own=compute_normal_separability(normal, own, asked.k),
+                    shared=compute_normal_separability(normal, shared, asked.k),
                 )
             )  # fmt: skip
             advance(1)
@@ -52,7 +52,7 @@ def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], ask
     )  # fmt: skip
 
 
-def separability_of_normal(normal: np.ndarray, vectors: np.ndarray, k: Sequence[int]) -> tuple[float, ...]:
+def compute_normal_separability(normal: np.ndarray, vectors: np.ndarray, k: Sequence[int]) -> tuple[float, ...]:
     """Return 1 - ‖A_k A_kᵀ w‖₂ for each k: w (d,) of length 1, A_k the first k columns of (d, r), all of them if k > r.
 
     It never rises with k, as the subspaces are nested; 0 means that w lies within the first k components.
@@ -61,16 +61,16 @@ def separability_of_normal(normal: np.ndarray, vectors: np.ndarray, k: Sequence[
     return tuple(float(1 - within[min(dimension, len(within)) - 1]) for dimension in k)
 
 
-def choose_pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int, int]], int]:
-    """Return all pairs, or a random sample of `most` of them, in order; and the number of all pairs.
+def choose_pairs(classes: Sequence[int], max_pairs: int, seed: int) -> tuple[list[tuple[int, int]], int]:
+    """Return all pairs, or a random sample of `max_pairs` of them, in order; and the number of all pairs.
 
     >>> choose_pairs([0, 1, 2], 50, 0)
     ([(0, 1), (0, 2), (1, 2)], 3)
     """
     every = list(itertools.combinations(classes, 2))
-    return (every if len(every) <= most else sorted(random.Random(seed).sample(every, most))), len(every)
+    return (every if len(every) <= max_pairs else sorted(random.Random(seed).sample(every, max_pairs))), len(every)
 
 
-def _make_range(values: Sequence[Sequence[float]]) -> Range:
+def _make_range(values: Sequence[Sequence[float]]) -> SeparabilityRange:
     smallest, median, largest = np.quantile(values, (0, 0.5, 1), axis=0).tolist()
-    return Range(smallest=tuple(smallest), median=tuple(median), largest=tuple(largest))
+    return SeparabilityRange(smallest=tuple(smallest), median=tuple(median), largest=tuple(largest))

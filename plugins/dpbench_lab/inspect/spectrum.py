@@ -14,7 +14,7 @@ NEGLIGIBLE = 1e-10  # relative to the largest eigenvalue: directions below it ar
 
 
 @dataclass(frozen=True)
-class Components:
+class EigenDecomposition:
     """Eigenvectors of (1/n) Σ x xᵀ, largest eigenvalue first; r = min(n, d), and negligible vectors are dropped."""
 
     mean: np.ndarray  # (d,): what was subtracted from the rows; 0 for the second moment
@@ -22,7 +22,7 @@ class Components:
     vectors: np.ndarray  # (d, at most r), orthonormal columns
 
 
-def unit_rows(x: np.ndarray) -> np.ndarray:
+def scale_rows_to_unit_length(x: np.ndarray) -> np.ndarray:
     """Return the rows of (n, d) scaled to length 1; a row of zeros stays zero.
 
     The instance space of both papers is the unit sphere (PILLAR section 3.1; low-dimensional structures section 3.2,
@@ -32,7 +32,7 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
     return x / np.where(lengths > 0, lengths, 1)
 
 
-def compute_components(x: np.ndarray, centre: bool) -> Components:
+def compute_components(x: np.ndarray, centre: bool) -> EigenDecomposition:
     """Return the components of the rows (n, d) float64, from their covariance or Gram matrix, whichever is smaller.
 
     `centre` subtracts the mean first, as in PCA. Without it, they are the components of the second moment E[x xᵀ], as
@@ -53,7 +53,7 @@ def compute_components(x: np.ndarray, centre: bool) -> Components:
     kept = int((values > NEGLIGIBLE * values[0]).sum())
     if d > n:
         vectors = rows.T @ (vectors[:, :kept] / np.sqrt(n * values[:kept]))
-    return Components(mean, values, vectors[:, :kept])
+    return EigenDecomposition(mean, values, vectors[:, :kept])
 
 
 def summarise_spectrum(values: np.ndarray, k: Sequence[int]) -> Spectrum:

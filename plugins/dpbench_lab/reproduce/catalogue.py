@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from dpbench.errors import UnknownName
-from dpbench.support.messages import unknown_name
+from dpbench.support.messages import unknown_name_message
 from dpbench.support.validation import Record
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.reproduce.protocol import PublishedProtocol
@@ -21,17 +21,17 @@ PEERS = {
 }
 """Studies of no paper, by name: the class that does the same training with another library (`peers`)."""
 
-At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
+AxisValues = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
 
 
 class OrderClaim(Record):
     """An order of results that a paper or its theorem states without numbers."""
 
     says: str
-    higher: At
-    lower: At
+    higher: AxisValues
+    lower: AxisValues
     at_chance: bool = False  # the claim is that the lower result is no better than chance
-    loss_from: At = {}  # what is compared is the loss from the result at these values: the smaller loss is `higher`
+    loss_from: AxisValues = {}  # compares losses from the result at these values: the smaller loss is `higher`
 
 
 class Study(Record):
@@ -46,7 +46,7 @@ class Study(Record):
     orders: tuple[OrderClaim, ...] = ()
     rate: bool = False  # a theorem's: the bound that the sweep's [plot] draws
     protocol: PublishedProtocol | None = None  # of the paper; None for a theorem
-    outside: tuple[At, ...] = ()  # cells where the theorem's conditions fail: shown, not compared
+    outside: tuple[AxisValues, ...] = ()  # cells where the theorem's conditions fail: shown, not compared
     finding: str = ""  # what was found of a theorem, in one sentence
     refutes: str = ""  # what the figure of a theorem can refute, and what it cannot
     sweep: str | None = None  # the ready-made sweep that measures it
@@ -58,7 +58,7 @@ class Study(Record):
     nothing: str = ""  # why there is nothing to measure, such as a diagram
 
     @model_validator(mode="after")
-    def _complete(self) -> Study:
+    def _check_complete(self) -> Study:
         runs = self.sweep or self.inspection
         if runs and not (self.published or self.orders or self.rate):
             raise ValueError("what is measured is compared with nothing")
@@ -82,7 +82,7 @@ def read_studies() -> tuple[Study, ...]:
     return tuple(Study(**fields) for fields in content["study"])
 
 
-def is_other_sweep(name: str) -> bool:
+def is_sweep_without_study(name: str) -> bool:
     """Return whether a name is a sweep (a file, or a ready-made sweep) and not a study."""
     studied = name in {study.name for study in read_studies()}
     return not studied and (Path(name).is_file() or name in ready_made_sweeps.list_sweep_names())
@@ -100,5 +100,5 @@ def find_study(name: str) -> Study:
             f"{name} is a sweep and no study of its own. Run dpbench sweep {name}, or add --chart FILE to draw it."
         )
     if name not in known:
-        raise UnknownName(unknown_name("table or figure", name, known))
+        raise UnknownName(unknown_name_message("table or figure", name, known))
     return known[name]

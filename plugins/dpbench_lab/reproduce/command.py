@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpbench.registry import Registry
     from dpbench.sweep.conduct import SweepSummary
     from dpbench_lab.reproduce.catalogue import Study
-    from dpbench_lab.reproduce.verdict import Comparison
+    from dpbench_lab.reproduce.verdict import StudyComparison
 
 LEADERBOARD = Path("leaderboard")
 PEER_SEEDS = 5
@@ -48,7 +48,7 @@ def reproduce(
     """Reproduce a paper's table, figure or theorem as far as this machine can, and judge it. Without NAME, list all."""
     from dpbench.errors import SpecError
     from dpbench.registry import load
-    from dpbench_lab.reproduce.catalogue import PEERS, find_study, is_other_sweep
+    from dpbench_lab.reproduce.catalogue import PEERS, find_study, is_sweep_without_study
 
     if name in PEERS:
         if list_all or markdown or workers or chart or root != LEADERBOARD:
@@ -67,11 +67,11 @@ def reproduce(
     plugins = load()
     plugins.report_broken_plugins()
     if name is None:
-        _list(root, plugins, markdown)
+        _print_studies(root, plugins, markdown)
         return
-    if chart and is_other_sweep(name):
-        failed = None if compare_only else _run(name, out, workers, plugins)
-        _draw(name, out, chart, plugins)
+    if chart and is_sweep_without_study(name):
+        failed = None if compare_only else _run_study_sweep(name, out, workers, plugins)
+        _draw_sweep_charts(name, out, chart, plugins)
         _check_failures(name, failed)
         return
     study = find_study(name)
@@ -82,10 +82,10 @@ def reproduce(
     if study.sweep and root != LEADERBOARD:
         raise SpecError(f"{name} is compared with results in --out: --root is for the list and for inspections.")
     folder = out or Path("dpbench-results") / study.name
-    failed = _run(study.sweep, folder, workers, plugins) if study.sweep and not compare_only else None
-    _show(_compare_study(study, folder if study.sweep else root, plugins))
+    failed = _run_study_sweep(study.sweep, folder, workers, plugins) if study.sweep and not compare_only else None
+    _print_comparison(_compare_study(study, folder if study.sweep else root, plugins))
     if study.sweep and chart:
-        _draw(study.sweep, folder, chart, plugins)
+        _draw_sweep_charts(study.sweep, folder, chart, plugins)
     _check_failures(study.name, failed)
     if study.missing and not (study.sweep or study.inspection):
         raise SpecError(f"{study.name} cannot be run here; what it needs is named above.")
@@ -100,7 +100,7 @@ def _check_failures(name: str, summary: SweepSummary | None) -> None:
         raise SpecError(f"{len(summary.failed)} cells of {name} failed. The first is {cell}: {error}")
 
 
-def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> SweepSummary:
+def _run_study_sweep(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> SweepSummary:
     from dpbench.sweep import conduct, ready_made_sweeps
     from dpbench.sweep.resources import Resources
 
@@ -114,18 +114,20 @@ def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry
         )
 
 
-def _draw(sweep: str, folder: Path | None, files: Sequence[Path], plugins: Registry) -> None:
+def _draw_sweep_charts(sweep: str, folder: Path | None, files: Sequence[Path], plugins: Registry) -> None:
     from dpbench_lab.figures.sweep_chart import write_sweep_chart
 
     print(write_sweep_chart(Path(sweep), folder, files, plugins))
 
 
-def _compare_study(study: Study, folder: Path, plugins: Registry) -> Comparison:
+def _compare_study(study: Study, folder: Path, plugins: Registry) -> StudyComparison:
     from dpbench_lab.reproduce.document import study_folder
     from dpbench_lab.reproduce.measurements import read_measurements
-    from dpbench_lab.reproduce.verdict import compare
+    from dpbench_lab.reproduce.verdict import compare_with_paper
 
-    return compare(study, read_measurements(study, folder if study.sweep else study_folder(folder, study), plugins))
+    return compare_with_paper(
+        study, read_measurements(study, folder if study.sweep else study_folder(folder, study), plugins)
+    )
 
 
 def _compare_with_peer(name: str, out: Path | None, compare_only: bool) -> None:
@@ -143,7 +145,7 @@ def _compare_with_peer(name: str, out: Path | None, compare_only: bool) -> None:
         peer, session = peers.load_peer(name), open_session("cpu", plugins=load())
         found = []
         with report_interrupt(f"Finished comparisons are in {file}."):
-            for board, spec in peers.list_specs(PEER_SEEDS):
+            for board, spec in peers.list_board_specs(PEER_SEEDS):
                 try:
                     found.append(peers.compare_with_peer(board, spec, session, peer))
                 except DataError as error:
@@ -167,19 +169,19 @@ def _compare_with_peer(name: str, out: Path | None, compare_only: bool) -> None:
         raise SpecError(f"{len(missing)} boards were not compared. The first is {board}: {why}")
 
 
-def _list(root: Path, plugins: Registry, markdown: bool) -> None:
+def _print_studies(root: Path, plugins: Registry, markdown: bool) -> None:
     from dpbench_lab.reproduce.catalogue import PEERS
-    from dpbench_lab.reproduce.document import compare_studies, count_compared, write_page
+    from dpbench_lab.reproduce.document import compare_studies, describe_compared_count, render_markdown_page
 
     found = compare_studies(root, plugins)
     if markdown:
-        print(write_page(found), end="")
+        print(render_markdown_page(found), end="")
         return
     table = Table(Column("name", no_wrap=True), "place", "compared", "verdict, or what is missing", box=None)
     for comparison in found:
         study, verdict = comparison.study, comparison.verdict
         told = f"{verdict}: {study.missing}" if verdict == "not run" and study.missing else verdict
-        table.add_row(study.name, f"{study.paper}, {study.place}", count_compared(comparison), told)
+        table.add_row(study.name, f"{study.paper}, {study.place}", describe_compared_count(comparison), told)
     console = Console()
     console.print(table, highlight=False)
     counts = Counter(comparison.verdict for comparison in found).most_common()
@@ -195,8 +197,8 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
     )
 
 
-def _show(comparison: Comparison) -> None:
-    from dpbench_lab.reproduce.document import comparison_remarks, comparison_rows, name_number_source
+def _print_comparison(comparison: StudyComparison) -> None:
+    from dpbench_lab.reproduce.document import comparison_remarks, comparison_rows, describe_number_source
 
     console, study = Console(), comparison.study
     console.print(f"{study.paper}, {study.place}. {study.shows}", markup=False, highlight=False, soft_wrap=True)
@@ -204,7 +206,7 @@ def _show(comparison: Comparison) -> None:
     if rows:
         table = Table(
             "where",
-            Column(name_number_source(study), justify="right"),
+            Column(describe_number_source(study), justify="right"),
             Column("here", justify="right"),
             "difference",
             box=None,

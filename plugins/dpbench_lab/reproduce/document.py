@@ -12,15 +12,23 @@ from dpbench_lab.reproduce.catalogue import Study, read_studies
 from dpbench_lab.reproduce.measurements import Measurement, read_measurements
 from dpbench_lab.reproduce.protocol import describe_differences
 from dpbench_lab.reproduce.rates import RateComparison
-from dpbench_lab.reproduce.verdict import APART, NEAR, Comparison, NumberComparison, OrderComparison, compare
+from dpbench_lab.reproduce.verdict import (
+    APART,
+    NEAR,
+    NumberComparison,
+    OrderComparison,
+    StudyComparison,
+    compare_with_paper,
+)
 
 FIGURES, INSPECTIONS = "figures", "inspections"  # folders of the leaderboard
 
 
-def compare_studies(root: Path, plugins: Registry) -> tuple[Comparison, ...]:
+def compare_studies(root: Path, plugins: Registry) -> tuple[StudyComparison, ...]:
     """Compare every study with the results in the leaderboard's folder `root`."""
     return tuple(
-        compare(study, read_measurements(study, study_folder(root, study), plugins)) for study in read_studies()
+        compare_with_paper(study, read_measurements(study, study_folder(root, study), plugins))
+        for study in read_studies()
     )
 
 
@@ -29,17 +37,17 @@ def study_folder(root: Path, study: Study) -> Path:
     return root / INSPECTIONS if study.inspection else root / FIGURES / (study.sweep or study.name)
 
 
-def comparison_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+def comparison_rows(comparison: StudyComparison) -> list[tuple[str, str, str, str]]:
     """Return the rows of a comparison as texts: position, the paper's number, ours, the difference."""
     return [*map(_number_row, comparison.rows), *map(_order_row, comparison.orders), *_rate_rows(comparison)]
 
 
-def name_number_source(study: Study) -> str:
+def describe_number_source(study: Study) -> str:
     """Return the origin of the numbers that ours are compared with."""
     return "theorem" if study.rate else "paper"
 
 
-def comparison_remarks(comparison: Comparison) -> list[str]:
+def comparison_remarks(comparison: StudyComparison) -> list[str]:
     """Return the remarks below a comparison's table."""
     study, verdict = comparison.study, comparison.verdict
     because = study.because if comparison.compared_count and verdict != "holds" else study.nothing
@@ -55,7 +63,7 @@ def comparison_remarks(comparison: Comparison) -> list[str]:
     if study.differs and comparison.compared_count:
         said.append(f"Differences: {study.differs}")
     if study.outside and comparison.compared_count:
-        outside = "; ".join(map(_write_axis_values, study.outside))
+        outside = "; ".join(map(_format_position, study.outside))
         said.append(f"Not compared, because outside the theorem's conditions: {outside}.")
     if study.missing:
         said.append(f"Missing: {study.missing}")
@@ -97,7 +105,7 @@ INTRODUCTION = (
 )
 
 
-def write_page(comparisons: Iterable[Comparison]) -> str:
+def render_markdown_page(comparisons: Iterable[StudyComparison]) -> str:
     """Return the page of the documentation, as Markdown: a section per measured study, and a list of the others."""
     kept = tuple(comparisons)
     measured = {comparison.study.name: lines for comparison in kept if (lines := _study_lines(comparison))}
@@ -106,8 +114,8 @@ def write_page(comparisons: Iterable[Comparison]) -> str:
         name = comparison.study.name
         place = name.replace(".", "") if name in measured else "not-measured"
         lines.append(
-            f"| [{name}](#{place}) | {comparison.study.paper}, {comparison.study.place} | {count_compared(comparison)} "
-            f"| {comparison.verdict} |"
+            f"| [{name}](#{place}) | {comparison.study.paper}, {comparison.study.place} "
+            f"| {describe_compared_count(comparison)} | {comparison.verdict} |"
         )
     for section in measured.values():
         lines += section
@@ -116,24 +124,24 @@ def write_page(comparisons: Iterable[Comparison]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _study_lines(comparison: Comparison) -> list[str]:
+def _study_lines(comparison: StudyComparison) -> list[str]:
     """Return the section of one study; empty if nothing of it was measured."""
     shown = [row for row in comparison_rows(comparison) if row[2]]
     if not shown:
         return []
     study = comparison.study
     lines = ["", f"## {study.name}", "", f"{study.paper}, {study.place}. {study.shows}", ""]
-    lines += [f"| cell | {name_number_source(study)} | measured | difference |", "|---|---|---|---|"]
+    lines += [f"| cell | {describe_number_source(study)} | measured | difference |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in shown]
     return lines + [part for remark in comparison_remarks(comparison) for part in ("", remark)]
 
 
-def _unmeasured_line(comparison: Comparison) -> str:
+def _unmeasured_line(comparison: StudyComparison) -> str:
     study, remarks = comparison.study, " ".join(comparison_remarks(comparison))
     return f"- **{study.paper}, {study.place}** (`{study.name}`). {study.shows} {remarks}"
 
 
-def count_compared(comparison: Comparison) -> str:
+def describe_compared_count(comparison: StudyComparison) -> str:
     """Return the measured part of a study, like "3 of 8"; empty if the paper states nothing to compare with."""
     if comparison.rated:
         return f"{comparison.compared_count} cells"
@@ -144,7 +152,7 @@ def count_compared(comparison: Comparison) -> str:
 def _number_row(row: NumberComparison) -> tuple[str, str, str, str]:
     theirs = f"{'above ' if row.point.above else ''}{row.point.percent:.2f}"
     difference = "" if row.difference is None else f"{row.difference:+.2f}"
-    return _write_axis_values(row.point.at), theirs, _percent(row.ours), difference
+    return _format_position(row.point.at), theirs, _format_percent_with_interval(row.ours), difference
 
 
 def _order_row(found: OrderComparison) -> tuple[str, str, str, str]:
@@ -152,13 +160,13 @@ def _order_row(found: OrderComparison) -> tuple[str, str, str, str]:
         return found.order.says, "stated", "", ""
     if found.starts:
         return found.order.says, "stated", f"{100 * found.difference:+.2f} points of loss", ""
-    ends = [_percent(end) if end.tested else f"{end.interval.mean:.3f}" for end in found.ends]
+    ends = [_format_percent_with_interval(end) if end.tested else f"{end.interval.mean:.3f}" for end in found.ends]
     if found.is_within_noise:
         return found.order.says, "stated", f"{ends[0]} and {ends[1]}: too close to tell", ""
     return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
 
 
-def _rate_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+def _rate_rows(comparison: StudyComparison) -> list[tuple[str, str, str, str]]:
     """Return the row of the cell at which the constant was fitted, and of the cells farthest from the curve."""
     rated = comparison.rated
     if rated is None:
@@ -168,16 +176,16 @@ def _rate_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     return [ring, *(_rate_row(name, value, f"times {value.factor:.2g}") for name, value in told.items())]
 
 
-def _rate_row(name: str, comparison: RateComparison, said: str) -> tuple[str, str, str, str]:
+def _rate_row(name: str, comparison: RateComparison, remark: str) -> tuple[str, str, str, str]:
     return (
-        f"{name}: {_write_axis_values(comparison.rate.at)}",
+        f"{name}: {_format_position(comparison.rate.at)}",
         f"{100 * comparison.curve:.2f}",
-        _percent(comparison.measured),
-        said,
+        _format_percent_with_interval(comparison.measured),
+        remark,
     )
 
 
-def _percent(ours: Measurement | None) -> str:
+def _format_percent_with_interval(ours: Measurement | None) -> str:
     if ours is None:
         return ""
     interval = ours.interval
@@ -185,5 +193,5 @@ def _percent(ours: Measurement | None) -> str:
     return f"{100 * interval.mean:.2f}{spread}"
 
 
-def _write_axis_values(at: Mapping[str, Any]) -> str:
+def _format_position(at: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis} {format_axis_value(value)}" for axis, value in at.items())

@@ -55,7 +55,7 @@ class Measurement:
         return cls(at, score, today, rate, task.test, task.largest, RunFacts.from_result(result))
 
     @property
-    def above_chance(self) -> bool:
+    def is_above_chance(self) -> bool:
         """Whether the 95% interval of the accuracy lies above chance; True if the number is not an accuracy."""
         return not self.tested or self.interval.mean - self.margin > self.chance
 
@@ -71,23 +71,23 @@ class Measurement:
 def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Measurement]:
     """Return the measurements in `folder` for a study: results of its sweep, or inspections; an empty list if none."""
     if study.sweep:
-        return _sweep_measurements(study.sweep, folder, plugins)
-    return _inspection_measurements(study, folder) if study.inspection else []
+        return _read_sweep_measurements(study.sweep, folder, plugins)
+    return _read_inspections(study, folder) if study.inspection else []
 
 
-def _sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
+def _read_sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
     found = survey_sweep(ready_made_sweeps.find_sweep_file(Path(sweep)), folder, plugins)
     kept = []
     for cell in found.grid.cells:
         result = found.folder.result(cell)
         if result:
             varied = {axis: value for axis, value in cell.values.items() if "." in axis}  # options of components
-            rate = _rate(found.grid.plot, cell, result)
+            rate = _evaluate_rate(found.grid.plot, cell, result)
             kept.append(Measurement.from_result(result, varied | read_axis_values(cell.spec), rate))
     return kept
 
 
-def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
+def _evaluate_rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
     if plot is None or plot.bound is None:
         return None
     rate = formula.evaluate_formula(plot.bound, cell.numbers, "the bound of [plot]")
@@ -106,7 +106,7 @@ def read_axis_values(spec: Spec) -> dict[str, Any]:
     return {**plain, **options}
 
 
-def _inspection_measurements(study: Study, folder: Path) -> list[Measurement]:
+def _read_inspections(study: Study, folder: Path) -> list[Measurement]:
     kept = []
     for file in sorted(folder.rglob("inspection-*.json")):
         inspection = storage.read_validated_record(Inspection, file)

@@ -28,27 +28,27 @@ from dpbench_lab.reproduce.document import (
     compare_studies,
     comparison_remarks,
     comparison_rows,
-    count_compared,
+    describe_compared_count,
     study_folder,
 )
 from dpbench_lab.reproduce.measurements import Measurement, read_axis_values
-from dpbench_lab.reproduce.verdict import Comparison, compare
+from dpbench_lab.reproduce.verdict import StudyComparison, compare_with_paper
 
 
 @dataclass(frozen=True)
 class FigureView:
     """A table or figure of a paper or theorem: the comparison, and a chart if results are stored."""
 
-    comparison: Comparison
+    comparison: StudyComparison
     chart: Chart | None
     cells: list[tuple[str, str, str, str]]  # where, theirs or the theorem's rate, ours, the difference
     remarks: list[str]
     compared: str
 
 
-def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def _render_figure_pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the list of all figures, and a page for each that has a chart."""
-    found = [_figure_view(site, comparison) for comparison in compare_studies(site.root, site.plugins)]
+    found = [_make_figure_view(site, comparison) for comparison in compare_studies(site.root, site.plugins)]
     verdicts = Counter(figure.comparison.verdict for figure in found)
     yield "figures.html", renderer.page("figures", "figures.html", "evidence", {"figures": found, "verdicts": verdicts})
     for figure in found:
@@ -57,46 +57,53 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
             yield path, renderer.page("figure", path, "evidence", {"figure": figure})
 
 
-def _figure_view(site: Site, comparison: Comparison) -> FigureView:
+def _make_figure_view(site: Site, comparison: StudyComparison) -> FigureView:
     study = comparison.study
     folder = study_folder(site.root, study)
     chart = None
     if study.sweep in ready_made_sweeps.list_sweep_names() and folder.is_dir():
         results = [Result.read(file) for file in list_records(folder)]
-        figure = figure_with_results(study.sweep, results)
-        chart = _chart(figure) if figure.measured else None
+        figure = make_figure_from_results(study.sweep, results)
+        chart = _make_figure_chart(figure) if figure.measured else None
         if not comparison.compared_count:  # of other defaults than those of today, or by the code before
             found = [
                 replace(Measurement.from_result(result, read_axis_values(result.spec)), today=False)
                 for result in results
             ]
-            comparison = compare(study, found)
+            comparison = compare_with_paper(study, found)
     rows = [row for row in comparison_rows(comparison) if row[2]]
-    return FigureView(comparison, chart, rows, comparison_remarks(comparison), count_compared(comparison))
+    return FigureView(comparison, chart, rows, comparison_remarks(comparison), describe_compared_count(comparison))
 
 
-def figure_with_results(name: str, results: Sequence[Result]) -> FigureData:
+def make_figure_from_results(name: str, results: Sequence[Result]) -> FigureData:
     """Return a ready-made figure of results, each at the position of its own spec, independent of today's defaults."""
     plot = Plot.model_validate(tomllib.loads("\n".join(ready_made_sweeps.read_sweep_lines(name)))["plot"])
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
     places = [
         PlotCell(
-            {axis: _axis_value(result, axis) for axis in axes},
+            {axis: _read_result_axis_value(result, axis) for axis in axes},
             collect_numeric_values(result.spec.model_dump()),
             result,
         )
         for result in kept
     ]
-    places.sort(key=lambda place: _order_key(locate_cell(plot, place.values, place.numbers)))
+    places.sort(key=lambda place: _position_sort_key(locate_cell(plot, place.values, place.numbers)))
     return assemble_figure(name, plot, places, literature.choose_series(plot, name))
 
 
-def _order_key(at: Position) -> tuple[object, ...]:
-    return [*map(_size, at.panel)], at.panel, _size(at.line), at.line, isinstance(at.x, str), _size(at.x)
+def _position_sort_key(position: Position) -> tuple[object, ...]:
+    return (
+        [*map(_parse_number_or_infinity, position.panel)],
+        position.panel,
+        _parse_number_or_infinity(position.line),
+        position.line,
+        isinstance(position.x, str),
+        _parse_number_or_infinity(position.x),
+    )
 
 
-def _axis_value(result: Result, axis: str) -> object:
+def _read_result_axis_value(result: Result, axis: str) -> object:
     """Return a result's value on an axis: a field of its spec, or an option of a component; None if it has none."""
     field, _, option = axis.partition(".")
     value = getattr(result.spec, field)
@@ -105,14 +112,14 @@ def _axis_value(result: Result, axis: str) -> object:
     return value
 
 
-def _size(value: object) -> float:
+def _parse_number_or_infinity(value: object) -> float:
     try:
         return float(str(value).replace("∞", "inf"))
     except ValueError:
         return math.inf
 
 
-def _chart(data: FigureData) -> Chart:
+def _make_figure_chart(data: FigureData) -> Chart:
     title = data.plot.title or data.name
     head = (*data.plot.panels, *([data.plot.lines] if data.plot.lines else []), data.plot.x, f"{data.plot.metric} (%)")
     rows = tuple(
@@ -137,7 +144,7 @@ PAGE = ExtraSection(
     PageSection(
         "evidence", "Papers, measured again", "figures.html", "Published tables, figures and theorems, re-run."
     ),
-    _files,
+    _render_figure_pages,
     "dpbench_lab.reproduce",
     "figures",
 )

@@ -30,18 +30,20 @@ ROW = Markup(
 )
 
 
-def board_sections() -> Callable[[str], Markup]:
-    """Read the committed comparisons; return a function that writes the section of a board, empty if it has none."""
+def make_board_section_renderer() -> Callable[[str], Markup]:
+    """Read the committed comparisons; return a function that renders a board's section, empty if the board has none."""
     from dpbench_lab.reproduce.peers import find_measured_file, read_comparisons
 
     found: dict[str, list[PeerComparison]] = defaultdict(list)
     for name in PEERS:
         for comparison in read_comparisons(name) if find_measured_file(name).is_file() else ():
             found[f"{comparison.board}-eps{comparison.epsilon:g}"].append(comparison)
-    return lambda board: SECTION.format(rows=Markup().join(map(_row, found[board]))) if board in found else Markup()
+    return lambda board: (
+        SECTION.format(rows=Markup().join(map(_render_peer_row, found[board]))) if board in found else Markup()
+    )
 
 
-def _row(comparison: PeerComparison) -> Markup:
+def _render_peer_row(comparison: PeerComparison) -> Markup:
     _, _, settings, ours, theirs, agrees, _, epsilon, _ = comparison.cells
     return ROW.format(
         library=f"{comparison.implementation}, dp-sgd", settings=settings, theirs=theirs, ours=ours, agrees=agrees,

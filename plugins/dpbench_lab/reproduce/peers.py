@@ -87,7 +87,7 @@ class PeerFits(ABC):
 
 
 def load_peer(name: str) -> type[PeerFits]:
-    """Return the class of fits of a study in `PEERS`.
+    """Return the `PeerFits` class of a study in `PEERS`.
 
     Raises:
         SpecError: the library is not installed.
@@ -99,7 +99,7 @@ def load_peer(name: str) -> type[PeerFits]:
     return found
 
 
-class Training(Record):
+class LibraryScores(Record):
     """The fits of one library: the test accuracy of each seed, and the median seconds of a fit."""
 
     accuracies: tuple[float, ...]
@@ -124,8 +124,8 @@ class PeerComparison(Record):
     private: int
     test: int
     epsilons: dict[str, float]  # library and accountant -> epsilon of the training
-    ours: Training
-    theirs: Training
+    ours: LibraryScores
+    theirs: LibraryScores
     versions: dict[str, str | None]
 
     @property
@@ -174,7 +174,7 @@ class PeerComparison(Record):
 COMPARISONS = TypeAdapter(list[PeerComparison])
 
 
-def _margin(side: Training, tested: int) -> float:
+def _margin(side: LibraryScores, tested: int) -> float:
     return Measurement({}, side.accuracy, True, tested=tested).margin
 
 
@@ -202,14 +202,14 @@ def write_comparisons(found: Sequence[PeerComparison], file: Path) -> None:
     file.write_bytes(COMPARISONS.dump_json([*found], indent=1) + b"\n")
 
 
-def write_markdown(found: Sequence[PeerComparison]) -> str:
+def render_peer_table(found: Sequence[PeerComparison]) -> str:
     """Return the comparisons as the Markdown table of the documentation."""
     head = found[0].head
     rows = (head, ("---",) * len(head), *(comparison.cells for comparison in found))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def list_specs(seeds: int) -> list[tuple[str, Spec]]:
+def list_board_specs(seeds: int) -> list[tuple[str, Spec]]:
     """Return every pair of a board's name and a spec to compare on that board."""
     common = {"public_labels": True, "seeds": seeds, "unit": "image"}
     return [
@@ -233,8 +233,8 @@ def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerF
     if not isinstance(learner, ProbeLearner):
         raise TypeError(f"Expected a linear probe, got {learner.name}.")
     fits = peer(prepared, learner)
-    ours = _measure(prepared, lambda seed: fit_once(prepared.make_fit_input(seed)).predict)
-    theirs, probe = _measure(prepared, fits.fit), learner.probe
+    ours = _measure_training(prepared, lambda seed: fit_once(prepared.make_fit_input(seed)).predict)
+    theirs, probe = _measure_training(prepared, fits.fit), learner.probe
     epsilons = {
         f"dpbench {name}": accountant.epsilon(privacy.releases, privacy.sigma, privacy.delta, name)
         for name in ("pld", "rdp")
@@ -248,7 +248,7 @@ def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerF
     )  # fmt: skip
 
 
-def _measure(prepared: PreparedRun, fit: Callable[[int], Predict]) -> Training:
+def _measure_training(prepared: PreparedRun, fit: Callable[[int], Predict]) -> LibraryScores:
     accuracies, seconds, test = [], [], prepared.test
     with limit_threads(prepared.loaded.threads):
         for seed in prepared.spec.seeds:
@@ -257,4 +257,4 @@ def _measure(prepared: PreparedRun, fit: Callable[[int], Predict]) -> Training:
             seconds.append(time.perf_counter() - began)
             scores = predict_all(predict, test.x, prepared.roles.task)
             accuracies.append(test.scorer.score(scores).value("accuracy"))
-    return Training(accuracies=tuple(accuracies), seconds=statistics.median(seconds))
+    return LibraryScores(accuracies=tuple(accuracies), seconds=statistics.median(seconds))

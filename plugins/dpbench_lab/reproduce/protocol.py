@@ -27,7 +27,7 @@ class PublishedProtocol(Record):
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The protocol of a measured number, in a paper's terms; an inspection lacks fields whose default is None."""
+    """The facts of a run that a paper's protocol also states. In an inspection, fields with default None stay empty."""
 
     data: str
     network: str
@@ -59,16 +59,19 @@ def describe_differences(protocol: PublishedProtocol | None, runs: Iterable[RunF
     if not kept:
         return ""
     ours = [
-        _distinct(run.data for run in kept), _distinct(run.network for run in kept),
-        _distinct(run.learner for run in kept), _sizes(kept), _distinct(run.settings for run in kept),
-        _distinct(run.accountant for run in kept), _extent(run.steps for run in kept),
-        _extent(run.seeds for run in kept),
+        _list_distinct_values(run.data for run in kept), _list_distinct_values(run.network for run in kept),
+        _list_distinct_values(run.learner for run in kept), _list_private_sizes(kept),
+        _list_distinct_values(run.settings for run in kept),
+        _list_distinct_values(run.accountant for run in kept), _format_min_to_max(run.steps for run in kept),
+        _format_min_to_max(run.seeds for run in kept),
     ]  # fmt: skip
     known = {name: size for name, size in paper.n.items() if name in paper.data}
     sizes = {name: size for name, size in known.items() if name in ours[0]} or known
     theirs = [
-        paper.data, paper.network, paper.learners, _distinct(f"{n:,} of {name}" for name, n in sizes.items()),
-        _distinct([paper.settings]), _distinct([paper.accountant]), _extent(paper.steps), _extent([paper.seeds]),
+        paper.data, paper.network, paper.learners,
+        _list_distinct_values(f"{n:,} of {name}" for name, n in sizes.items()),
+        _list_distinct_values([paper.settings]), _list_distinct_values([paper.accountant]),
+        _format_min_to_max(paper.steps), _format_min_to_max([paper.seeds]),
     ]  # fmt: skip
     if protocol is None:
         parts = [f"{name} {', '.join(mine)}" for name, mine in zip(PARTS, ours, strict=True) if mine]
@@ -81,18 +84,18 @@ def describe_differences(protocol: PublishedProtocol | None, runs: Iterable[RunF
     return f"Here (and in the paper): {'; '.join(parts)}." if parts else "No difference from the paper's protocol."
 
 
-def _distinct(values: Iterable[str | None]) -> list[str]:
+def _list_distinct_values(values: Iterable[str | None]) -> list[str]:
     return sorted({value for value in values if value is not None})
 
 
-def _sizes(runs: Iterable[RunFacts]) -> list[str]:
+def _list_private_sizes(runs: Iterable[RunFacts]) -> list[str]:
     sizes: dict[str, list[int | None]] = {}
     for run in runs:
         sizes.setdefault(run.data, []).append(run.n)
-    return [f"{extent} of {name}" for name, found in sorted(sizes.items()) for extent in _extent(found)]
+    return [f"{extent} of {name}" for name, found in sorted(sizes.items()) for extent in _format_min_to_max(found)]
 
 
-def _extent(values: Iterable[int | None]) -> list[str]:
+def _format_min_to_max(values: Iterable[int | None]) -> list[str]:
     known = [value for value in values if value is not None]
     if not known:
         return []

@@ -84,8 +84,11 @@ class RateReport:
 
 
 def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
-    """Compare measurements with the study's rate times a fitted constant; None without a rate or a fitted cell."""
-    found = [(our, our.rate) for our in ours if our.rate and not _is_outside_study(study, our.rate)]
+    """Compare measurements with the study's theoretical rate, times a constant that is fitted at one cell.
+
+    Return None if the study has no rate, or that cell was not measured.
+    """
+    found = [(our, our.rate) for our in ours if our.rate and not _is_outside_conditions(study, our.rate)]
     constant = next(
         (measurement.interval.mean / rate.value for measurement, rate in found if rate.fitted and rate.value), None
     )
@@ -96,7 +99,7 @@ def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport |
     )
 
 
-def _is_outside_study(study: Study, rate: Rate) -> bool:
+def _is_outside_conditions(study: Study, rate: Rate) -> bool:
     return any(
         all(format_axis_value(rate.at.get(axis)) == format_axis_value(value) for axis, value in at.items())
         for at in study.outside

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from dpbench.analysis.figure_data import PublishedPoint
 from dpbench.analysis.plots import format_axis_value
 from dpbench_lab.figures import literature
-from dpbench_lab.reproduce.catalogue import At, OrderClaim, Study
+from dpbench_lab.reproduce.catalogue import AxisValues, OrderClaim, Study
 from dpbench_lab.reproduce.measurements import Measurement
 from dpbench_lab.reproduce.rates import RateReport, compare_with_rate
 
@@ -104,7 +104,7 @@ class OrderComparison:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StudyComparison:
     """A study compared with our measurements, and the verdict."""
 
     study: Study
@@ -138,48 +138,56 @@ class Comparison:
         return list(dict.fromkeys(doubt for doubts in found for doubt in doubts))
 
 
-def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
+def compare_with_paper(study: Study, ours: Sequence[Measurement]) -> StudyComparison:
     """Compare a study with our measurements, and give the verdict."""
     series = literature.read_literature().series
     points = [point for name in study.published for point in series[name].points]
     axes = {axis for point in points for axis in point.at}
-    rows = [_compare_number(study, point, _best_measurement(_matches(point.at, axes, ours))) for point in points]
+    rows = [
+        _compare_number(study, point, _best_measurement(_find_matching_measurements(point.at, axes, ours)))
+        for point in points
+    ]
     rows += [NumberComparison(point, None) for name in study.other_features for point in series[name].points]
     orders = tuple(_compare_order(study, order, ours) for order in study.orders)
     against = compare_with_rate(study, ours)
-    verdict = against.verdict if against else _verdict(study, rows, orders)
-    return Comparison(study, tuple(rows), orders, against, verdict)
+    verdict = against.verdict if against else _decide_verdict(study, rows, orders)
+    return StudyComparison(study, tuple(rows), orders, against, verdict)
 
 
 def _compare_number(study: Study, point: PublishedPoint, ours: Measurement | None) -> NumberComparison:
-    return NumberComparison(point, ours, tuple(_doubts(study, ours)) if ours else ())
+    return NumberComparison(point, ours, tuple(_list_doubts(study, ours)) if ours else ())
 
 
 def _compare_order(study: Study, order: OrderClaim, ours: Sequence[Measurement]) -> OrderComparison:
     axes = {*order.higher, *order.lower}
     contrasted = order.higher.get("extractor") != order.lower.get("extractor")
     sides = [{**side, **order.loss_from} for side in (order.higher, order.lower)] if order.loss_from else []
-    found = [_best_measurement(_matches(side, axes, ours, contrasted)) for side in (order.higher, order.lower, *sides)]
+    found = [
+        _best_measurement(_find_matching_measurements(side, axes, ours, contrasted))
+        for side in (order.higher, order.lower, *sides)
+    ]
     kept = [measurement for measurement in found if measurement]
     if len(kept) < len(found):
         return OrderComparison(order, ())
-    doubts = [doubt for end in kept for doubt in _doubts(study, end, at_chance=order.at_chance and end is kept[1])]
+    doubts = [doubt for end in kept for doubt in _list_doubts(study, end, at_chance=order.at_chance and end is kept[1])]
     return OrderComparison(order, tuple(kept[:2]), tuple(kept[2:]), tuple(doubts))
 
 
-def _doubts(study: Study, ours: Measurement, at_chance: bool = False) -> Iterator[str]:
+def _list_doubts(study: Study, ours: Measurement, at_chance: bool = False) -> Iterator[str]:
     """Yield each reason why a measurement decides nothing: another learner than the paper's, or chance accuracy."""
     learner = ours.facts.learner if ours.facts else None
     if learner and study.protocol and study.protocol.learners and learner not in study.protocol.learners:
         yield f"{learner} is not the paper's learner"
-    if not (ours.above_chance or at_chance):
+    if not (ours.is_above_chance or at_chance):
         yield (
             f"{learner or 'a learner'} scores {100 * ours.interval.mean:.2f}, which is not clearly above the "
             f"{100 * ours.chance:.2f} of always guessing the largest class"
         )
 
 
-def _matches(at: At, axes: set[str], ours: Sequence[Measurement], contrasted: bool = False) -> list[Measurement]:
+def _find_matching_measurements(
+    at: AxisValues, axes: set[str], ours: Sequence[Measurement], contrasted: bool = False
+) -> list[Measurement]:
     if not contrasted and at.get("extractor") not in {our.at.get("extractor") for our in ours}:
         axes = axes - {"extractor"}  # another stands for the paper's, as the line of differences says
     return [our for our in ours if all(_is_same_value(at.get(axis), our.at, axis) for axis in axes)]
@@ -192,16 +200,16 @@ def _is_same_value(theirs: float | str | None, ours: Mapping[str, Any], axis: st
     return format_axis_value(theirs) == format_axis_value(mine)
 
 
-def _best_measurement(found: Sequence[Measurement]) -> Measurement | None:
-    return max(found, key=lambda measurement: measurement.interval.mean, default=None)
+def _best_measurement(measurements: Sequence[Measurement]) -> Measurement | None:
+    return max(measurements, key=lambda measurement: measurement.interval.mean, default=None)
 
 
-def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]) -> Verdict:
+def _decide_verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]) -> Verdict:
     if not any(row.ours for row in rows) and not any(order.ends for order in orders):
         return "nothing to measure" if study.nothing else "not run"
     met, found = [row for row in rows if row.is_decided], [order for order in orders if order.is_decided]
     kept = [row.ours for row in met if row.ours] + [end for order in found for end in order.ends]
-    if not kept or not _has_own_learner(study, kept):
+    if not kept or not _includes_papers_learner(study, kept):
         return "cannot tell"
     near, agrees = all(row.agrees for row in met), all(order.holds for order in found)
     if not _is_on_papers_data(study, kept):
@@ -215,7 +223,7 @@ def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[Or
     return "holds in order only" if whole else "holds in order only, in part"
 
 
-def _has_own_learner(study: Study, kept: Sequence[Measurement]) -> bool:
+def _includes_papers_learner(study: Study, kept: Sequence[Measurement]) -> bool:
     own = study.protocol.own if study.protocol else None
     return own is None or any(our.facts is None or our.facts.learner in {None, own} for our in kept)
 
@@ -238,10 +246,10 @@ def _has_paper_order(rows: Sequence[NumberComparison]) -> bool:
 
 
 def _is_clearly_above(high: NumberComparison, low: NumberComparison) -> bool:
-    above, below = (_interval(row) for row in (high, low))
+    above, below = (_measured_interval(row) for row in (high, low))
     return above[0] > below[1]
 
 
-def _interval(row: NumberComparison) -> tuple[float, float]:
+def _measured_interval(row: NumberComparison) -> tuple[float, float]:
     measurement: Measurement = row.ours  # type: ignore[assignment]
     return measurement.interval.mean - measurement.margin, measurement.interval.mean + measurement.margin

@@ -66,11 +66,11 @@ def fit(learner: Learner, x: torch.Tensor, classes: int) -> Found:
     from dpbench.privacy.core.randomness import Randomness
     from dpbench.privacy.core.rows import PrivateRows
     from dpbench.privacy.curator import make_learner_curator
-    from dpbench.support.phases import Phases
+    from dpbench.support.phases import PhaseProfiler
 
     n, d = x.shape
     y = torch.randint(classes, (n,), generator=torch.Generator().manual_seed(1))
-    public, budget, phases = PublicData(x[:1000].clone(), y[:1000].clone()), Budget(1.0, 1e-5), Phases()
+    public, budget, phases = PublicData(x[:1000].clone(), y[:1000].clone()), Budget(1.0, 1e-5), PhaseProfiler()
     for name, count in (("start", 200), ("few", 200), ("all", n)):  # what libraries take once is not a fit's
         rows = PrivateRows(x[:count], y[:count], torch.arange(count))
         task = Task((d,), classes, count, torch.device("cpu"), public=len(public.x))

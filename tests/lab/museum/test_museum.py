@@ -167,7 +167,7 @@ def test_autocast_around_a_fit_changes_no_answer() -> None:
     answers: list[list[Tensor]] = []
     for learner in (HonestLearner, TrainingUnderAutocast):
         suite = type("Suite", (LearnerLaws,), {"learner": learner()})()
-        world = suite._make_world(0)
+        world = suite._make_task_data(0)
         told = RecordingProxy(suite._curator(world, suite.ample_epsilon))
         learner().fit(told.handle(), world.public, torch.Generator())
         answers.append(told.answers)

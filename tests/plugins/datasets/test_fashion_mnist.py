@@ -14,7 +14,7 @@ import pytest
 from dpbench_plugins.datasets.torchvision import FashionMnist, fashion_mnist
 
 from dpbench import DataError, DataMissing
-from dpbench.support.paths import restrict_data
+from dpbench.support.paths import restrict_data_search
 from dpbench.testing import DatasetLaws
 
 REAL = fashion_mnist.DEBIAN
@@ -132,7 +132,7 @@ def test_missing_data_names_command_package_and_folders(data_folder: Path, debia
 
 def test_only_the_folder_of_an_import_is_looked_in(data_folder: Path, debian: Path, tmp_path: Path) -> None:
     lay_out(debian)
-    with restrict_data(tmp_path), pytest.raises(DataMissing):
+    with restrict_data_search(tmp_path), pytest.raises(DataMissing):
         few().load()
 
 

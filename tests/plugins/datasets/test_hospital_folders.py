@@ -160,11 +160,11 @@ def test_quiet_runs_and_folders_of_images_alone_say_nothing(scans: Path, tmp_pat
 
 @pytest.mark.lab
 def test_advice_is_on_the_images_of_a_run_and_says_what_it_ignores(scans: Path, capsys: Output) -> None:
-    from dpbench_lab.advise.folder import list_training
+    from dpbench_lab.advise.folder import list_training_images
 
     progress.set_verbosity(nothing=False, everything=False)  # another test may have asked for quiet
     lay_out(scans, NOISE)
-    files, labels, classes = list_training(scans)
+    files, labels, classes = list_training_images(scans)
     assert capsys.readouterr().err == (
         f"dpbench: {scans}/train: ignored 2 .heic files (convert to .jpg or .png), 2 files without an ending (DICOM "
         "files must end in .dcm), 1 hidden file, 1 image in an unused place.\n"
@@ -178,9 +178,9 @@ def test_advice_is_on_the_images_of_a_run_and_says_what_it_ignores(scans: Path, 
 
 @pytest.mark.lab
 def test_advice_shows_dicom_files_as_a_run_does(dicoms: Path) -> None:
-    from dpbench_lab.advise.folder import list_training, read_image
+    from dpbench_lab.advise.folder import list_training_images, read_image
 
-    files, *_ = list_training(dicoms)
+    files, *_ = list_training_images(dicoms)
     images = opened(dicoms).load().train.images
     assert [read_image(str(file)).tobytes() for file in files] == [images[n].tobytes() for n in range(len(files))]
 

@@ -16,8 +16,8 @@ from dpbench_plugins.datasets import medmnist as dpbench_medmnist
 from dpbench_plugins.datasets.medmnist import DermaMnist, PathMnist, PneumoniaMnist
 
 from dpbench import DataError, DataMissing
-from dpbench.support.messages import bytes_in_words
-from dpbench.support.paths import restrict_data
+from dpbench.support.messages import format_bytes
+from dpbench.support.paths import restrict_data_search
 from dpbench.testing import DatasetLaws
 
 ALL = (DermaMnist, PathMnist, PneumoniaMnist)
@@ -135,14 +135,14 @@ def test_the_digest_changes_with_the_data(data_folder: Path, key: str) -> None:
 def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path, kind: Any) -> None:
     with pytest.raises(DataMissing) as caught:
         kind(size=224).load()
-    size, command = bytes_in_words(kind.file_sizes[224]), f"`dpbench data fetch {kind.name}"
+    size, command = format_bytes(kind.file_sizes[224]), f"`dpbench data fetch {kind.name}"
     for said in (f"{kind.name}_224.npz", size, command, dpbench_medmnist.RECORD, str(data_folder), ".medmnist"):
         assert said in str(caught.value)
 
 
 def test_only_the_folder_of_an_import_is_looked_in(data_folder: Path, tmp_path: Path) -> None:
     dataset = lay_out(Path("~/.medmnist").expanduser())
-    with restrict_data(tmp_path), pytest.raises(DataMissing):
+    with restrict_data_search(tmp_path), pytest.raises(DataMissing):
         dataset.load()
 
 

@@ -15,7 +15,7 @@ from dpbench_plugins.datasets.odir import IMAGES, KINDS, SAME_PERSON, Odir
 
 from dpbench import DataError, DataMissing, Splits
 from dpbench.data.fetch import store
-from dpbench.support.paths import restrict_data
+from dpbench.support.paths import restrict_data_search
 from dpbench.testing import DatasetLaws
 from dpbench.testing.datasets import expect_single_change
 from tests.helpers.trees import Tree, lay_out, pack, picture, pixels, read
@@ -124,7 +124,7 @@ def test_both_tables_and_the_zip_are_the_same_data(data_folder: Path, tmp_path: 
     raw = {f"ODIR-5K/ODIR-5K/Training Images/{number}_left.jpg": picture(number) for number in range(3)}
     pack(tmp_path / "zip/odir" / odir.ARCHIVE, {**raw, **files()})
     for place in ("short", "zip"):
-        with restrict_data(tmp_path / place):
+        with restrict_data_search(tmp_path / place):
             assert read(Odir().load()) == first
 
 
@@ -132,7 +132,7 @@ def test_a_copy_without_some_patients_leaves_the_others_in_their_splits(data_fol
     put(data_folder)
     whole = names(Odir().load())
     put(tmp_path / "fewer", patients=PATIENTS[5:])
-    with restrict_data(tmp_path / "fewer"):
+    with restrict_data_search(tmp_path / "fewer"):
         fewer = names(Odir().load())
     gone = {str(patient) for patient in PATIENTS[:5]}
     assert fewer == tuple([image for image in images if image.partition("_")[0] not in gone] for images in whole)
@@ -145,7 +145,7 @@ def test_a_copy_without_one_image_gives_all_others_equal_bit_for_bit(data_folder
     folder = put(tmp_path / "fewer")
     (folder / IMAGES / f"{gone}.jpg").unlink()
     (folder / "full_df.csv").write_bytes(table("full_df.csv", [line for line in rows() if line["image"] != gone]))
-    with restrict_data(tmp_path / "fewer"):
+    with restrict_data_search(tmp_path / "fewer"):
         changed = Odir().load()
     assert len(changed.train.labels) == len(whole.train.labels) - 1
     expect_single_change(whole.train, changed.train, "without an image", replaced=False)

@@ -11,7 +11,7 @@ from dpbench_plugins.datasets.huggingface import HuggingFace
 from PIL import Image
 
 from dpbench import Dataset
-from dpbench.support.paths import restrict_data
+from dpbench.support.paths import restrict_data_search
 from dpbench.testing.datasets import expect_single_change
 from tests.helpers import trees
 from tests.plugins.datasets import (
@@ -98,7 +98,7 @@ def test_a_published_file_with_another_record_gives_all_other_images_equal_bit_f
     for name, changed in (("whole", False), ("changed", True)):
         (tmp_path / name).mkdir()
         dataset = lay_out(tmp_path / name, changed)
-        with restrict_data(tmp_path / name):
+        with restrict_data_search(tmp_path / name):
             splits.append(dataset.load())
     whole, other = (data.train for data in splits)
     contents = [[split.images[place].tobytes() for place in range(len(split.labels))] for split in (whole, other)]

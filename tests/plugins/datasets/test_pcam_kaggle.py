@@ -15,7 +15,7 @@ from dpbench_plugins.datasets.torchvision.pcam import kaggle
 from dpbench import DataError, DataMissing, Splits
 from dpbench.data.fetch import store
 from dpbench.records.result import Result
-from dpbench.support.paths import restrict_data
+from dpbench.support.paths import restrict_data_search
 from dpbench.testing import DatasetLaws
 from dpbench.testing.datasets import expect_single_change
 from tests.helpers.commands import call
@@ -82,7 +82,7 @@ def test_a_copy_without_one_patch_gives_all_others_equal_bit_for_bit(data_folder
     put(data_folder)
     whole = Pcam().load().train
     put(tmp_path / "fewer", [name for name in IDS if name != Path(whole.images.places[3].file).stem])  # type: ignore[union-attr]
-    with restrict_data(tmp_path / "fewer"):
+    with restrict_data_search(tmp_path / "fewer"):
         changed = Pcam().load().train
     assert len(changed.labels) == len(whole.labels) - 1
     expect_single_change(whole, changed, "without a patch", replaced=False)

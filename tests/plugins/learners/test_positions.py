@@ -71,12 +71,12 @@ class Moving(CuratorProxy):
         )
         return self.curator.answer(question)
 
-    def wrap_mapped(self, mapped: LedgerCurator) -> Moving:
+    def wrap_mapped_curator(self, mapped: LedgerCurator) -> Moving:
         return Moving(mapped)
 
     def _map_rows(self, question: Map) -> Moving:
         self._same(lambda chunk: [quantise(question.transform(chunk.x))], lambda kept, _: (kept.q, kept.scale))
-        return self.wrap_mapped(self.curator.answer(question))
+        return self.wrap_mapped_curator(self.curator.answer(question))
 
     def _same(self, made: Callable[[Chunk], list[Any]], read: Callable[[Any, int], tuple[Tensor, ...]]) -> None:
         self.asked += 1

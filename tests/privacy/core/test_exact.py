@@ -164,7 +164,7 @@ def test_large_products_are_the_same_on_two_threads(begun: bool, monkeypatch: py
     numbers, q = _numbers(draw, 30, 2000), _rows(draw, 2000, 90)
     assert numbers.numel() * q.shape[1] > products.WORTH
     if not begun:  # a thread that begins when this one has finished has nothing to do
-        monkeypatch.setattr(support_threads, "worker_threads", lambda count, process: _Asleep())
+        monkeypatch.setattr(support_threads, "thread_pool", lambda count, process: _Asleep())
     with threads(2):
         assert torch.equal(products.exact_matmul(numbers, q), (numbers.double() @ q.double()).long())
 

@@ -40,7 +40,7 @@ from dpbench.privacy.core.exact.tiles import (
     read_rows,
     round_up_to_multiple,
 )  # fmt: skip
-from dpbench.support.compiled import compile_kernels, compiled, kernel
+from dpbench.support.compiled import compile_kernels, kernel, kernel_helper
 
 SMALL = 2.0**-SLICE
 i64: Any = np.int64  # of a constant: numba compiles a function once more for each literal that it is given
@@ -51,7 +51,7 @@ FLOOR, SMALLEST_BITS = np.float32(LOWEST), np.float32(SMALLEST).view(np.int32)
 LIMIT = ROW_LIMIT**2
 
 
-@compiled
+@kernel_helper
 def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
     """Write the exact products of packed numbers and a block of rows to `total` (k, b) float64."""
     pairs = packed.shape[1]
@@ -64,7 +64,7 @@ def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total:
                 total[j, i] += f8(part[i, j])
 
 
-@compiled
+@kernel_helper
 def _move_to_total(part: np.ndarray, width: int, total: np.ndarray) -> None:
     """Add the first `width` columns of int32 sums to the int64 total, and reset the int32 sums to zero."""
     for j in range(total.shape[0]):
@@ -73,7 +73,7 @@ def _move_to_total(part: np.ndarray, width: int, total: np.ndarray) -> None:
     clear_bytes(part.ctypes.data, part.nbytes)
 
 
-@compiled
+@kernel_helper
 def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows lie
     numbers: np.ndarray, rows: np.ndarray, pairs: np.ndarray, part: np.ndarray, since: int, total: np.ndarray,
     q: np.ndarray, places: np.ndarray, upcoming: int,
@@ -95,7 +95,7 @@ def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows 
     return gathered
 
 
-@compiled
+@kernel_helper
 def _sum_into_first_row(terms: np.ndarray) -> None:
     """Sum (k, b) along k into the first row, in the order of `elementwise.folded`; the others are overwritten."""
     count = terms.shape[0]
@@ -113,7 +113,7 @@ def _sum_into_first_row(terms: np.ndarray) -> None:
         count //= 2
 
 
-@compiled
+@kernel_helper
 def _compute_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray, top: np.ndarray) -> None:
     """Overwrite float32 logits (k, b) with softmax minus one-hot, as `elementwise.residuals_` does.
 
@@ -144,7 +144,7 @@ def _compute_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray
             logits[0, i] = np.nan
 
 
-@compiled
+@kernel_helper
 def _compute_factors(
     left: np.ndarray, scale: np.ndarray, length: np.ndarray, share: np.ndarray, limits: np.ndarray,
     terms: np.ndarray, factors: np.ndarray, column_factors: np.ndarray,
@@ -170,7 +170,7 @@ def _compute_factors(
         column_factors[i] = f4(min(weight / column, STEEPEST)) if kept and column > 0 else f4(0)
 
 
-@compiled
+@kernel_helper
 def _round_left_factors(
     left: np.ndarray, factors: np.ndarray, column_factors: np.ndarray, numbers: np.ndarray, columns: np.ndarray
 ) -> None:

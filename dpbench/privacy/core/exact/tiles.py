@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from dpbench.support.compiled import compiled, instructions
+from dpbench.support.compiled import kernel_helper, llvm_intrinsic
 
 PART = 1024  # products that int32 adds up
 LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high, even: 12 of AVX2's 16 registers
@@ -26,7 +26,7 @@ NARROW = 1024  # features: loops over 96 rows fill vectors and leave none over, 
 i16, i32 = np.int16, np.int32
 
 
-@instructions
+@llvm_intrinsic
 def fetch_and_increment(typing: Any, counter: Any) -> Any:  # numba passes its typing context
     """Return the number at an address and increment it, as one atomic operation."""
 
@@ -37,7 +37,7 @@ def fetch_and_increment(typing: Any, counter: Any) -> Any:  # numba passes its t
     return types.int64(types.intp), emit
 
 
-@instructions
+@llvm_intrinsic
 def add_to_exponent(typing: Any, number: Any, exponent: Any) -> Any:
     """Add an int32 to the exponent bits of a float32 number, and return the result."""
 
@@ -49,7 +49,7 @@ def add_to_exponent(typing: Any, number: Any, exponent: Any) -> Any:
     return types.float32(types.float32, types.int32), emit
 
 
-@instructions
+@llvm_intrinsic
 def clear_bytes(typing: Any, place: Any, size: Any) -> Any:
     """Set bytes at an address to zero."""
 
@@ -61,7 +61,7 @@ def clear_bytes(typing: Any, place: Any, size: Any) -> Any:
     return types.void(types.intp, types.intp), emit
 
 
-@instructions
+@llvm_intrinsic
 def prefetch(typing: Any, place: Any) -> Any:
     """Ask the processor to fetch the cache line at an address; the address need not be valid."""
 
@@ -76,7 +76,7 @@ def prefetch(typing: Any, place: Any) -> Any:
     return types.void(types.intp), emit
 
 
-@instructions
+@llvm_intrinsic
 def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: Any) -> Any:
     """Add the product of `a` and `b`, over pairs of int16 numbers, to a tile of `DEEP` x `LANES` int32 numbers at `c`.
 
@@ -128,7 +128,7 @@ def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: An
     return types.void(*[types.intp] * 6), emit
 
 
-@instructions
+@llvm_intrinsic
 def _interleave(typing: Any, even: Any, odd: Any, target: Any) -> Any:
     """Interleave `LANES` int16 numbers at `even` with those at `odd`, as pairs."""
     kind = ir.VectorType(ir.IntType(16), LANES)
@@ -145,7 +145,7 @@ def _interleave(typing: Any, even: Any, odd: Any, target: Any) -> Any:
     return types.void(*[types.intp] * 3), emit
 
 
-@compiled
+@kernel_helper
 def multiply(a: np.ndarray, b: np.ndarray, low: int, pairs: int, c: np.ndarray, column: int) -> None:
     """Add a[:, 2 low : 2 (low + pairs)] @ b[:, low : low + pairs] to c[:, column : column + n LANES] int32.
 
@@ -161,25 +161,25 @@ def multiply(a: np.ndarray, b: np.ndarray, low: int, pairs: int, c: np.ndarray, 
             )  # fmt: skip
 
 
-@compiled
+@kernel_helper
 def round_up_to_multiple(count: int, multiple: int) -> int:
     """Return the smallest multiple of a number that is at least `count`."""
     return (count + multiple - 1) // multiple * multiple
 
 
-@compiled
+@kernel_helper
 def padded_stride(width: int) -> int:
     """Round a row width up so that the entries of a column do not map to the same set of the processor's cache."""
     return round_up_to_multiple(width, 64) + 32
 
 
-@compiled
+@kernel_helper
 def choose_block_size(features: int) -> int:
     """Return how many rows are multiplied at once, given their number of features."""
     return BLOCK_OF_NARROW if features <= NARROW else BLOCK
 
 
-@compiled
+@kernel_helper
 def pack_numbers(numbers: np.ndarray) -> np.ndarray:
     """Pack int16 numbers (k, d), d a multiple of LANES, in pairs along d, for the right side of `multiply`."""
     pairs = numbers.view(i32)
@@ -190,7 +190,7 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
     return packed
 
 
-@compiled
+@kernel_helper
 def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
     """Copy a block of rows of q to `rows` (b, d) in 16 bits; return it, zero-padded to a multiple of DEEP rows."""
     count = min(rows.shape[0], places.shape[0] - start)
@@ -203,7 +203,7 @@ def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -
     return block
 
 
-@compiled
+@kernel_helper
 def pair_rows(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
     """Pack `LANES` columns of a block, from `column` on, in pairs (1, ..., LANES), for the right side of `multiply`."""
     source, stride, target = rows.ctypes.data + 2 * column, 2 * rows.shape[1], pairs.ctypes.data
@@ -211,7 +211,7 @@ def pair_rows(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
         _interleave(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
 
 
-@compiled
+@kernel_helper
 def prefetch_rows(q: np.ndarray, places: np.ndarray, start: int, count: int, column: int) -> None:
     """Ask the processor to fetch one cache line, at this column, of each of `count` rows of a sample."""
     for i in range(start, min(start + count, places.shape[0])):

@@ -431,8 +431,8 @@ FORGERIES: tuple[Forgery, ...] = (
 
 
 def table() -> str:
-    """Return the table of the page."""
-    rows = [
-        f"| {number} | {forgery.what} | {FINDERS[forgery.found_by]} |" for number, forgery in enumerate(FORGERIES, 1)
-    ]
-    return "\n".join(["| | forgery | detected by |", "|---:|---|---|", *rows])
+    """Return the lists of the page: the forgeries that each check is the first to detect."""
+    lines = []
+    for finder, name in FINDERS.items():
+        lines += [f"**Detected by {name}:**", "", *(f"- {it.what}" for it in FORGERIES if it.found_by == finder), ""]
+    return "\n".join(lines)

@@ -119,10 +119,10 @@ def prediction_table() -> str:
 
 
 def clipping_table() -> str:
-    """Return what each clipping rule gains on the boards of the study."""
+    """Return what each clipping rule gains on the boards of the study at epsilon 1, and on all of them."""
     from dpbench_lab.clipping.study import read_scores, render_table
 
-    return render_table(read_scores())
+    return render_table(read_scores(), shown=[1.0])
 
 
 def advice_table() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 
 from dpbench.board.index import Entry, Index, Standing
@@ -12,10 +11,7 @@ from dpbench.registry import Registry
 from dpbench.registry.components import READS_WORDS, read_summary
 from dpbench.support.messages import seconds_in_words
 
-HEADS = (
-    "learner", "idea", "public data read", "seconds of processor time for a fit, median (most)", "boards at rank 1",
-    "of which on", "constants chosen on",
-)  # fmt: skip
+HEADS = "learner", "idea", "public data read", "seconds a fit, median (most)", "boards at rank 1", "constants chosen on"
 
 
 def render_overview(index: Index, registry: Registry) -> str:
@@ -30,11 +26,12 @@ def render_overview(index: Index, registry: Registry) -> str:
     return render_markdown_table(HEADS, rows)
 
 
-def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, str, str]:
-    """Return the cost of a fit, the number of boards with an entry at rank 1, and these boards' datasets."""
+def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, str]:
+    """Return the cost of a fit, and the number of boards with an entry at rank 1 with these boards' datasets."""
     boards = {standing.board.name: standing.board.dataset.name for standing, _ in entries}
     first = {standing.board.name for standing, entry in entries if entry.rank == 1}
-    on = Counter(boards[name] for name in sorted(first))
+    leads = f"{len(first)} of {len(boards)}" if boards else ""
+    on = ", ".join(sorted({boards[name] for name in first}))
     seconds = [entry.compute for _, entry in entries if entry.compute]
     cost = f"{seconds_in_words(statistics.median(seconds))} ({seconds_in_words(max(seconds))})" if seconds else ""
-    return cost, f"{len(first)} of {len(boards)}" if boards else "", ", ".join(f"{name} {on[name]}" for name in on)
+    return cost, f"{leads}: {on}" if on else leads

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -97,8 +97,11 @@ def read_scores(file: Path = FILE) -> list[RuleScores]:
     return SCORES.validate_json(file.read_bytes())
 
 
-def render_table(found: list[RuleScores]) -> str:
-    """Return a table: the score of clipping in percent, and the gain of other rules in points, with 95% intervals."""
+def render_table(found: list[RuleScores], shown: Collection[float] = EPSILONS) -> str:
+    """Return a table: the score of clipping in percent, and the gain of other rules in points, with 95% intervals.
+
+    Boards at an ε that is not shown have no row, but count in the means.
+    """
     lines = [
         f"| data, private images | learner | ε | clip | {' | '.join(RULES[1:])} |",
         f"|---|---|{'---:|' * (1 + len(RULES))}",
@@ -107,6 +110,8 @@ def render_table(found: list[RuleScores]) -> str:
     for scores in found:
         by_board.setdefault((scores.data, scores.learner, scores.epsilon), {})[scores.rule] = scores
     for (data, learner, epsilon), rules in sorted(by_board.items()):
+        if epsilon not in shown:
+            continue
         gains = (_write_gain(compute_gain(rules[rule], rules["clip"])) for rule in RULES[1:])
         clip = 100 * mean_interval(rules["clip"].scores).mean
         lines.append(f"| {data} | `{learner}` | {epsilon:g} | {clip:.1f} | {' | '.join(gains)} |")

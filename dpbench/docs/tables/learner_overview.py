@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.docs.tables.grid_tables import render_markdown_table
 from dpbench.registry import Registry
-from dpbench.registry.components import READS_WORDS, read_summary
+from dpbench.registry.components import read_summary
 from dpbench.support.messages import seconds_in_words
 
-HEADS = "learner", "idea", "public data read", "seconds a fit, median (most)", "boards at rank 1", "constants chosen on"
+HEADS = "learner", "idea", "reads", "seconds a fit, median (most)", "boards at rank 1", "constants chosen on"
+READS = {"none": "nothing", "unlabelled": "features", "labelled": "labels"}
+IMAGES = "training images of "  # what the page says of constants, unless they are from elsewhere
 
 
 def render_overview(index: Index, registry: Registry) -> str:
@@ -21,8 +23,8 @@ def render_overview(index: Index, registry: Registry) -> str:
         entries = [
             (standing, entry) for standing in index.standings for entry in standing.entries if entry.learner == name
         ]
-        facts = (read_summary(item.cls), READS_WORDS[item.cls.public], *_describe_entries(entries))
-        rows.append([f"`{name}`", *facts, item.cls.rule_origin])
+        facts = (read_summary(item.cls), READS[item.cls.public], *_describe_entries(entries))
+        rows.append([f"`{name}`", *facts, item.cls.rule_origin.removeprefix(IMAGES)])
     return render_markdown_table(HEADS, rows)
 
 
@@ -30,8 +32,8 @@ def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, s
     """Return the cost of a fit, and the number of boards with an entry at rank 1 with these boards' datasets."""
     boards = {standing.board.name: standing.board.dataset.name for standing, _ in entries}
     first = {standing.board.name for standing, entry in entries if entry.rank == 1}
-    leads = f"{len(first)} of {len(boards)}" if boards else ""
-    on = ", ".join(sorted({boards[name] for name in first}))
+    leads, on = f"{len(first)} of {len(boards)}" if boards else "", {boards[name] for name in first}
+    names = "all data" if on == {*boards.values()} else ", ".join(sorted(on))
     seconds = [entry.compute for _, entry in entries if entry.compute]
     cost = f"{seconds_in_words(statistics.median(seconds))} ({seconds_in_words(max(seconds))})" if seconds else ""
-    return cost, f"{leads}: {on}" if on else leads
+    return cost, f"{leads}: {names}" if on else leads

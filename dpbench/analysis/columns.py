@@ -65,7 +65,7 @@ def _board_column(name: str, title: str, value: Callable[[ResultStanding], objec
 def format_cell_value(value: object) -> str:
     """Return a value as text for a reader.
 
-    >>> [write_value(value) for value in (None, True, 1234, 0.51234567, "pillar")]
+    >>> [format_cell_value(value) for value in (None, True, 1234, 0.51234567, "pillar")]
     ['–', 'yes', '1,234', '0.5123', 'pillar']
     """
     if value is None:
@@ -80,7 +80,7 @@ def format_cell_value(value: object) -> str:
 def format_epsilon(epsilon: float) -> str:
     """Return a target epsilon as text, in its shortest form.
 
-    >>> write_epsilon(0.1), write_epsilon(math.inf)
+    >>> format_epsilon(0.1), format_epsilon(math.inf)
     ('0.1', '∞')
     """
     return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
@@ -89,7 +89,7 @@ def format_epsilon(epsilon: float) -> str:
 def format_percent_cell(score: Interval | None) -> str:
     """Return a mean with its interval in percent; a dash if there is no score.
 
-    >>> write_percent(None), write_percent(Interval(mean=0.72, low=0.70, high=0.74))
+    >>> format_percent_cell(None), format_percent_cell(Interval(mean=0.72, low=0.70, high=0.74))
     ('–', '72.00 ± 2.00')
     """
     return NO_VALUE if score is None else format_percent_score(score)

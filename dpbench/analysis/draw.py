@@ -131,7 +131,7 @@ def label_powers_of_ten(axis: Axis) -> None:
 def format_tick_label(value: float) -> str:
     """Return a number as a tick label of an axis.
 
-    >>> write_tick_label(0.01), write_tick_label(1e-9), write_tick_label(1e5), write_tick_label(2.0)
+    >>> format_tick_label(0.01), format_tick_label(1e-9), format_tick_label(1e5), format_tick_label(2.0)
     ('0.01', '10⁻⁹', '10⁵', '2')
     """
     exponent = math.floor(math.log10(value) + 0.5) if value > 0 else 0

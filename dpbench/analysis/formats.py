@@ -14,11 +14,11 @@ LEGEND = "{}ean over seeds with its 95% interval. {}: statistically tied with th
 def format_metric_score(metric: str, score: Interval, *, unit: bool = False) -> str:
     """Return a score as text: mean ± half the interval, or mean and both ends if the metric's range clips the interval.
 
-    >>> write_score("accuracy", Interval(mean=0.7231, low=0.72, high=0.7262), unit=True)
+    >>> format_metric_score("accuracy", Interval(mean=0.7231, low=0.72, high=0.7262), unit=True)
     '72.31% ± 0.31'
-    >>> write_score("accuracy", Interval(mean=0.95, low=0.85, high=1.05))
+    >>> format_metric_score("accuracy", Interval(mean=0.95, low=0.85, high=1.05))
     '95.00 (85.00 to 100)'
-    >>> write_score("nll", Interval(mean=4.043, low=1.639, high=6.447))
+    >>> format_metric_score("nll", Interval(mean=4.043, low=1.639, high=6.447))
     '4.043 ± 2.404'
     """
     facts, held = METRIC_FACTS[metric], clamp_interval(metric, score)
@@ -52,7 +52,7 @@ def clamp_interval(metric: str, score: Interval) -> Interval:
 def format_upper_bound(value: float, digits: int = 4) -> str:
     """Return an upper bound as text, rounded up to `digits` significant digits so that no page understates it.
 
-    >>> [write_upper_bound(value) for value in (0.9999912, 1.00001, 37.3064, math.inf, 0.0)]
+    >>> [format_upper_bound(value) for value in (0.9999912, 1.00001, 37.3064, math.inf, 0.0)]
     ['1', '1.001', '37.31', '∞', '0']
     """
     return _format_rounded(value, digits, ROUND_CEILING)
@@ -61,7 +61,7 @@ def format_upper_bound(value: float, digits: int = 4) -> str:
 def format_lower_bound(value: float, digits: int = 4) -> str:
     """Return a lower bound as text, rounded down to `digits` significant digits.
 
-    >>> write_lower_bound(0.97996)
+    >>> format_lower_bound(0.97996)
     '0.9799'
     """
     return _format_rounded(value, digits, ROUND_FLOOR)

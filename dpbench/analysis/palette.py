@@ -135,7 +135,7 @@ def parse_learner_name(label: str) -> str:
 def heat_map_colour(shade: int) -> str:
     """Return the hexadecimal colour of a heat map's shade on white paper.
 
-    >>> shade_colour(0), shade_colour(1)
+    >>> heat_map_colour(0), heat_map_colour(1)
     ('#124e78', '#88a6bc')
     """
     parts = (int(HEAT[at : at + 2], 16) for at in (1, 3, 5))

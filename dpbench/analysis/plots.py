@@ -88,11 +88,11 @@ def locate_cell(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, flo
 def format_axis_value(value: object) -> str:
     """Return a value of an axis as text in a plot.
 
-    >>> write_axis_value(0.10), write_axis_value(float("inf")), write_axis_value(True)
+    >>> format_axis_value(0.10), format_axis_value(float("inf")), format_axis_value(True)
     ('0.1', '∞', 'true')
-    >>> write_axis_value({"name": "pillar", "options": {"k": 40}})
+    >>> format_axis_value({"name": "pillar", "options": {"k": 40}})
     'pillar:k=40'
-    >>> write_axis_value({"rule": "public-validation"})
+    >>> format_axis_value({"rule": "public-validation"})
     'rule=public-validation'
     """
     if isinstance(value, Mapping):

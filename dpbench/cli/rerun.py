@@ -201,7 +201,7 @@ def make_check_line(file: CheckedFile) -> ReportLine:
 def format_count(count: int, noun: str) -> str:
     """Return a number with its noun.
 
-    >>> count_noun(1, "result"), count_noun(2, "result")
+    >>> format_count(1, "result"), format_count(2, "result")
     ('1 result', '2 results')
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"

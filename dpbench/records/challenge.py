@@ -35,7 +35,7 @@ def derive_challenge_seeds(evidence: str, commit: str) -> tuple[int, ...]:
 
     The evidence is fixed before the commit exists, and a commit's hash covers its time and everything before it.
 
-    >>> derive_seeds("0" * 64, "1" * 40)[:2]
+    >>> derive_challenge_seeds("0" * 64, "1" * 40)[:2]
     (21958972708734, 104301711103214)
     """
     drawn = (

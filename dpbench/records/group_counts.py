@@ -32,7 +32,7 @@ GroupCounts = Annotated[
 def parse_counts(line: str) -> tuple[int, ...]:
     """Parse a line of counts by class.
 
-    >>> read_counts("12 0 3")
+    >>> parse_counts("12 0 3")
     (12, 0, 3)
     """
     return tuple(map(int, line.split()))
@@ -50,7 +50,7 @@ def sum_counts(line: str) -> int:
 def sum_counts_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
     """Return the counts by class, summed over all values of a column.
 
-    >>> sum_by_class({"female": "1 2", "male": "3 4"})
+    >>> sum_counts_by_class({"female": "1 2", "male": "3 4"})
     (4, 6)
     """
     return tuple(map(sum, zip(*map(parse_counts, values.values()), strict=True)))

@@ -215,7 +215,7 @@ class StatedScores(Record):
 def encode_confusion_matrix(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
     """Return a confusion matrix as one line of text per true class, with a count for each guessed class.
 
-    >>> encode_confusion([[2, 1], [0, 3]])
+    >>> encode_confusion_matrix([[2, 1], [0, 3]])
     ('2 1', '0 3')
     """
     return tuple(" ".join(map(str, row)) for row in matrix)

@@ -37,9 +37,9 @@ def list_settings_chosen_by_hand(
     A search over a single value chooses nothing. A search over free text, such as file names, does not count either: it
     compares files, but how each file was made is not on record.
 
-    >>> list_hand_settings({"k": 9, "steps": 30}, {"k": None, "steps": 30}, {}, ())
+    >>> list_settings_chosen_by_hand({"k": 9, "steps": 30}, {"k": None, "steps": 30}, {}, ())
     ['k']
-    >>> list_hand_settings({"k": None, "clip": 1}, {"k": None, "clip": 1}, {"k": (9, 12), "clip": (2,)}, ())
+    >>> list_settings_chosen_by_hand({"k": None, "clip": 1}, {"k": None, "clip": 1}, {"k": (9, 12), "clip": (2,)}, ())
     ['clip']
     """
     searched = {name for name, values in space.items() if name not in texts and any(v != values[0] for v in values)}

@@ -148,7 +148,7 @@ def _format_field(value: Any, *, words: bool) -> str:
 def join_with_or(words: Sequence[str]) -> str:
     """Join words with commas and a final `or`.
 
-    >>> join_words(["pld", "rdp", "prv"]), join_words(["pld"])
+    >>> join_with_or(["pld", "rdp", "prv"]), join_with_or(["pld"])
     ('pld, rdp or prv', 'pld')
     """
     return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

@@ -23,7 +23,7 @@ _HIDDEN = re.compile(
 def sanitise_string(text: str, longest: int = MAX_LENGTH) -> str:
     """Return an untrusted string, shortened, with invisible characters replaced by U+FFFD.
 
-    >>> show_string("abc", 2)
+    >>> sanitise_string("abc", 2)
     'ab … (1 more characters)'
     """
     if len(text) <= longest and text.isascii() and text.isprintable():
@@ -78,7 +78,7 @@ def format_points(share: float, digits: int = 2) -> str:
 def format_signed_points(share: float, digits: int = 2) -> str:
     """Return a difference of shares in points, with its sign.
 
-    >>> show_signed_points(-0.0123), show_signed_points(0.0)
+    >>> format_signed_points(-0.0123), format_signed_points(0.0)
     ('−1.23', '0')
     """
     return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"

@@ -54,7 +54,7 @@ def _resolve_type(cls: type, hint: Any) -> Any:
 def describe_type(hint: Any, limits: str = "") -> str:
     """Describe a type in words, with the limits of its numbers.
 
-    >>> type_in_words(int | None), type_in_words(Literal["RGB", "L"]), type_in_words(int | None, ">= 1")
+    >>> describe_type(int | None), describe_type(Literal["RGB", "L"]), describe_type(int | None, ">= 1")
     ('a whole number or auto', "'RGB' or 'L'", 'a whole number >= 1 or auto')
     """
     if get_origin(hint) is Literal:
@@ -86,7 +86,7 @@ def is_union_type(hint: Any) -> bool:
 def format_setting_value(value: object) -> str:
     """Return a setting's value as users write it in `name:setting=value`.
 
-    >>> write_value(None), write_value(True), write_value(8192 / 50_000)
+    >>> format_setting_value(None), format_setting_value(True), format_setting_value(8192 / 50_000)
     ('auto', 'true', '0.16384')
     """
     if value is None or isinstance(value, bool):

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 def unknown_name_message(kind: str, name: str, known: Iterable[str], owner: str = "") -> str:
     """Return the message that `name` is unknown, with the nearest name and all available names.
 
-    >>> unknown_name("learner", "pilar", ["pillar", "dp-sgd"])
+    >>> unknown_name_message("learner", "pilar", ["pillar", "dp-sgd"])
     "Unknown learner 'pilar'. Did you mean 'pillar'? Available: dp-sgd, pillar."
-    >>> unknown_name("dataset", "MNIST", ["fashion-mnist", "pcam"])
+    >>> unknown_name_message("dataset", "MNIST", ["fashion-mnist", "pcam"])
     "Unknown dataset 'MNIST'. Did you mean 'fashion-mnist'? Available: fashion-mnist, pcam."
     """
     known = sorted(known)
@@ -35,7 +35,7 @@ def _nearest_name(name: str, known: list[str]) -> str | None:
 def format_bytes(size: int) -> str:
     """Return a number of bytes as text; empty text for 0 bytes.
 
-    >>> bytes_in_words(1_234_000_000), bytes_in_words(169_001_437), bytes_in_words(0)
+    >>> format_bytes(1_234_000_000), format_bytes(169_001_437), format_bytes(0)
     ('1.2 GB', '169 MB', '')
     """
     if size >= 10**9:
@@ -46,7 +46,7 @@ def format_bytes(size: int) -> str:
 def format_seconds(value: float) -> str:
     """Return seconds as text with three significant digits, never in scientific notation.
 
-    >>> [seconds_in_words(spent) for spent in (0.0731, 4.443, 76.25, 1234.0)]
+    >>> [format_seconds(spent) for spent in (0.0731, 4.443, 76.25, 1234.0)]
     ['0.0731', '4.44', '76.2', '1,234']
     """
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
@@ -56,7 +56,7 @@ def format_seconds(value: float) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration as text in two units; below ten seconds, in seconds with two significant digits.
 
-    >>> duration(3 * 3600 + 25 * 60 + 7), duration(75.2), duration(0.6219)
+    >>> format_duration(3 * 3600 + 25 * 60 + 7), format_duration(75.2), format_duration(0.6219)
     ('3 h 25 min', '1 min 15 s', '0.62 s')
     """
     if seconds < 10:

@@ -105,9 +105,9 @@ EXPECTED_WORDS: Mapping[str, str] = {
 def _rephrase_complaint(error_type: str, message: str) -> str:
     """Rephrase a pydantic complaint for users who write files and flags.
 
-    >>> _plain_words("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
+    >>> _rephrase_complaint("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
     'expected a whole number'
-    >>> _plain_words("less_than", "Input should be less than 1")
+    >>> _rephrase_complaint("less_than", "Input should be less than 1")
     'expected a value less than 1'
     """
     expected, _, failure = error_type.partition("_")

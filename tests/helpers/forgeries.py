@@ -371,13 +371,13 @@ FORGERIES: tuple[Forgery, ...] = (
             lambda scene: scene.submit(raised(scene.honest, [0, 1], 15)), "seed 0: differs"),
     Forgery("Every seed except the last gets more correct answers", "rerun",
             lambda scene: scene.submit(raised(scene.honest, [0], 15)), "seed 0: differs"),
-    Forgery("An audited and reproduced entry gets higher scores, and its new digest is copied into both records",
+    Forgery("An audited and reproduced entry gets higher scores, and both records its new digest",
             "verify", lambda scene: passed_on(scene, sealed=False), "seal: changed after it was written", there=True),
     Forgery("An audited and reproduced entry gets higher scores, and both records get new seals", "verify",
             lambda scene: passed_on(scene, sealed=True), "outcome: it does not follow", there=True),
-    Forgery("A result with raised scores comes with an invented record of its re-run", "workflow",
+    Forgery("Raised scores come with an invented record of a re-run", "workflow",
             made_up_rerun, "records of re-runs and challenge seeds are made by the project"),
-    Forgery("A result with raised scores comes with an audit of the honest result", "workflow",
+    Forgery("Raised scores come with an audit of the honest result", "workflow",
             made_up_audit, "audits and records of re-runs and challenge seeds are made by the project"),
     Forgery("An entry gets the audit of another entry", "verify",
             lambda scene: of_another(scene, "audits"), "the audit is of another result", there=True),
@@ -392,16 +392,16 @@ FORGERIES: tuple[Forgery, ...] = (
     Forgery("The digest of the learner's code is invented", "rerun",
             lambda scene: scene.submit(boards.edited(scene.honest, "provenance.code.learner", "0" * 16)),
             "provenance.code.learner: the result states 0000000000000000"),
-    Forgery("The result claims to be from an earlier version, which cannot be re-run", "workflow",
+    Forgery("A result claims to be from an earlier version, which cannot be re-run", "workflow",
             lambda scene: scene.submit(boards.edited(scene.honest, "privacy.mechanism", "exact-sums-0")),
             "privacy.mechanism: expected"),
-    Forgery("The counts of images that splits share are set to 0, on a board with other results", "verify",
+    Forgery("The counts of shared images are set to 0, on a board with other results", "verify",
             no_overlap, "task.overlap: expected"),
-    Forgery("The counts of images that splits share are set to 0, in the first result of a board", "rerun",
+    Forgery("The counts of shared images are set to 0, in the first result of a board", "rerun",
             no_overlap, "task.overlap: the result states", before=alone),
     Forgery("Settings chosen by hand are presented as default settings", "verify", set_by_hand,
             "selection: expected by-hand"),
-    Forgery("Settings tuned on private data are presented as the outcome of a public search", "rerun",
+    Forgery("Settings tuned on private data are presented as found by a public search", "rerun",
             made_up_search, "search.trials: setting"),
     Forgery("Settings are attributed to a run on the leaderboard that had other settings", "verify",
             from_a_run_that_is_there, "search.source.dataset: expected digits"),
@@ -411,8 +411,7 @@ FORGERIES: tuple[Forgery, ...] = (
             best_of_many, "not the best of several"),
     Forgery("A modified core adds only 0.8 of the secure noise", "nobody",
             secure_with_less_noise, "that the noise was of the stated size"),
-    Forgery("Scores are raised within the tolerance for a re-run on another processor: by 3 of 359 test images "
-            "here, and never by more than 10", "nobody",
+    Forgery("Scores are raised within the tolerance for another processor, by ten test images at most", "nobody",
             lambda scene: scene.submit(elsewhere(raised(scene.honest, [0, 1], 3))), "time, memory"),
     Forgery("Time and memory are invented", "nobody",
             lambda scene: scene.submit(boards.edited(scene.honest, "seconds.fit", 1e-3)), "time, memory"),
@@ -421,7 +420,7 @@ FORGERIES: tuple[Forgery, ...] = (
     Forgery("Somebody else's result is removed", "workflow",
             lambda scene: boards.file_of(scene.root, "public-only").unlink(), "changes and removes nothing"),
     Forgery("Somebody else's result is replaced", "workflow", worse_result, "changes and removes nothing"),
-    Forgery("A file with other scores supersedes somebody else's packed result", "workflow", worse_result,
+    Forgery("A file supersedes somebody else's packed result", "workflow", worse_result,
             "changes and removes nothing", before=packed),
     Forgery("Somebody else's result is replaced inside an archive", "workflow", other_archive,
             "made by the project; a submission brings results and boards", before=packed),
@@ -431,8 +430,8 @@ FORGERIES: tuple[Forgery, ...] = (
 
 
 def table() -> str:
-    """Return the table of the page."""
-    rows = [
-        f"| {number} | {forgery.what} | {FINDERS[forgery.found_by]} |" for number, forgery in enumerate(FORGERIES, 1)
-    ]
-    return "\n".join(["| | forgery | detected by |", "|---:|---|---|", *rows])
+    """Return the lists of the page: the forgeries that each check is the first to detect."""
+    lines = []
+    for finder, name in FINDERS.items():
+        lines += [f"**Detected by {name}:**", "", *(f"- {it.what}" for it in FORGERIES if it.found_by == finder), ""]
+    return "\n".join(lines)

@@ -94,26 +94,25 @@ class ReadsByAProgram(Means):
 
 @dataclass(frozen=True)
 class HostilePlugin:
-    """What such a plugin does, and what protects."""
+    """What such a plugin does, and what protects besides a review of its source."""
 
     learner: type[Means]
     what: str
     protects: str
 
 
-REVIEW = "its source is read before it runs here"
 HOSTILE: tuple[HostilePlugin, ...] = (
     HostilePlugin(
         ReadsMemory, "The predictor searches the memory of the process for the test labels, and returns them.",
-        f"{REVIEW}: a predictor has no use for Python's garbage collector",
+        "a predictor has no use for Python's garbage collector",
     ),
     HostilePlugin(
         ReadsByAProgram, "The predictor starts a program that reads the labels from the dataset's files.",
-        f"{REVIEW}; images and labels that nobody has published",
+        "images and labels that nobody has published",
     ),
     HostilePlugin(
         SubtractsNoise, "The learner draws the noise of its run again, from published values, and subtracts it.",
-        f"{REVIEW}; secure noise, which nobody can draw again; no choice of seeds",
+        "secure noise, which nobody can draw again; no choice of seeds",
     ),
 )  # fmt: skip
 
@@ -121,4 +120,6 @@ HOSTILE: tuple[HostilePlugin, ...] = (
 def table() -> str:
     """Return the table of the page."""
     rows = [f"| {plugin.what} | {plugin.protects} |" for plugin in HOSTILE]
-    return "\n".join(["| what the plugin does | what protects |", "|---|---|", *rows])
+    return "\n".join(
+        ["| what the plugin does | what protects, besides reading its source before it runs here |", "|---|---|", *rows]
+    )

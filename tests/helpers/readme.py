@@ -99,8 +99,8 @@ PAGES = [README, *(Page(file) for file in sorted(DOCS.rglob("*.md")))]
 def prediction_table() -> str:
     """Return what PILLAR's theorem predicts of features, from the inspections, beside what was measured at each k."""
     lines = [
-        "| features | γ | k and gain by the printed bounds | k and gain by the noise of a score | ε | best measured k "
-        "| accuracy at that k | accuracy in all dimensions |",
+        "| features | γ | k, gain by the printed bounds | k, gain by the noise of a score | ε | best measured k "
+        "| accuracy | accuracy in all dimensions |",
         "|---|---|---|---|---|---|---|---|",
     ]
     found: dict[tuple[str, float], dict[int, Interval]] = {}
@@ -110,7 +110,7 @@ def prediction_table() -> str:
     for (dataset, epsilon), measured in sorted(found.items()):
         by_k, features, told = predicted(dataset)
         best = max(measured, key=lambda k: measured[k].mean)
-        cells = [f"{dataset}, {features} dimensions", f"{told.gamma:.3f}"]
+        cells = [f"{dataset}, d {features}", f"{told.gamma:.3f}"]
         for k, gains in ((told.best_printed, told.printed), (told.best_noise, told.noise)):
             cells.append(f"{k}, {gains[by_k.index(k)]:.2f}")
         cells += [f"{epsilon:g}", str(best), format_score(measured[best]), format_score(measured[max(measured)])]
@@ -119,7 +119,7 @@ def prediction_table() -> str:
 
 
 def clipping_table() -> str:
-    """Return what each clipping rule gains on the boards of the study."""
+    """Return what each clipping rule gains on the boards of the study at epsilon 1, and on all of them."""
     from dpbench_lab.clipping.study import read_scores, render_table
 
     return render_table(read_scores())

@@ -84,16 +84,16 @@ def written(boards: Sequence[BoardRecord]) -> str:
 def table() -> str:
     """Return how well the boards' datasets are predicted from one another."""
     lines = [
-        "| dataset left out | boards | results in their 90% interval | mean error, points "
-        "| mean width of an interval, points | the pick is behind the best by, points: mean (largest) |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| dataset left out | results in their 90% interval | mean error | mean width of an interval "
+        "| the pick is behind the best by: mean (largest) |",
+        "|---|---:|---:|---:|---:|",
     ]
     boards = read_board_records()
-    titles: Mapping[Basis, str] = {"rehearsal": "with a rehearsal", "numbers": "without labels"}
+    titles: Mapping[Basis, str] = {"rehearsal": "rehearsal", "numbers": "no labels"}
     for basis, title in titles.items():
         found = assess(boards, basis)
         lines += [_row(f"{assessment.dataset}, {title}", assessment) for assessment in found]
-        lines.append(_mean(f"**mean of the datasets, {title}**", found))
+        lines.append(_mean(f"**mean, {title}**", found))
     return "\n".join(lines)
 
 
@@ -106,7 +106,7 @@ def coverage(found: Sequence[Assessment]) -> float:
 
 def _row(title: str, assessment: Assessment) -> str:
     cells = [
-        title, str(assessment.boards), f"{100 * assessment.covered:.0f}% of {assessment.results}",
+        title, f"{100 * assessment.covered:.0f}% of {assessment.results}",
         f"{assessment.error:.1f}", f"{assessment.width:.0f}",
         f"{sum(assessment.regrets) / len(assessment.regrets):.1f} ({max(assessment.regrets):.1f})",
     ]  # fmt: skip
@@ -117,7 +117,7 @@ def _mean(title: str, found: Sequence[Assessment]) -> str:
     """Return the row of a mean that counts every dataset the same, as predictions do."""
     regrets = fmean(fmean(assessment.regrets) for assessment in found)
     cells = [
-        title, str(sum(assessment.boards for assessment in found)),
+        title,
         f"{100 * fmean(assessment.covered for assessment in found):.0f}%",
         f"{fmean(assessment.error for assessment in found):.1f}",
         f"{fmean(assessment.width for assessment in found):.0f}",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.docs.tables.grid_tables import render_markdown_table
 from dpbench.registry import Registry
-from dpbench.registry.components import READS_WORDS, read_summary
+from dpbench.registry.components import read_summary
 from dpbench.support.messages import format_seconds
 
-HEADS = (
-    "learner", "idea", "public data read", "seconds of processor time for a fit, median (most)", "boards at rank 1",
-    "of which on", "constants chosen on",
-)  # fmt: skip
+HEADS = "learner", "idea", "reads", "seconds a fit, median (most)", "boards at rank 1", "constants chosen on"
+READS = {"none": "nothing", "unlabelled": "features", "labelled": "labels"}
+IMAGES = "training images of "  # what the page says of constants, unless they are from elsewhere
 
 
 def render_learner_overview(index: Index, registry: Registry) -> str:
@@ -25,16 +23,17 @@ def render_learner_overview(index: Index, registry: Registry) -> str:
         entries = [
             (standing, entry) for standing in index.standings for entry in standing.entries if entry.learner == name
         ]
-        facts = (read_summary(item.cls), READS_WORDS[item.cls.public], *_describe_entries(entries))
-        rows.append([f"`{name}`", *facts, item.cls.rule_origin])
+        facts = (read_summary(item.cls), READS[item.cls.public], *_describe_entries(entries))
+        rows.append([f"`{name}`", *facts, item.cls.rule_origin.removeprefix(IMAGES)])
     return render_markdown_table(HEADS, rows)
 
 
-def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, str, str]:
-    """Return the cost of a fit, the number of boards with an entry at rank 1, and these boards' datasets."""
+def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, str]:
+    """Return the cost of a fit, and the number of boards with an entry at rank 1 with these boards' datasets."""
     boards = {standing.board.name: standing.board.dataset.name for standing, _ in entries}
     first = {standing.board.name for standing, entry in entries if entry.rank == 1}
-    on = Counter(boards[name] for name in sorted(first))
+    leads, on = f"{len(first)} of {len(boards)}" if boards else "", {boards[name] for name in first}
+    names = "all data" if on == {*boards.values()} else ", ".join(sorted(on))
     seconds = [entry.compute for _, entry in entries if entry.compute]
     cost = f"{format_seconds(statistics.median(seconds))} ({format_seconds(max(seconds))})" if seconds else ""
-    return cost, f"{len(first)} of {len(boards)}" if boards else "", ", ".join(f"{name} {on[name]}" for name in on)
+    return cost, f"{leads}: {names}" if on else leads

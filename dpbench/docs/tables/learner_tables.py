@@ -25,14 +25,16 @@ def render_without_photographs_table(results: Sequence[Result]) -> str:
 
 
 def render_trained_tails_table(results: Sequence[Result]) -> str:
-    """Return the table of the sweeps of trained tails: scores by epsilon, a row per dataset, size and learner."""
+    """Return the table of the sweeps of trained tails: scores by epsilon, a row per dataset, size and learner.
+
+    The names of learners that read public labels begin with `public-`.
+    """
     epsilons = sorted({_spent_epsilon(result) for result in results})
     found: dict[tuple[str, ...], dict[float, str]] = {}
     for result in sorted(results, key=_tail_sort_key):
-        labels, private = "yes" if result.task.public_labels_seen else "no", f"{result.task.private:,}"
-        line = result.spec.dataset.name, private, f"`{_name_tail(result)}`", labels
+        line = f"{result.spec.dataset.name}, {result.task.private:,}", f"`{_name_tail(result)}`"
         found.setdefault(line, {})[_spent_epsilon(result)] = format_score(result.metrics[result.spec.metric])
-    heads = ["data", "private", "learner", "public labels", *(f"ε {epsilon:g}" for epsilon in epsilons)]
+    heads = ["data, private", "learner", *(f"ε {epsilon:g}" for epsilon in epsilons)]
     return render_markdown_table(
         heads, [[*line, *(cells.get(e, "") for e in epsilons)] for line, cells in found.items()]
     )

@@ -50,9 +50,9 @@ def render_unit_epsilon_table(results: Sequence[Result]) -> str:
             runs = [list(data.images.get(step, {}).values()) for step in steps]
             (count,) = {_get_unit_fact(run, size) for of_step in runs for run in of_step}
             cells = [_format_range([_get_unit_fact(run, f"{size}_epsilon") for run in of_step]) for of_step in runs]
-            named = f"the {size} {data.word} of {data.title}, {count:.0f} image{'s' * (count > 1)}"
+            named = f"{size} {data.word}, {count:.0f} image{'s' * (count > 1)}"
             rows.append([named, *cells])
-    return render_markdown_table(["ε for", *(f"trained with ε {step:g} for an image" for step in steps)], rows)
+    return render_markdown_table(["ε for an image", *(f"{step:g}" for step in steps)], rows)
 
 
 def render_unit_price_table(results: Sequence[Result]) -> str:
@@ -82,12 +82,11 @@ def render_equal_protection_table(results: Sequence[Result]) -> str:
             both = first.keys() & other.keys()
             better = [_mean_score(other[name], METRICS[1]) > _mean_score(first[name], METRICS[1]) for name in both]
             rows.append([
-                data.title, f"ε {step:g}", f"ε {data.largest(step):.3g}", _format_means(first, both), f"ε {most:g}",
+                data.title, f"{step:g}", f"{data.largest(step):.3g}", _format_means(first, both), f"{most:g}",
                 _format_means(other, both), f"{sum(better)} of {len(better)}",
             ])  # fmt: skip
     heads = [
-        "data", "ε for an image", "ε for the largest unit", "accuracy / balanced", "ε for a unit",
-        "accuracy / balanced", "learners better by unit (balanced)",
+        "data", "ε for an image", "ε for the largest unit", "scores", "ε for a unit", "scores", "better by unit",
     ]  # fmt: skip
     return render_markdown_table(heads, rows)
 

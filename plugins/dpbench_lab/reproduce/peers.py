@@ -203,9 +203,9 @@ def write_comparisons(found: Sequence[PeerComparison], file: Path) -> None:
 
 
 def render_peer_table(found: Sequence[PeerComparison]) -> str:
-    """Return the comparisons as the Markdown table of the documentation."""
-    head = found[0].head
-    rows = (head, ("---",) * len(head), *(comparison.cells for comparison in found))
+    """Return the comparisons as the Markdown table of the documentation, which has accuracies and seconds only."""
+    rows = [(*row[:5], row[-1]) for row in (found[0].head, *(comparison.cells for comparison in found))]
+    rows.insert(1, ("---",) * len(rows[0]))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -73,12 +73,12 @@ def fits(sizes: Sizes) -> str:
         private = [measurement["private"] for measurement in found]
         beyond = [_beyond_rows(measurement, *point) for measurement, point in zip(found, points, strict=True)]
         rows += [
-            (f"{name} = {value:,}", f"{n:,} x {d:,}, {classes:,}", f"{1e3 * cost / STEPS:.1f}", f"{left:.0f}")
-            for value, (n, d, classes), cost, left in zip(values, points, private, beyond, strict=True)
+            (f"{name} = {value:,}", f"{1e3 * cost / STEPS:.1f}", f"{left:.0f}")
+            for value, cost, left in zip(values, private, beyond, strict=True)
         ]
         slopes = f"{exponent(values, private):.2f}; the last two {exponent(values[-2:], private[-2:]):.2f}"
-        rows.append((f"**exponent in {name}**", "", f"**{slopes}**", ""))
-    head = ("varied", "n x d, classes", "ms a step", "MB beyond the features and their 8-bit rows")
+        rows.append((f"**exponent in {name}**", f"**{slopes}**", ""))
+    head = ("varied", "ms a step", "MB beyond the features and their 8-bit rows")
     return table(head, rows)
 
 
@@ -156,8 +156,8 @@ def ratios(sizes: Sizes) -> str:
         (what, *(f"{found[what]['value']:.2f}" if what in found else "" for found in (first, second)), figure["target"])
         for what, figure in (first | second).items()
     ]
-    rows.append(("measured on", *(column["machine"] for column in columns), ""))
-    return table(("ratio", "A", "B", "target for A"), rows)
+    rows.append(("measured on", columns[0]["machine"], "the same processor", ""))
+    return table(("ratio", "integer dot products", "AVX2 only", "target"), rows)
 
 
 def way(sizes: Sizes) -> str:

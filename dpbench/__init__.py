@@ -1,12 +1,13 @@
 """dpbench: a benchmark for differentially private image classification, where the harness owns privacy.
 
-`__all__` is the contract: the names that a plugin may import. They are imported when first used, and without torch.
-`import dpbench` alone imports nothing, because it runs before the command line decides what Ctrl-C does.
+`__all__` is the contract: the names that a plugin may import. They are imported when first used; this does not import
+torch. `import dpbench` alone imports nothing, because it runs before the command line decides what Ctrl-C does.
 
 `NOTEBOOK` lists the names for notebooks: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`,
 `load_model`, and the classes that they return, such as `Results` and `Model`. They are imported when first used.
 
-`RECEIPTS` lists the names for other training loops. The parts of a receipt and the exporters are in `dpbench.receipts`.
+`RECEIPTS` lists the names for training loops other than dpbench's. The parts of a receipt and the exporters are in
+`dpbench.receipts`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ def __dir__() -> list[str]:
 
 
 def _load_contract_names() -> dict[str, Any]:
-    """Import the contract, add its names to this module and return them; {} while the contract is being imported."""
+    """Import the contract and add its names to this module; return the names and values of the whole module.
+
+    Returns {} while the contract is being imported.
+    """
     from importlib import import_module
 
     contract = import_module("dpbench.contract")

@@ -32,7 +32,10 @@ __all__ = [
 
 AnyLearner = TypeVar("AnyLearner", bound="Learner")
 Predict = Callable[["Tensor"], "Tensor"]
-"""(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
+"""Maps examples (c, *example_shape) float32 to scores (c, classes), each row independently of the others.
+
+The class with a higher score is more likely.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,22 +72,23 @@ class Learner(ComponentWithSettings, ABC):
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Setting -> values worth trying: the default grid of a search."""
     paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    """The grid that the paper searched, if it gives one: `--space paper`."""
+    """The grid that the learner's paper searched, for `--space paper`; empty if the paper gives none."""
     paper: ClassVar[Mapping[str, Any]] = {}
-    """The paper's settings, where they differ from the defaults: `--learner NAME:paper`; other options override it."""
+    """Those settings of the learner's paper that differ from the defaults, for `--learner NAME:paper`. Other options
+    override them."""
     rule_origin: ClassVar[str] = ""
     """The origin of the constants in the default settings: the images that they were chosen on, or the paper. It shows
     readers whether a score was obtained with settings tuned on the same data. Empty if it is not stated."""
 
     def reads_mirrored(self) -> bool:
-        """Return whether `fit` also reads the features of the mirror images of public examples: `PublicData.mirrored`.
+        """Return whether `fit` also reads the features of public examples' mirror images (`PublicData.mirrored`).
 
         These features are extracted once and cached, like the features of the images themselves.
         """
         return False
 
     def made_for(self) -> str:
-        """Return the dataset to test this learner on, like `theory-thresholds:n=1500`; empty for ten clusters.
+        """Return the dataset to test this learner on, like `theory-thresholds:n=1500`; empty for ten Gaussian clusters.
 
         Override it for learners that need fewer classes or a certain kind of features. Classes should be balanced.
         """
@@ -114,7 +118,7 @@ class Learner(ComponentWithSettings, ABC):
         """Return the learner with every None setting filled in by `auto`; dpbench calls this before it asks for a plan.
 
         Raises:
-            SpecError: the numbers do not fit the learner.
+            SpecError: a value that `auto` returns does not fit the learner.
         """
         sampled = self.resolve_batch(task)
         return _fill_settings(sampled, sampled.auto(task, budget))
@@ -132,7 +136,10 @@ class Learner(ComponentWithSettings, ABC):
 
     @abstractmethod
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Learn from noisy answers and public data; the only other source of randomness is `generator`, on the CPU."""
+        """Train on noisy answers and public data, and return the predictor.
+
+        Besides the curator's noise and samples, `generator` (on the CPU) is the only source of randomness.
+        """
 
 
 def _fill_settings(learner: AnyLearner, numbers: Mapping[str, Any]) -> AnyLearner:
@@ -223,7 +230,7 @@ class Extractor(ComponentWithSettings, ABC):
     state it, because epsilon does not cover the images that the weights were trained on."""
     made_elsewhere: ClassVar[str] = ""
     """The origin of features that were not computed on this machine, such as `dinov2 (pack 3f2a...)`; empty for all
-    others. Results state it, because nobody can check here that each row follows from one image alone."""
+    others. Results state it, because nobody can check here that each row depends on one image alone."""
     dimension: ClassVar[int | None] = None
     """Number of features per image; None if options or images decide."""
     shorthand: ClassVar[str] = ""
@@ -260,9 +267,10 @@ class Extractor(ComponentWithSettings, ABC):
         return None
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
-        """Return each layer's name, a value of the option `layer`, with the shape of its activations for an image.
+        """Map each value of the option `layer` to the shape of that layer's activations for one image.
 
-        The order is that of the network; empty without this option. Read no large file and import no large package.
+        The layers are in the order of the network; the mapping is empty if the extractor has no such option. Read no
+        large file and import no large package.
         """
         return {}
 

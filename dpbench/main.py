@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line. After an error, print one sentence to standard error and exit with 1, or 2 for a bad flag.
 
     Args:
-        arguments: the words after `dpbench`. None means those of the process, whose interrupt handler is then set, too.
+        arguments: the words after `dpbench`. None: the words of this process; its interrupt handler is then set, too.
     """
     if arguments is None:
         interrupt.install_handler()

@@ -74,10 +74,11 @@ class Records(Generic[Place]):
     processing: str = ""  # where places hold bytes: what was done to each, as `DeclaredImages` has it
     keys: Sequence[bytes] | None = None
     """The SHA-256 of each record's stored bytes, 32 bytes each, in the order of `places`; read only to look up features
-    or hashes. If it is None, dpbench computes it if places are bytes; otherwise it is unknown."""
+    or hashes. If this is None, dpbench computes the hashes if places are bytes; otherwise they are unknown."""
     reader: str = ""
-    """Identifies how `read` decodes stored bytes: a name, every option that changes pixels, and a version to change
-    with the pixels, like `my-scans-RGB-1`. Datasets may share it only if they decode equal bytes to equal pixels."""
+    """Identifies how `read` decodes stored bytes: a name, every option that changes pixels, and a version, like
+    `my-scans-RGB-1`. Change the version whenever the pixels change. Datasets may share a reader only if they decode
+    equal bytes to equal pixels."""
 
     def __post_init__(self) -> None:
         """Raise DataError if there are keys without a reader, or not as many keys as places."""
@@ -96,7 +97,7 @@ class Records(Generic[Place]):
 
     @cached_property
     def stored_digests(self) -> Sequence[bytes] | None:
-        """The keys or, if each place holds the bytes of its image, their SHA-256; None if the bytes are elsewhere."""
+        """The keys if there are any; otherwise the SHA-256 of each place if all places are bytes, or else None."""
         if self.keys is not None:
             return list(self.keys)
         digests = [hashlib.sha256(place).digest() for place in self.places if isinstance(place, bytes)]
@@ -146,7 +147,7 @@ class Split:
 
     @property
     def processing(self) -> str:
-        """The processing of each example: `OWN_RECORD`, `INDEPENDENT_DRAWS` or the dataset's declaration, if any."""
+        """The processing of each example: `OWN_RECORD`, `INDEPENDENT_DRAWS`, the dataset's declaration, or empty."""
         if isinstance(self.images, Records):
             return self.images.processing if _holds_bytes(self.images.places) else OWN_RECORD
         return self.images.processing if isinstance(self.images, DeclaredImages | Features) else ""

@@ -19,9 +19,10 @@ MAX_NAMED_RESULTS = 12  # results that a message names
 
 
 def describe_replacement(result: Result, file: Path) -> str:
-    """Say whether a new result replaces a stored one, and whether its predictions are the same; empty if there is none.
+    """Describe whether a new result has the same predictions as the result that it replaces in `file`.
 
-    Predictions made with secure noise are not compared, because each run draws other noise.
+    The text is empty if `file` has no readable result. Predictions made with secure noise are not compared, because
+    each run draws other noise.
     """
     try:
         before = Result.read(file)
@@ -42,7 +43,9 @@ def _format_previous_accuracy(before: Result) -> str:
 
 
 def describe_difference(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> Iterator[str]:
-    """Yield lines of text: both scores, their difference, its 95% interval and significance, and a note on few seeds.
+    """Yield lines that compare two results: their scores, the difference with its 95% interval, and its significance.
+
+    With one or two seeds, a note says that these are few.
 
     Raises:
         SpecError: see `compare_results`.

@@ -20,7 +20,7 @@ def sum_confusion_matrices(result: Result) -> np.ndarray | None:
 
 
 def list_largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, str, float]]:
-    """Return the `MAX_ERRORS` most frequent errors: (true class, guessed class, share of the true class's examples)."""
+    """Return the most frequent errors, at most `MAX_ERRORS`: true class, guessed class, share of the true class."""
     off = matrix * (1 - np.eye(len(matrix), dtype=int))
     places = [divmod(int(place), len(off)) for place in np.argsort(-off, axis=None, kind="stable")[:MAX_ERRORS]]
     names = result.task.classes

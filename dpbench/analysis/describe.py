@@ -324,7 +324,7 @@ def render_terminal(pairs: Iterable[tuple[str, str]]) -> Table:
 
 
 def render_markdown(description: Description, lines: Iterable[str] = ()) -> str:
-    """Render a description in Markdown: a heading per section, a bullet per fact, and `lines` unchanged."""
+    """Render a description in Markdown: a heading per section, a bullet per fact, and `lines` in a code block."""
     parts = [f"# {_escape_markdown(description.title)}"]
     for section in description.sections:
         if section.facts:

@@ -257,7 +257,7 @@ def _format_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
 
 
 def label_axis_value(axis: str, value: str) -> str:
-    """Return a label such as "k = 40"; for a learner, dataset or extractor, return the value alone."""
+    """Return a label such as "k = 40"; "no k" for an empty value; the value alone for a component."""
     if axis in COMPONENTS:
         return value
     return f"{_format_axis_name(axis)} = {value}" if value else f"no {_format_axis_name(axis)}"

@@ -26,6 +26,8 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
 def evaluate_formula(text: str, settings: Mapping[str, float], where: str) -> float:
     """Return the value of a formula.
 
+    `settings` has the value of each name, and `where` says in messages where the formula stands.
+
     >>> evaluate_formula("sqrt(learner.k) / (2 * epsilon)", {"learner.k": 16, "epsilon": 0.5}, "a figure")
     4.0
 

@@ -40,7 +40,7 @@ class GridSeries:
 
 @dataclass(frozen=True)
 class ResultGrid(Generic[Row_co]):
-    """A grid of learners by columns, with references below the entries."""
+    """A grid with a line per learner and a column per epsilon, board or k. References follow the entries."""
 
     title: str
     metric: Metric | None  # None where columns are boards, each with its own
@@ -54,7 +54,7 @@ class ResultGrid(Generic[Row_co]):
         return self.metric or row.protocol.metric
 
     def score(self, row: ResultRow) -> Interval:
-        """Return a row's score by its metric."""
+        """Return a row's score in the metric that `row_metric` returns."""
         return row.facts.metrics[self.row_metric(row)]
 
     @property

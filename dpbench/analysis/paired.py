@@ -68,7 +68,10 @@ class PairedComparison:
 
     @property
     def p(self) -> float:
-        """The probability of a difference of at least this size between two equally good entries."""
+        """The probability of a difference of at least this size between two equally good entries.
+
+        It is 1 if the noise cannot be estimated.
+        """
         from scipy.special import stdtr
 
         if self.difference == 0 or math.isnan(self.error):
@@ -152,10 +155,13 @@ def decode_bits(correct: str, test: int) -> np.ndarray:
 
 
 def compare_entries(first: RankingScores, second: RankingScores) -> PairedComparison:
-    """Compare two entries seed by seed and, if both record their answers, example by example.
+    """Compare two entries over seeds and test examples; over seeds alone if the metric is not the accuracy.
 
-    Seeds are paired in order. If one entry has more seeds (challenge seeds, which a reference may lack), only its
-    first seeds count.
+    Seeds are paired in order. If one entry has more seeds (challenge seeds, which a reference may lack), its further
+    seeds do not count.
+
+    Raises:
+        DataError: a result does not record which test examples it classified correctly.
     """
     seeds = min(len(first.per_seed), len(second.per_seed))
     if first.bits is None or second.bits is None:
@@ -165,7 +171,13 @@ def compare_entries(first: RankingScores, second: RankingScores) -> PairedCompar
 
 
 def compare_over_examples(first: np.ndarray, second: np.ndarray, units: np.ndarray | None = None) -> PairedComparison:
-    """Compare two entries by their correct answers, bools (S, n) for the same seeds and examples. See the module."""
+    """Compare two entries by the test described at the top of this module.
+
+    Args:
+        first: whether the first entry is correct for each seed and test example, bools (S, n).
+        second: the same for the second entry, with the same seeds and examples.
+        units: the unit of each example, from 0, int64 (n,); None if each example is its own unit.
+    """
     d = first.view(np.int8) - second.view(np.int8)  # (S, n) in -1, 0, 1
     if units is not None and len(units):
         sizes = np.bincount(units)  # (u,)

@@ -96,7 +96,7 @@ def assign_learner_styles(names: Iterable[str], references: Iterable[str] = ()) 
     """Return the style of each learner. The style depends on the name, so a learner looks the same everywhere.
 
     If two names give the same style, the alphabetically later learner gets the next free one. The names of dpbench's
-    own learners all give different styles.
+    own learners all give different styles. Each name in `references` gets the style `REFERENCE`.
     """
     found, taken = dict.fromkeys(references, REFERENCE), set[LearnerStyle]()
     for name in sorted(set(names)):

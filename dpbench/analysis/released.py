@@ -23,7 +23,7 @@ def describe_attack(attack: ReleasedAttack) -> Iterator[Fact]:
 
 
 def describe_shadow_models(attack: ReleasedAttack) -> str:
-    """Return the number of shadow models, their data and their accuracy."""
+    """Describe the shadow models: their number, their data and their mean test accuracy."""
     first, planted = (next(test for test in attack.tests if test.targets == kind) for kind in ("average", "planted"))
     return (
         f"{attack.shadows} fits with the run's settings, plan and σ, each on a random half of {first.records:,} "
@@ -32,7 +32,10 @@ def describe_shadow_models(attack: ReleasedAttack) -> str:
 
 
 def describe_rate(test: MembershipTest, test_rate: RocPoint) -> str:
-    """Return a test's true-positive rate at one false-positive rate as text, with its 95% interval and the bound."""
+    """Return a test's true-positive rate at one false-positive rate as text, with its 95% interval and the bound.
+
+    If there are too few outsiders for this false-positive rate, the text says that it was not measured.
+    """
     if test_rate.rate * test.others < 1:
         return "not measured, there are too few outsiders"
     bound = f"at most {format_percent_rounded_up(test_rate.bound)} under ε" if test_rate.bound < 1 else "no bound"
@@ -46,7 +49,7 @@ def _describe_test(test: MembershipTest) -> Iterator[str]:
 
 
 def describe_bound_comparison(attack: ReleasedAttack) -> str:
-    """Compare the tests with the guarantee, in words: which of them, if any, found more members than it allows."""
+    """Describe which tests, if any, found more members than the guarantee allows; or say that there is no bound."""
     if not attack.privacy.sigma:
         return "no noise was added, so there is no bound to compare with"
     if attack.passed:

@@ -20,8 +20,8 @@ GOOD_FIT = 0.01
 def membership_risk(privacy: PrivacyGuarantee) -> Mapping[float, float]:
     """Return the largest true-positive rate of any membership test, by false-positive rate; empty without noise.
 
-    The rates follow from plan and sigma alone, so no result stores them. For a private search, they follow from the
-    stated epsilon and delta, because no privacy curve of the search is computed here.
+    The rates are computed from plan and sigma alone, so no result stores them. For a private search, they are computed
+    from the stated epsilon and delta, because no privacy curve of the search is computed here.
 
     Raises:
         PlanError: see `membership.true_positive_rate`.

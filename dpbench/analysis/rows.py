@@ -155,7 +155,7 @@ def sort_options(component: Component) -> Component:
 
 
 def read_origin(provenance: Mapping[str, Any]) -> Origin:
-    """Read the origin from a record's provenance, leaving out values that are not in dpbench's format."""
+    """Read the origin from a record's provenance; a value that is not in dpbench's format becomes None."""
     text = {
         name: str(provenance.get(name))
         for name, form in _ORIGIN_PATTERNS.items()

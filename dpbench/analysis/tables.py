@@ -130,7 +130,7 @@ def _make_grid(title: str, stored_results: Sequence[StoredResult], metric: Metri
 
 
 def _non_private_learners(stored_results: Sequence[StoredResult]) -> set[str]:
-    """Return the learners whose only results are at ε = ∞, provided that other learners have private results."""
+    """Return the learners whose only results are at ε = ∞; empty if no learner has private results."""
     without = {stored.result.spec.learner.name for stored in stored_results if math.isinf(stored.result.spec.epsilon)}
     private = {
         stored.result.spec.learner.name for stored in stored_results if not math.isinf(stored.result.spec.epsilon)
@@ -147,7 +147,11 @@ def _group_by_label(stored_results: Sequence[StoredResult]) -> dict[str, list[St
 
 
 def _separate_by_settings(name: str, stored_results: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Give results in the same column distinct labels: by differing settings, then also by seeds, then by digest."""
+    """Give results that share a column distinct labels.
+
+    The labels get the settings that differ. Where two labels are still equal, they also get the seeds, and then the
+    results' digests. Results that share no column keep the label `name`.
+    """
     if not _has_shared_column(stored_results):
         return {name: stored_results}
     differing, found = _list_differing_options(stored_results), defaultdict[str, list[StoredResult]](list)
@@ -166,7 +170,10 @@ def _separate_by_settings(name: str, stored_results: list[StoredResult]) -> dict
 
 
 def _separate_by_seeds(stored_results: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Separate results that share a column by number of seeds, or by the seeds themselves if numbers are equal."""
+    """Separate results that share a column by number of seeds, or by the seeds themselves if two numbers are equal.
+
+    The keys are parts of labels. There is a single group, under "", if no column is shared or all seeds are equal.
+    """
     seeds = {stored.result.spec.seeds for stored in stored_results}
     if not _has_shared_column(stored_results) or len(seeds) == 1:
         return {"": stored_results}
@@ -220,7 +227,7 @@ def _rows_by_epsilon(
 def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
     """Return whether the paired test cannot distinguish a result from the best of its column.
 
-    The best itself counts only if another result can be paired with it.
+    The best result itself counts as tied only if another result can be paired with it.
     """
     best = max(rivals, key=lambda rival: sign_adjusted_mean(metric, rival.result.metrics[metric]))
     if mine is best:  # which is said where some other could be paired with it
@@ -233,7 +240,7 @@ def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric)
 
 
 def pairing_key(result: Result) -> tuple[object, ...]:
-    """Return the facts that must be equal to pair two results: seeds, data and number of test examples."""
+    """Return the facts that two results must share to be paired: seeds, private data and number of test examples."""
     return result.spec.seeds, result.task.digests.get("private"), result.task.test
 
 

@@ -14,7 +14,7 @@ def list_unchecked_claims(result: Result, confirmed: Set[str] = frozenset()) -> 
 
     Args:
         result: a result that passed every check of `dpbench leaderboard verify`.
-        confirmed: claims that a re-run confirmed, such as `task.overlap` (`ClaimCheck.claim`); `seeds` if all seeds
+        confirmed: claims that a re-run confirmed, such as `task.overlap` (`ClaimCheck.claim`), and `seeds` if all seeds
             came out the same.
     """
     return tuple(_unchecked_claims(result, confirmed))

@@ -58,7 +58,7 @@ def audit(
     what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None,
     before: Sequence[Audit] = (),
 ) -> Audit:  # fmt: skip
-    """Audit a run: fit it once more with a witness and canaries, and test its privacy statement on this fit.
+    """Fit a run once more with canaries, observe the sums before noise, and test the run's privacy statement.
 
     For a result, the fit uses the result's plan, sigma and (by default) first seed, so it repeats the fit whose scores
     the result states: the learner receives the same answers to the last bit. A spec is prepared as by `dpbench run`.

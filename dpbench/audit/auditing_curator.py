@@ -39,7 +39,7 @@ FEWEST_COORDINATES = (
 
 
 class FitEvidence:
-    """Evidence from one audited fit, shared by its curators: the three parts of the audit and the stated noise."""
+    """The evidence of one audited fit: replays, noise and canary scores. All curators of the fit share it."""
 
     def __init__(
         self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: QuestionReplayer,
@@ -165,7 +165,7 @@ class FitEvidence:
         self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int,
         copies: int = 1,
     ) -> list[list[StandardisedNoise]]:  # fmt: skip
-        """Ask under another seed; return, for each step, the noise in each block of all copies: (copies, ...)."""
+        """Ask under another seed over rows of zeros; return the noise (copies, ...) in each block of each step."""
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
         task = Task((1,), self.replays.task.classes, 1, self.replays.task.device)
         zeros = [torch.zeros(1, *shape) for shape in shapes] * copies

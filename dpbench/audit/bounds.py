@@ -78,15 +78,18 @@ def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significanc
 
 @functools.cache
 def mahloujifar_bound(canaries: int, guesses: int, correct: int, near: float = 0.0) -> float:
-    """Return the largest mu of Gaussian DP that the guesses reject: a 95% lower bound (`near`: `bisect_largest`)."""
+    """Return the largest mu of Gaussian DP that the guesses reject: a 95% lower bound.
+
+    For `near`, see `bisect_largest`.
+    """
     return bisect_largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, SIGNIFICANCE), near)
 
 
 def gauss_bound(mean: float, members: int, others: int) -> tuple[float, float]:
     """Return a one-sided lower bound on mu and the standard error of `mean`.
 
-    `mean` is the members' mean score minus that of the others, in standard deviations of a score. The bound is an
-    estimate: it assumes normal and independent scores, which other tests check.
+    `mean` is the mean score of the members minus that of the others, the canaries that were left out, in standard
+    deviations of a score. The bound is an estimate: it assumes normal and independent scores, which other tests check.
     """
     error = math.sqrt(1 / members + 1 / others + mean**2 / (2 * (members + others)))
     return mean - _NORMAL.inv_cdf(1 - SIGNIFICANCE) * error, error

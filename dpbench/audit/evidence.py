@@ -43,7 +43,7 @@ def multiply_stakes(stakes: Mapping[str, float], checks: Iterable[Check]) -> dic
 
 
 def compute_evidence(stakes: Mapping[str, float]) -> float:
-    """Return the evidence against the privacy statement: the mean of all stakes."""
+    """Return the evidence against the privacy statement: the mean of all stakes, or 1 before the first audit."""
     return fmean(stakes.values()) if stakes else 1.0
 
 

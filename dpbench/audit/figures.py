@@ -40,7 +40,8 @@ def compute_figures(
     """Compute the figures of an audit from its three parts, for a run that states (epsilon, delta).
 
     `own` is the attack on coordinates that the learner sees: it is tested too, but bounds come from the larger attack.
-    `stated` are figures to confirm: a bound is searched for only if the stated one is wrong.
+    `stated` are figures to confirm: a bound is searched for only if the stated one is wrong. `earlier` has the stakes
+    of the run's earlier audits.
     """
     checks = list_checks(epsilon, delta, noise, attack, own)
     found = checks.get("noise", [])
@@ -105,7 +106,7 @@ def find_earlier_audits(audits: Iterable[Audit], seed: int) -> EarlierAudits | N
     it drew the same noise and will be replaced, so only the audits before it count.
 
     Raises:
-        SpecError: the latest audit has another seed and already contains the evidence of this one.
+        SpecError: the latest audit has another seed and already contains the evidence of `seed`.
     """
     last = max(audits, key=lambda audit: len(audit.seeds), default=None)
     if last is None or last.seed == seed:
@@ -119,7 +120,10 @@ def find_earlier_audits(audits: Iterable[Audit], seed: int) -> EarlierAudits | N
 
 
 def sigma_interval(numbers: int, squares: float) -> tuple[float, float]:
-    """Return the 95% interval of measured sigma / stated sigma, from the chi-square distribution of `squares`."""
+    """Return the 95% interval of measured sigma / stated sigma, given the sum of squares of `numbers` noise values.
+
+    The values are in units of the stated sigma, so the sum is chi-square. Without values, return (0, inf).
+    """
     from scipy.special import chdtri, gammaincinv
 
     if not numbers:

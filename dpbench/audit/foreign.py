@@ -120,7 +120,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     Args:
         answers: runs the loop on a dataset and returns the numbers that its steps released.
         claim: the loop's plan, noise and epsilon.
-        size: examples beside the canaries. The audit also tries sizes around it, because bugs like round numbers.
+        size: examples beside the canaries. The audit also tries sizes close to it, because some bugs appear only at
+            round numbers.
         canaries: examples that are planted or left out, each with chance 1/2.
         seed: the loop's seed; the audit also runs the next seed, whose noise must be different.
 
@@ -288,8 +289,8 @@ def _make_mixed_datasets(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield datasets of parallel rows: a share of the sampled rows is below the clip, all others (and `place`) above.
 
-    These reveal a loop that uses gradient norms without noise, for a clip at a quantile or an outlier threshold: one
-    row then changes its answer.
+    These reveal a loop that sets its clip or an outlier threshold by gradient norms without noise: a single row can
+    then change the answer by too much.
     """
     drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed).norms[0])
     drawn = drawn[drawn != place]
@@ -314,7 +315,8 @@ def _make_probe_example(
 ) -> tuple[Tensor, Tensor]:
     """Return an example (1, d) with one or several features, and its label 1.
 
-    For an even `number`, a single feature is the one of the aligned examples, whose label is 0: the gradients oppose.
+    For an even `number`, a single feature is feature 0, like that of the aligned examples. These have label 0, so the
+    gradients are opposed.
     """
     row = torch.zeros(1, loop.columns)
     size = strength * STRONG_FEATURE * loop.claim.clip

@@ -189,7 +189,10 @@ def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
 
 
 def check_row_independence(inner_products: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
-    """Test that rows of noise are independent; `inner_products` pairs products (k, k) with the numbers per row."""
+    """Test that rows of noise are independent.
+
+    `inner_products` has pairs: the inner products (k, k) of k rows, and the number of entries per row.
+    """
     distances, pairs, together = SmallestPValue(), SmallestPValue(), SmallestPValue()
     for products, numbers in inner_products:
         k = len(products)

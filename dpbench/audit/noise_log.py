@@ -52,7 +52,7 @@ def extract_noise(answer: Tensor, summed: IntegerSum, std: float) -> Standardise
 
 
 def standardise_noise(answer: Tensor, std: float) -> StandardisedNoise:
-    """Return the noise in an answer over rows of zeros, which is the whole answer, in units of `std`."""
+    """Return the noise in an answer over rows of zeros, in units of `std`: the whole answer is noise."""
     noise: np.ndarray = answer.double().div_(std).cpu().numpy()
     return StandardisedNoise(noise, np.abs(noise) * LAST_BIT)
 
@@ -79,7 +79,11 @@ class NoiseLog:
         padding: Sequence[StandardisedNoise],
         sampled: np.ndarray,
     ) -> None:
-        """Log one question's noise by block: `answers` in the answer, `padding` at the canaries' coordinates."""
+        """Log one question's noise, block by block.
+
+        `answers` is the noise in the answer, `padding` the noise at the canaries' coordinates, and `sampled` has the
+        coordinates of the canaries in the sample.
+        """
         before = self._answers.squares + self._canaries.squares
         kinds = (answers, self._answers, self._spread[0]), (padding, self._canaries, self._spread[1])
         for parts, numbers, spread in kinds:
@@ -145,7 +149,7 @@ class OtherSeedNoise:
         self._vectors: list[np.ndarray] = []
 
     def add(self, release: str, blocks: Sequence[StandardisedNoise]) -> None:
-        """Add one or more answers of a release, block by block: (answers, ...)."""
+        """Add the noise of one or more answers of a release; each block's noise is (answers, ...)."""
         for block, part in enumerate(blocks):
             self._numbers.add(part)
             self._spread.add(release, block, part.noise, part.coarse)
@@ -162,7 +166,7 @@ class OtherSeedNoise:
 
 
 class NormalNumbers:
-    """Collects numbers that should be standard normal: the sum of squares of all, and the first of each block."""
+    """Collects numbers that should be standard normal: the sum of all squares, and the first numbers of each block."""
 
     def __init__(self, each: int) -> None:
         self.count, self.squares = 0, 0.0

@@ -63,7 +63,7 @@ class ShadowData:
 
 @dataclass(frozen=True)
 class ShadowObservations:
-    """Each shadow's logits of its confidence in the true labels, and which records were in the shadow's data."""
+    """Each shadow's confidence in the true labels, as logits, and the records that were in the shadow's data."""
 
     member: np.ndarray  # (S, r) bool
     records: np.ndarray  # (S, r)
@@ -153,7 +153,7 @@ def observe_shadows(
 
 
 def confidence_logits(scores: np.ndarray, labels: np.ndarray, *, logits: bool) -> np.ndarray:
-    """Return log(p / (1 - p)) (n,) of the confidence in each label; if scores are not logits, return their margin."""
+    """Return log(p / (1 - p)), (n,), for the confidence p in each label; if scores are not logits, return margins."""
     from scipy.special import logsumexp
 
     rows = np.arange(len(labels))

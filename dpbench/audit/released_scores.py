@@ -32,10 +32,10 @@ LEAST_VARIANCE = 1e-12
 
 
 def lira_scores(found: np.ndarray, member: np.ndarray) -> np.ndarray:
-    """Return the log-likelihood ratio of each observation (S, r); `member` (S, r) states who was in a shadow's data.
+    """Return the log-likelihood ratio of each observation (S, r); `member` (S, r): whether the shadow had the record.
 
-    The two normal distributions of a record share one pooled variance: most of it is noise, which is the same for both,
-    and separate variances from few shadows each would be too imprecise.
+    The two normal distributions of a record share one pooled variance: most of it is noise, which has the same
+    variance with and without the record, and separate variances from few shadows each would be too imprecise.
     """
     inside, outside = _leave_one_out(found, member), _leave_one_out(found, ~member)
     count = len(found) - 1 - 2
@@ -89,7 +89,7 @@ def rate_from_counts(rate: float, positives: int, members: int, false: int, othe
     """Return a true-positive rate with its interval, and whether it exceeds the bound at this false-positive rate.
 
     It exceeds the bound if its lower limit (at `FALSE_ALARM_RATE`) is above bound * max(1, m / rate), where m is the
-    upper limit of the false-positive rate: a trade-off curve is concave through 0.
+    upper limit of the false-positive rate, because a trade-off curve is concave and passes through 0.
     """
     low, high = clopper_pearson(positives, members, 1 - CONFIDENCE)
     least, _ = clopper_pearson(positives, members, 2 * FALSE_ALARM_RATE)
@@ -113,7 +113,10 @@ def clopper_pearson(found: int, among: int, significance: float) -> tuple[float,
 
 @dataclass(frozen=True)
 class _ReferenceStatistics:
-    """Mean and sum of squared deviations, (S, r) each, of records under a target's references of one kind."""
+    """Mean and sum of squared deviations, (S, r) each, of what reference models observe about each record.
+
+    The references of a target are all other shadows that had the record, or all that had not.
+    """
 
     mean: np.ndarray
     squares: np.ndarray

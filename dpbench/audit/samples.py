@@ -138,7 +138,7 @@ class SampleCollector:
         self._canaries.add(self._ordinal[sampled])
 
     def summarise(self, release: str) -> SampleStatistics:
-        """Return the statistics of the sample sizes and of how often canaries were sampled; each count is binomial."""
+        """Return the statistics of the sample sizes and of the canaries' counts; both should be binomial."""
         return SampleStatistics(
             release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=self._canaries.spread(),
             rate=self.rate, members=self.size + self._canaries.size, units=self.size,

@@ -77,7 +77,7 @@ class QuestionReplayer:
         )  # fmt: skip
 
     def replay(self, question: Sum, rate: float, held: PrivateRows) -> None:
-        """Replay a sum over some of these rows and adversarial rows, and record the result."""
+        """Replay a sum over some of the rows `held` and over adversarial rows, and record the result."""
         self.questions += 1
         features = len(held.example_shape) == 1
         base = draw_rows(held, MOST_FEATURE_ROWS if features else MOST_IMAGE_ROWS, self.generator)

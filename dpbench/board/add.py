@@ -45,7 +45,8 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
     because they do not apply to the new result.
 
     Raises:
-        ChecksFailed: a file fails a check, matches no board, or its path holds another result of the same spec.
+        ChecksFailed: a file fails a check or matches no board; two files are different results of the same spec; or,
+            without `replace`, a file's path on a board holds another result of the same spec.
         OutputError: the leaderboard cannot be written.
     """
     submissions = SubmissionChecker(root, ReviewContext.read(root, plugins))
@@ -80,7 +81,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
 
 
 def find_taken_paths(result: Result, boards: Sequence[str], root: Path) -> list[str]:
-    """Return the result's paths on these boards that already hold another result of the same spec."""
+    """Return the result's paths on these boards that already hold another result of its spec, or an unreadable file."""
     content, places = _dump_as_submitted(result), [_target_path(board, result, root) for board in boards]
     return [place for place in places if _read_filed_content(root / place) not in (None, content)]
 
@@ -105,7 +106,7 @@ def find_untraceable_plugins(result: Result) -> list[str]:
 
 
 def list_submission_remarks(result: Result) -> list[str]:
-    """Return remarks for the submitter of a result: why boards will not rank it, and plugins without a source."""
+    """Return remarks for the submitter of a result: why boards will not rank it, and plugins without a repository."""
     said = find_untraceable_plugins(result)
     distribution, unranked = result.components["learner"].distribution, "boards show this result without a rank"
     if distribution != HARNESS:
@@ -116,7 +117,7 @@ def list_submission_remarks(result: Result) -> list[str]:
 
 
 def _target_path(board: str, result: Result, root: Path) -> str:
-    """Return a result's path on a board: its existing file there (new or old name), or else the new name."""
+    """Return a result's path on a board: that of its file there, under its new or old name, or else its new name."""
     paths = [f"results/{board}/{name}" for name in result.file_names]
     return next((path for path in paths if record_exists(root / path)), paths[0])
 
@@ -139,7 +140,10 @@ class SubmissionChecker:
     _held: dict[str, list[CheckedFile]] = field(default_factory=dict)  # by board
 
     def match_boards(self, file: Path) -> tuple[CheckedFile, list[str]]:
-        """Check a file alone and against each board that it matches; return the checked file and the boards' names."""
+        """Check a file alone and against each board that it matches; return the checked file and the boards' names.
+
+        There are no names if the file has complaints.
+        """
         (alone,) = review_files([ResultFile(file, str(file), filed=False)], self.known).results
         if not alone.ok or alone.result is None:
             return alone, []
@@ -174,7 +178,7 @@ class SubmissionChecker:
 
 
 def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
-    """Yield each statement that no submission may make: a status that the project assigns, or an untraceable commit."""
+    """Yield a complaint if a submission has a status that only the project assigns, or code that cannot be found."""
     if result.status != "submitted":
         yield "status", f"expected submitted, got {result.status}: only the project disputes or withdraws a result"
     yield from check_source_code(result)
@@ -188,7 +192,10 @@ def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _list_rerun_obstacles(result: Result, known: ReviewContext) -> Iterator[tuple[str, str]]:
-    """Yield the reasons why this code cannot re-run a result, so that nobody could check its plan and scores."""
+    """Yield a complaint for each reason why this version cannot re-run a result.
+
+    Without a re-run, nobody could check the result's plan and scores.
+    """
     if not result.privacy.is_repeatable:
         yield (
             "privacy.mechanism",
@@ -201,7 +208,10 @@ def _list_rerun_obstacles(result: Result, known: ReviewContext) -> Iterator[tupl
 
 
 def _compare_with_nearest_board(result: Result, known: ReviewContext) -> Iterator[tuple[str, str]]:
-    """Yield the differences between a result's spec and the board that matches it best."""
+    """Yield a complaint for each difference between a result's spec and the board that matches it best.
+
+    If no board has the result's dataset, this is the only complaint.
+    """
     spec = fill_new_options(result.spec, known)
     own = {name: board for name, board in known.boards.items() if board.dataset.name == spec.dataset.name}
     found = {name: find_protocol_differences(board, spec, result) for name, board in own.items()}

@@ -83,7 +83,10 @@ def _list_filed_results(found: Review, known: ReviewContext) -> list[FiledResult
 
 
 def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
-    """Return a complaint for each board that has changed since `leaderboard.json` listed results for it."""
+    """Return a complaint for each board that has changed since `leaderboard.json` listed results for it.
+
+    Without this file there are no complaints. If the file cannot be read, that is the only complaint.
+    """
     file = root / INDEX
     if not file.exists():
         return []
@@ -136,7 +139,7 @@ def write_index(index: Index, root: Path) -> Path:
     """Write `leaderboard.json` and its schema; return the path of `leaderboard.json`.
 
     Raises:
-        OutputError: they cannot be written.
+        OutputError: a file cannot be written.
     """
     for name, content in ((SCHEMA, _encode_schema()), (INDEX, encode_index(index))):
         write_atomically(root / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
@@ -240,7 +243,10 @@ def _make_scored_entry(
 def _add_label_equivalent(
     entry: Entry, scored: Result, board: Board, curve: LearningCurve | None
 ) -> tuple[Entry, Result]:
-    """Set the number of public labels that an entry is worth, if it has one; return the entry and its scored result."""
+    """Set the number of public labels that an entry is worth, if defined; return the entry and its scored result.
+
+    It is undefined without a learning curve, for entries that read public labels or nothing private, and for ceilings.
+    """
     pays_once = entry.reads_private and entry.reads != "features and labels"
     if curve is not None and pays_once and entry.role != "ceiling":
         worth = compute_label_equivalent(curve, collect_ranking_scores(scored, board.metric).per_seed)
@@ -249,7 +255,7 @@ def _add_label_equivalent(
 
 
 def _explain_lead_over_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:
-    """Explain why the best ranked entry is significantly better than the ceiling; return "" if it is not better."""
+    """Explain why the best ranked entry is significantly better than the ceiling; "" if it is not or one is missing."""
     ceilings = [pair for pair in entries if pair[0].role == "ceiling"]
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     if not ceilings or not ranked:
@@ -281,7 +287,10 @@ def _collect_task_facts(result: Result) -> dict[str, Any]:
 
 
 def _collect_dataset_facts(board: Board, plugins: Registry) -> dict[str, Any]:
-    """Return the task facts of a board without results, as its dataset's plugin states them."""
+    """Return the task facts of a board without results: classes and licence as the dataset states them, and sizes of 0.
+
+    If the dataset cannot be built, classes and licence are empty.
+    """
     try:
         dataset = plugins.build("dataset", board.dataset.name, board.dataset.options)
         classes, licence = tuple(dataset.classes), str(dataset.licence)

@@ -12,7 +12,11 @@ Key = tuple[str, str]
 
 
 class BoardChange(Record):
-    """A change of an entry between two indexes; `before` is None if it was added, `after` if it was removed."""
+    """An entry that was added or removed between two indexes, or the change of its mean or rank.
+
+    `before` and `after` are means, or ranks for a change of rank. `before` is None if the entry was added or had no
+    such value; `after` is None if the entry was removed or now has no such value.
+    """
 
     what: Literal["added", "removed", "mean", "rank"]
     board: str

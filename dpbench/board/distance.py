@@ -37,7 +37,7 @@ DistancesByDataset = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def compute_distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
-    """Return the distance of every learner: learners on the most datasets first, then by distance."""
+    """Return the mean distance of each learner, sorted by number of datasets (most first), then by distance."""
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
@@ -48,7 +48,7 @@ def compute_distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
 
 
 def list_default_rows(standing: Standing) -> list[EntryRow]:
-    """Return the best ranked row with default settings of each learner.
+    """Return each learner's best ranked row with default settings.
 
     The list is empty if only one learner is ranked.
     """

@@ -1,9 +1,9 @@
 """Make the entry of a result on a board: its role, its trust, and the command that repeats it.
 
 A board is ranked by challenge seeds if more entries have a challenge record than are reproduced without one. Entries
-without a challenge record are then unranked. Otherwise the board is ranked by the seeds that submitters chose. A
-submission brings neither kind of record, so it cannot move a board back; nor can one learner that fails with challenge
-seeds.
+without a challenge record are then unranked. Otherwise the board is ranked by the seeds that submitters chose. Only the
+project makes challenge and re-run records, so a submission cannot move a board back to the submitters' seeds. Nor can a
+single learner whose fits with challenge seeds fail.
 
 A result with a component from a distribution other than dpbench has no rank until the component's source is on record
 and has run here: anybody can invent a distribution, its components and their scores.
@@ -84,7 +84,7 @@ def uses_challenge_seeds(candidates: Sequence[Candidate]) -> bool:
 
 
 def unrank_further_entries(candidates: Sequence[Candidate], metric: str) -> list[Candidate]:
-    """Unrank all but one candidate per learner and selection rule among those with challenge seeds; return all of them.
+    """Among candidates with challenge seeds, unrank all but one per learner and selection rule; return all candidates.
 
     Each entry has its own challenge seeds, so the best of many entries by challenge seeds would be the one with the
     luckiest noise. The candidate that stays ranked is the best by the submitter's seeds, which were on record first.
@@ -111,14 +111,18 @@ def _learner_and_rule_key(candidate: Candidate) -> tuple[str, ...]:
 
 
 def select_scored_result(candidate: Candidate, challenged: bool) -> Result:
-    """Return the result that is scored: with its challenge seeds if the board is ranked by them, else unchanged."""
+    """Return a candidate's result with the seeds that the board scores.
+
+    These are its challenge seeds if the board is ranked by challenge seeds and the candidate has a record of them;
+    otherwise the result is returned unchanged.
+    """
     if challenged and candidate.challenge is not None:
         return replace_seeds(candidate.result, candidate.challenge.seeds)
     return candidate.result
 
 
 def make_entry(candidate: Candidate, board: Board, known: ReviewContext, label: str, challenged: bool) -> Entry:
-    """Return the entry of a candidate, still without a rank; `label` is the name that its learner is shown by."""
+    """Return the entry of a candidate, without a rank yet; `label` is the displayed name of its learner."""
     result, role, why = candidate.result, candidate.role, candidate.why
     agrees, reproduced, passed = candidate.again, candidate.reproduced, candidate.audit
     scored = select_scored_result(candidate, challenged)
@@ -147,7 +151,7 @@ def make_entry(candidate: Candidate, board: Board, known: ReviewContext, label: 
 
 
 def _explain_foreign_components(candidate: Candidate) -> str:
-    """Explain why a result with components of other distributions has no rank yet; "" if their sources ran here."""
+    """Explain why a result with components of other distributions has no rank yet; "" if nothing prevents a rank."""
     provenance = candidate.result.provenance
     counted = candidate.again if candidate.reproduced else None, candidate.challenge
     ran = [record.provenance for record in counted if record is not None]
@@ -163,7 +167,7 @@ def _explain_foreign_components(candidate: Candidate) -> str:
 
 
 def _find_installed_learner(result: Result, known: ReviewContext) -> InstalledComponent | None:
-    """Return the installed learner of a result, if it comes from the same distribution."""
+    """Return the installed learner of a result; None if it is not installed, or comes from another distribution."""
     here = known.installed.get(("learner", result.spec.learner.name))
     return here if here and here.distribution == result.components["learner"].distribution else None
 
@@ -231,7 +235,11 @@ _SELECTION_REASONS = {
 
 
 def _find_public_data_read(result: Result, known: ReviewContext) -> Reads:
-    """Return the public data that the learner read: features if it declares them, labels if the result states them."""
+    """Return the public data that the learner read.
+
+    Labels count as read if the result says so. Otherwise, the learner read nothing if the installed learner
+    declares so, and features if it does not or is not installed.
+    """
     if result.task.public_labels_seen:
         return "features and labels"
     here = _find_installed_learner(result, known)

@@ -119,8 +119,8 @@ def _result_day_in_seconds(entry: Entry) -> str:
 def render_hub_results(index: Index, repository: str) -> Iterator[tuple[str, bytes]]:
     """Yield the path and content of a file per ranked entry, for the folder `.eval_results` of a model on the hub.
 
-    The file states the score by the board's metric; shares are in percent. It is JSON, which is valid YAML.
-    `repository` is the dataset repository that holds the leaderboard, as OWNER/NAME.
+    The file states the score by the board's metric, in percent if the metric ranges from 0 to 1, as accuracy does. It
+    is JSON, which is valid YAML. `repository` is the dataset repository that holds the leaderboard, as OWNER/NAME.
     """
     for standing in index.standings:
         for entry in standing.entries:

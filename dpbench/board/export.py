@@ -1,6 +1,7 @@
 """Export the leaderboard as a table with one row per entry, at full precision: as CSV or as Parquet with typed columns.
 
-Both have the same columns. `settings` is JSON text; a missing value is an empty cell of the CSV and null in Parquet.
+The two formats have the same columns. `settings` is JSON text; a missing value is an empty cell in the CSV and null in
+Parquet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Take fingerprints of the installed code for every setting in the results of a leaderboard."""
+"""Take fingerprints of the installed code with all settings of learners and extractors in a leaderboard's results."""
 
 from __future__ import annotations
 
@@ -28,14 +28,20 @@ WRITE_EVERY = 10
 
 @dataclass
 class SettingsInUse:
-    """One component's settings in all results, by key: the settings that ran, and the settings that users requested."""
+    """One component's distinct settings in all results, by key.
+
+    `settings` are the settings that ran. `asked` are the settings as users requested them, None where the learner chose
+    from the budget; a result without such a choice is left out.
+    """
 
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], SettingsInUse]:
-    """Return the distinct settings of every learner and extractor in the results of a folder.
+    """Return the distinct settings of every learner and extractor in the results of a folder, by kind and name.
+
+    The key ("core", "core") is always there, with empty settings.
 
     Raises:
         DataError: a result cannot be read, or the folder has none.
@@ -61,10 +67,10 @@ def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], Setting
 
 
 def refresh_fingerprints(results: Path, folder: Path, plugins: Registry) -> Iterator[ComponentFingerprints]:
-    """Take the fingerprints that results need and `folder` lacks for this code; yield each finished component.
+    """Take the fingerprints that results need and `folder` lacks for the installed code; yield each component's record.
 
-    Existing fingerprints are kept. A learner is fitted twice for each of its settings, on small data, in about a
-    second.
+    Existing fingerprints are kept. Components that are not installed are left out. A learner is fitted twice for each
+    of its settings, on small data, in about a second.
 
     Raises:
         DataError: a result or a fingerprint cannot be read.

@@ -6,9 +6,9 @@ Layout::
     results/<board>/<id>.json    one result per file, named by `Result.file_name`
     figures/<sweep>/<id>.json    results that belong to a figure and to no board
     reruns/<board>/<id>.json     the outcome of re-running seeds of that result
-    challenges/<board>/<id>.json its fits with seeds that nobody chose (`dpbench leaderboard challenge`)
+    challenges/<board>/<id>.json fits of that result with challenge seeds (`dpbench leaderboard challenge`)
     audits/<board>/<id>.json     the audit of that result (`dpbench audit`)
-    released/<board>/<id>.json   the attack on its models (`dpbench audit --released`)
+    released/<board>/<id>.json   the attack on that result's models (`dpbench audit --released`)
     curves/<board>.json          the board's learning curve on public labels (`dpbench leaderboard exchange`)
     leaderboard.json             built from all of these except the figures by `dpbench leaderboard build`
     claims/PAPER.toml            the claims of a paper, with a source for every field (`dpbench claims`)
@@ -83,7 +83,11 @@ def read_boards(root: Path) -> dict[str, Board]:
 
 
 def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], list[Complaint]]:
-    """Return all result files of a leaderboard in order, and complaints about other files among them."""
+    """Return all result files of a leaderboard in order, and complaints about other files among them.
+
+    Raises:
+        DataError: `results` or `figures` is not a folder that can be read.
+    """
     stored: list[ResultFile] = []
     wrong: list[Complaint] = []
     for part in ("results", "figures"):

@@ -1,4 +1,4 @@
-"""The smallest true difference of two learners that a board can detect, from its test set and number of seeds.
+"""The smallest true difference between two learners that a board can detect, given its test set and number of seeds.
 
 Two learners with the same assumed accuracy a, whose errors are independent of each other, differ on 2a(1 - a) of the
 test examples. With n independent examples, the standard error of the difference is sqrt(2a(1 - a)/n) if a learner errs
@@ -48,7 +48,10 @@ def compute_smallest_gap(board: Board, result: Result, seeds: int) -> Gap | None
 
 
 def _count_independent_examples(board: Board, result: Result) -> float:
-    """Return the effective number of test examples; 0 if the metric is not a mean over examples or classes."""
+    """Return the effective number of test examples; 0 if the metric is not a mean over examples or classes.
+
+    Balanced accuracy also gives 0 if no seed of the result has a confusion matrix.
+    """
     task = result.task
     if board.metric == "accuracy":
         return task.test if task.test_units is None else len(np.unique(decode_units(task.test_units, task.test)))

@@ -35,7 +35,7 @@ class History:
 
     @classmethod
     def open(cls, folder: Path) -> History | None:
-        """Return the history of a folder; None if the folder has no repository or the clone is shallow."""
+        """Return the history of a folder; None without git or a repository, or if the clone is shallow."""
         try:
             shallow, head = _run_git(folder, "rev-parse", "--is-shallow-repository", "HEAD").decode().split()
             refs = (
@@ -48,7 +48,10 @@ class History:
         return cls(folder, head, main) if shallow == "false" else None
 
     def list_filings(self) -> tuple[str, ...]:
-        """Return two logs of the commits that changed results: of the local main line, and of the published one."""
+        """Return two logs of the commits that changed results: of the local main line, and of the published one.
+
+        A log has one commit hash per line, the newest first.
+        """
         log = ("log", "--first-parent", "--format=%H")
         return tuple(_run_git(self.folder, *log, tip, "--", "results/").decode() for tip in (self.head, self.main))
 
@@ -61,14 +64,17 @@ class History:
         return True
 
     def find_filing_commit(self, board: str, name: str, evidence: str, *, published: bool = False) -> str | None:
-        """Return the commit that filed a result with this evidence, or None; `published` leaves out local commits."""
+        """Return the commit that filed a result with this evidence; None if there is none.
+
+        The main line of the checked-out commit is searched, or with `published` the published main line.
+        """
         tip = self.main if published else self.head
         return _map_filing_commits(self.folder, board, tip).get((name, evidence))
 
     def list_replaced_evidence(
         self, board: str, name: str, evidence: str, *, published: bool = False
     ) -> tuple[str, ...]:
-        """Return the digests of all other evidence that a result's path has held, in the order of their commits."""
+        """Return the digests of all evidence other than `evidence` that was at a result's path, in commit order."""
         filings = _map_filing_commits(self.folder, board, self.main if published else self.head)
         return tuple(other for file, other in filings if file == name and other != evidence)
 

@@ -41,7 +41,13 @@ SeedSource = Literal["challenge seeds", "seeds chosen by the submitter"]
 """Whose seeds decide scores and ranks; a board has one source for all of its ranks."""
 
 Role = Literal["entry", "control", "ceiling", "unranked"]
-"""`entry`: ranked. `control`: a reference that reads no private row (epsilon 0). `ceiling`: one that adds no noise."""
+"""The part that a result plays on a board.
+
+- `entry`: has a rank.
+- `control`: a reference that reads no private row (epsilon 0).
+- `ceiling`: a reference without noise (epsilon infinite).
+- `unranked`: any other result; the field `why` of its entry gives the reason.
+"""
 
 Reads = Literal["nothing", "features", "features and labels"]
 
@@ -119,7 +125,7 @@ class Entry(Record):
     command: str  # that repeats it
     selection: SelectionRule
     defaults_version: str = Field(default="", exclude_if=lambda value: not value)
-    """The version that chose the open settings from the budget, if the learner chooses others today."""
+    """The learner's earlier version whose rule chose the open settings from the budget; empty if today's rule did."""
     tried: int | None  # settings that were tried, where that may be told
     reads: Reads  # of the public data
     reads_private: bool  # False where the plan is empty
@@ -150,7 +156,7 @@ class Entry(Record):
 
     @property
     def learner_name(self) -> str:
-        """The learner's name in its own distribution."""
+        """The learner's name, without the distribution in brackets."""
         return self.learner.partition(" (")[0]
 
     @property
@@ -160,7 +166,7 @@ class Entry(Record):
 
     @property
     def compute(self) -> float:
-        """Seconds of a fit: processor time on CPUs, which other load does not slow; otherwise wall-clock time."""
+        """Seconds of a fit: processor time, which other programs do not lengthen, or else wall-clock time."""
         return self.seconds if self.cpu_seconds is None else self.cpu_seconds
 
 

@@ -50,9 +50,10 @@ RANKING_SENTENCE = (
 
 
 def compute_sort_value(result: Result, metric: str) -> int:
-    """Return the integer that results are sorted by, largest first: correct answers, or the mean score in millionths.
+    """Return the integer by which results are sorted, largest first.
 
-    A result that lacks the metric for a seed comes last.
+    For accuracy, it is the number of correct predictions of all seeds; for other metrics, the mean score in millionths.
+    A result that lacks the metric for a seed comes last (-1).
     """
     if metric not in result.metrics:
         return -1

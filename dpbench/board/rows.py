@@ -39,7 +39,8 @@ class EntryRow(ResultRow):
 def make_board_rows(standing: Standing) -> tuple[EntryRow, ...]:
     """Return all results of a board as rows, in the board's order.
 
-    An entry is compared with the entries that read no more public data, a reference with entries without public labels.
+    An entry that reads public labels is compared with the best of all entries. Any other entry, and each reference, is
+    compared with the best entry that reads no public labels.
     """
     metric, varied = standing.board.metric, _find_varied_settings(standing.entries)
     rivals = {labels: count_rivals(standing, labels=labels) for labels in (False, True)}
@@ -93,19 +94,22 @@ def _make_result_standing(entry: Entry, board: Board, behind: float | None, riva
 
 
 def count_rivals(standing: Standing, *, labels: bool) -> int:
-    """Count the ranked entries in an entry's group: all entries if `labels`, otherwise those without public labels."""
+    """Count the ranked entries: all of them if `labels`, otherwise those that read no public labels."""
     return sum(entry.role == "entry" and (labels or not entry.reads_labels) for entry in standing.entries)
 
 
 def find_reference(standing: Standing, role: str) -> Entry | None:
-    """Return the board's reference with this role, if any; prefer default settings, then the best score."""
+    """Return the board's reference with this role; None if none has a score by the board's metric.
+
+    If there are several, those with default settings come first, and then the highest score decides.
+    """
     metric = standing.board.metric
     found = [entry for entry in standing.entries if entry.role == role and metric in entry.metrics]
     return max(found, key=lambda entry: _reference_sort_key(entry, metric), default=None)
 
 
 def find_reference_row(rows: Sequence[EntryRow], role: str) -> EntryRow | None:
-    """Return the row of the board's reference with this role, if any."""
+    """Return the row of the board's reference with this role, chosen as by `find_reference`; None if there is none."""
     found = [row for row in rows if row.entry.role == role and row.score]
     return max(found, key=lambda row: _reference_sort_key(row.entry, row.protocol.metric), default=None)
 
@@ -132,7 +136,10 @@ def describe_trust(entry: Entry) -> str:
 
 
 def _find_varied_settings(entries: Sequence[Entry]) -> Mapping[str, list[str]]:
-    """Return, for each learner, the settings that differ between its entries of the same selection rule."""
+    """Return, for each learner, the settings that have several values among its entries.
+
+    An entry that is the learner's only one with its selection rule does not count.
+    """
     alike = Counter((entry.learner, entry.selection) for entry in entries)
     values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for entry in entries:

@@ -1,8 +1,8 @@
 """Stability of rank 1: how often the best entry without public labels also wins on half of the test examples.
 
-The test set is split in half at random 1,000 times, from a published seed. On each half, every such entry gets the mean
-of its correct answers over examples and seeds; all entries share the same halves. The counts are integers, so every
-machine gets the same numbers.
+The test set is split in half at random 1,000 times, from a published seed. On each half, the accuracy of every such
+entry over all its seeds is computed; all entries share the same halves. The counts are integers, so every machine gets
+the same numbers.
 
 The stability shows whether half of these test examples would name the same winner. It does not show which entry would
 win on new examples, because the halves share the luck of the whole test set: of two equal entries, the leading entry
@@ -26,10 +26,14 @@ BATCH_SIZE = 100  # halves at a time
 
 
 def measure_stability(entries: Sequence[RankingScores], tied_count: int) -> Stability | None:
-    """Return the stability of the first entry. `entries`: best first; the first `tied_count` share rank 1.
+    """Count the random halves of the test set on which the first entry wins, and on which any entry of rank 1 wins.
 
-    An entry wins a half if no other entry has more correct answers there. Returns None if there is nothing to compare:
-    fewer than two entries or test examples, or a metric other than accuracy.
+    An entry wins a half if no other entry has more correct predictions there. Returns None if there are fewer than two
+    entries or test examples, or if the metric is not accuracy.
+
+    Args:
+        entries: the scores of the entries, best first.
+        tied_count: the number of entries that share rank 1; they come first.
     """
     bits = [entry.bits for entry in entries if entry.bits is not None]
     if len(bits) < 2 or len(bits) < len(entries):

@@ -1,4 +1,4 @@
-"""`dpbench audit`: re-run one fit and check the privacy statement of a run against it."""
+"""`dpbench audit`: re-run one fit of a run and check the guarantee of the run against it."""
 
 from __future__ import annotations
 

@@ -102,9 +102,10 @@ class ModelTarget:
 def attack_targets(
     targets: Sequence[str], root: Path, shadows: int | None, receipt: Path | None, place: RunOptions, *, as_json: bool
 ) -> None:
-    """Attack each target and write the records; exit with 1 if an attack contradicts a guarantee or none ran.
+    """Attack each target and write the records.
 
     Raises:
+        typer.Exit: an attack contradicts a guarantee, or no attack ran. The exit code is 1.
         DpbenchError: there is a single target, and it cannot be attacked; or a receipt is given without a single model.
     """
     from dpbench.harness.session import open_session
@@ -153,7 +154,10 @@ def _list_receipt_mismatches(model: Model, file: Path) -> tuple[str, ...]:
 
 
 def find_audit(attack: ReleasedAttack, out: Path) -> Audit | None:
-    """Find an audit of this run and code: preferably a failed one, then one with more seeds; None if there is none."""
+    """Return an audit in `out` of the attacked run, made with the same components; None if there is none.
+
+    A failed audit is preferred, then the audit with the most seeds.
+    """
     audits = (audit for audit in read_audits(out, attack.digest) if audit.components == attack.components)
     return max(audits, key=lambda audit: (not audit.passed, len(audit.seeds)), default=None)
 

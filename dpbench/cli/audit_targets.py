@@ -36,7 +36,7 @@ class NamedTarget(Protocol):
 
 @dataclass(frozen=True)
 class AuditTarget:
-    """A spec or result to audit; for a board entry, also the path of its audit in the leaderboard."""
+    """A spec or result to audit or attack; for a board entry, also the path of the new record in the leaderboard."""
 
     name: str
     file: Path  # of the spec or result
@@ -53,10 +53,12 @@ class AuditTarget:
 
 
 def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
-    """Yield the targets that `name` stands for: a file, entry or board. Records of entries go to ROOT/`folder`/BOARD.
+    """Yield the target that `name` names: a spec, a result or a board's entry; all entries if it names a board.
+
+    The records of entries go to ROOT/`folder`/BOARD.
 
     Raises:
-        SpecError: the word names no file, no board and no entry.
+        SpecError: `name` names none of these, or it names a model.
     """
     file = Path(name)
     if file.suffix in {".toml", ".json"}:
@@ -82,10 +84,12 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
 def examine_targets(
     targets: Sequence[Target], examine: Callable[[Target], Found], examined: str
 ) -> Iterator[tuple[Target, Found]]:
-    """Call `examine` on each target and yield both; print a failed target as `not {examined}`, with the reason.
+    """Call `examine` on each target; yield the target and what `examine` returned.
+
+    A target that fails is skipped; standard error reports it as `not {examined}`, with the reason.
 
     Raises:
-        DpbenchError: the only target is refused.
+        DpbenchError: there is a single target, and it fails.
     """
     for target in targets:
         try:

@@ -1,4 +1,4 @@
-"""Every command of the harness, in the order of `dpbench --help`. Imports stay light."""
+"""Every command of the harness, in the order of `dpbench --help`. This module imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -136,7 +136,11 @@ def _describe_component(registry: Registry, kind: ComponentKind, name: str) -> d
 
 
 def _describe_facts(kind: ComponentKind, row: dict[str, Any]) -> Iterator[str]:
-    """Yield lines that the listing omits: public data that a learner reads; size, licence and layers of the others."""
+    """Yield lines on facts that the listing omits.
+
+    For a learner: the public data that it reads, and the data that its constants were chosen on. For a dataset or an
+    extractor: presence, size and licence. For an extractor also the number of features and the layers.
+    """
     if kind == "learner":
         yield from (f"{fact}: {row[fact]}" for fact in ("public data read", "constants chosen on") if row[fact])
         return

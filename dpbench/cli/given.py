@@ -169,7 +169,7 @@ class UserSettings:
         return flags if keys and not by_file else f"{self.file} and flags"
 
     def refuse_keys(self, keys: Sequence[str], why: str) -> None:
-        """Refuse keys in the file that only other commands take.
+        """Refuse keys in the file that only other commands take; `why` is the reason in the message.
 
         Raises:
             SpecError: the file has one of the keys.
@@ -252,7 +252,9 @@ _NOUNS = {"tune": "search"}
 
 
 def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") -> dict[str, Any]:
-    """Replace a switch with the value that it sets. `file` names the source of the values; it is empty for flags.
+    """Return `values` with the setting's switch replaced by the value that the switch sets.
+
+    `file` names the source of the values in messages; it is empty if they come from flags.
 
     Raises:
         SpecError: the switch is given together with a value of its setting, or is neither true nor false.

@@ -1,9 +1,10 @@
-"""Ctrl-C prints one line and ends the command line with exit code 130, at any moment. Imports nothing heavy.
+"""Ctrl-C prints one line and ends the command line with exit code 130, at any moment.
 
 Python raises KeyboardInterrupt wherever the main thread happens to be. During an import, it can turn into an
 ImportError, or into text that C code prints; in a destructor, Python prints it and drops it. The process therefore ends
 at once, unless a command runs and is not importing: then the exception is raised, and the command states which work it
-keeps. Files are written whole or not at all, so ending at once loses unfinished work and nothing else.
+keeps. Files are written whole or not at all, so ending at once loses unfinished work and nothing else. This module
+imports nothing heavy, so that the handler is set early.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def print_interrupt_message(kept: str) -> None:
 
 
 def exit_on_interrupt(kept: str = KEPT_MESSAGE) -> NoReturn:
-    """Print a line, and end the process and its workers at once."""
+    """Print that dpbench was interrupted and what is kept; end the process and its workers at once."""
     with suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     clear = _CLEAR if os.isatty(2) else ""

@@ -143,7 +143,11 @@ def create_board(
 
 
 def _read_spec(file: Path) -> Spec:
-    """Read the spec of a run from a TOML file, with the extractor and unit of its dataset."""
+    """Read the spec of a run from a TOML file; return it with its unit and all options of its components written out.
+
+    Raises:
+        SpecError: a key or value does not fit, or the file has no delta.
+    """
     from dpbench.registry.components import resolve
 
     plugins = load_plugins()

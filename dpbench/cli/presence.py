@@ -13,7 +13,11 @@ PRESENCE_WORDS = {True: "yes", False: "no", None: "-"}
 
 
 def collect_dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Return a dataset's row for listings: where it is or how to get it; `present` is None if an option decides."""
+    """Return a dataset's row for listings: whether and where it is on this machine, its size, and how to get it.
+
+    The field `present` is None if an option decides where the data are, or if the dataset raises an exception, which
+    the field `how` then states.
+    """
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
         "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",
@@ -35,7 +39,8 @@ def collect_dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
 def collect_extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
     """Return an extractor's facts: whether its weights are on this machine, their size, its features and its layers.
 
-    If the extractor raises an exception, `error` states it.
+    The field `present` is None if an option decides, or if the extractor raises an exception, which the field `error`
+    then states.
     """
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "dimension": cls.dimension, "size": cls.weights_size,

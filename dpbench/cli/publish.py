@@ -46,13 +46,19 @@ DocsOption = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build t
 
 
 def load_extras(context: typer.Context) -> Extras:
-    """Load the additions to pages, by the function that `dpbench.main` passes to the program."""
+    """Load the additions to pages with the function that `dpbench.main` passes to the program."""
     found: Extras = context.find_root().obj()
     return found
 
 
 def make_docs_builder(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
-    """Return a function that builds the documentation into the site; None if it is not wanted or cannot be built."""
+    """Return a function that builds the documentation into the site.
+
+    Return None if the documentation is not wanted, or if the packages that build it are not installed.
+
+    Raises:
+        DocsNotBuilt: a page, a link or a notebook is broken.
+    """
     from dpbench.docs import build, build_cached
     from dpbench.errors import DocsMissing
     from dpbench.support.progress import show_status

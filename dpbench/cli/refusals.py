@@ -49,7 +49,10 @@ def _describe_expected_value(why: str) -> str:
 
 
 def _describe_given_value(name: str, arguments: Sequence[str]) -> str:
-    """Describe the value that the user gave to a flag, and show how to write a number with a decimal comma."""
+    """Describe the value that the user gave to the flag `name`; empty if `arguments` lack the flag.
+
+    If the value has a decimal comma, the text shows it with a point.
+    """
     pairs = [(*word.partition("="), after) for word, after in zip(arguments, [*arguments[1:], ""], strict=True)]
     values = [value if equals else after for flag, equals, value, after in pairs if flag == name]
     if not values:

@@ -101,7 +101,11 @@ def challenge(
 
 
 def plan_rerun(files: Sequence[CheckedFile], seed: int | None) -> list[PlannedFits]:
-    """Return the fits of a re-run: all seeds and, for results on a board, their challenge seeds; or a single seed."""
+    """Return the fits of a re-run of the results that passed their checks.
+
+    With `seed`, there is one fit for each result. Otherwise all seeds are fitted and, if the result is on a board, its
+    challenge seeds too.
+    """
     from dpbench.board.verify.cost import PlannedFits
     from dpbench.records.challenge import CHALLENGE_COUNT
 
@@ -121,7 +125,10 @@ def prepare_rerun(
     device: str,
     dataset: str | None = None,
 ) -> RerunRequest:
-    """Print the cost of the planned fits and return the request. `dataset` gives the data paths on this machine."""
+    """Print the cost of the planned fits and return the request.
+
+    `dataset` is the dataset of the results, with the paths of its files on this machine.
+    """
     from dpbench.board.verify.cost import describe_cost
     from dpbench.records.provenance import find_git_user_name
 

@@ -241,7 +241,7 @@ def compare(
 
 
 def _find_named_results(name: str, folder: Path, dataset: str | None, epsilon: str | None) -> list[StoredResult]:
-    """Return the result in a file, or all results of a learner in a folder."""
+    """Return the result in the file `name`, or the results of the learner `name` in `folder` that match the filters."""
     from dpbench.analysis.comparison import MAX_NAMED_RESULTS
     from dpbench.analysis.reader import read_results
 

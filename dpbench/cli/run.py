@@ -99,7 +99,12 @@ KEPT_MESSAGE = "Extracted features and finished seeds are kept; repeat the comma
 
 
 def _run_combinations(given: UserSettings, single_run_flags: Mapping[str, Any]) -> None:
-    """Run the combinations of settings as a sweep, skipping those with a result; print the table of results."""
+    """Run the combinations of settings as a sweep, skipping those with a current result; print the table of results.
+
+    Raises:
+        SpecError: a flag in `single_run_flags` is set.
+        typer.Exit: a run failed; the exit code is 1.
+    """
     names = " and ".join(map(flag_name, given.swept_axes))
     for flag, is_given in single_run_flags.items():
         if is_given:

@@ -47,11 +47,11 @@ def add_setting_flags(
         several: keys that may have several values.
         only: the keys that the command takes; by default all.
         without: keys that the command does not take.
-        defaults: by key, defaults that replace those of the records; for keys of a spec, only in the help.
-        choices: by key, the choices that the help lists, if the command takes fewer than the record.
+        defaults: by key, defaults that replace those of the records; for keys of a spec, they change only the help.
+        choices: by key, the choices that the help lists, if the command accepts fewer of them than the record.
         file: whether the command also reads a TOML file, by `--spec`.
-        first: the keys that the help shows first; others follow under the headings of `PANELS`. By default there are
-            no headings.
+        first: the keys that the help shows first; the other keys follow under the headings of `PANELS`. By default
+            there are no headings.
     """
     taken = CommandSettings(records, several, defaults or {}, choices or {})
     found = [setting for setting in taken.settings if setting.key not in without and (not only or setting.key in only)]

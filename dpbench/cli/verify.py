@@ -62,7 +62,7 @@ DatasetOption = Annotated[
 
 @dataclass(frozen=True)
 class RerunFlags:
-    """The flags of a re-run. Raises SpecError if one is given without --rerun."""
+    """The flags of a re-run. Raises SpecError if --seed, --by or --dataset is given without --rerun."""
 
     rerun: bool
     seed: int | None
@@ -121,7 +121,13 @@ def print_reports(
     submission: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Verify files one by one and print a report of each; exit with 1 if one is contradicted or cannot be read."""
+    """Verify files one by one and print a report of each; re-run them if `flags` ask for it.
+
+    Raises:
+        typer.Exit: a file is contradicted; or, with `flags.rerun`, a re-run fails or nothing is re-run (exit code 1).
+        DataError: a file cannot be read.
+        SpecError: `flags` name a dataset, and a file is a model.
+    """
     from dpbench.verification.documents import expand_folders, is_model_file
     from dpbench.verification.files import verify_files
 
@@ -191,7 +197,11 @@ def _rerun_document(
 
 
 def verify_leaderboard(files: Sequence[Path], root: Path, flags: RerunFlags, device: str) -> None:
-    """Check the named or all results of a leaderboard, and print a line for each; exit with 1 on failure."""
+    """Check results of a leaderboard (all if `files` is empty), and print a line for each.
+
+    Raises:
+        typer.Exit: a result or another file fails, or a re-run cannot be made. The exit code is 1.
+    """
     from dpbench.board.verify.expectations import ReviewContext
 
     plugins = load_plugins()

@@ -56,7 +56,7 @@ BLOCK = 4096
 
 
 def make_views(grey: Image) -> np.ndarray:
-    """Return 16 x 16 views of a grey image, (3, 256) uint8: without borders, its edges, and its slopes."""
+    """Return 16 x 16 views of a grey image, (3, 256) uint8: the image without borders, its edges, and its slopes."""
     image = grey.copy()
     image.thumbnail((DETAIL_SIDE, DETAIL_SIDE), Resampling.BOX)
     levels = np.asarray(image, np.int16)
@@ -73,7 +73,7 @@ def _stretch_view(image: Image, box: tuple[float, float, float, float] | None) -
 
 
 def _find_content_box(levels: np.ndarray) -> tuple[float, float, float, float]:
-    """Return the pixel box (left, top, right, bottom) inside one-coloured borders; the whole image if that is tiny."""
+    """Return the box (left, top, right, bottom) inside one-coloured borders, or the whole image if it is tiny."""
     height, width = levels.shape
     top, bottom = _border_width(levels), _border_width(levels[::-1])
     left, right = _border_width(levels.T), _border_width(levels.T[::-1])
@@ -129,7 +129,7 @@ Vectors = Callable[[ImageViews], Tensor]
 
 
 def find_altered_copies(images: ImageViews, others: ImageViews) -> Tensor:
-    """Return a mask (n,) of the images that match an image in `others`, which has at least two images."""
+    """Return a mask (n,) of the images that match an image in `others`, which must have at least two images."""
     mine = {name: make(images) for name, make in VECTORS.items()}
     nearest = {pair: torch.zeros(len(images), 2) for pair in PAIRS}
     likely, places = torch.zeros(len(images), CANDIDATES), torch.zeros(len(images), CANDIDATES, dtype=torch.int64)
@@ -146,7 +146,11 @@ def find_altered_copies(images: ImageViews, others: ImageViews) -> Tensor:
 
 
 def _merge_largest_values(best: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
-    """Merge new values (n, m) into `best`, each row's k largest; return the merge order and the new columns."""
+    """Merge new values (n, m) into `best` (n, k), the k largest values of each row so far, in place.
+
+    Return the indices (n, k) of the merged values in the old values followed by the largest new ones, and the columns
+    of `products` that the largest new ones came from.
+    """
     values, at = products.topk(min(best.shape[1], products.shape[1]), dim=1)
     merged, order = torch.cat([best, values], 1).topk(best.shape[1], dim=1)
     best.copy_(merged)

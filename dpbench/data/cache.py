@@ -76,8 +76,8 @@ class FeatureSource:
 def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device) -> Tensor:
     """Return memory-mapped features (n, *example_shape), float32 or float16; extract them if they are not cached.
 
-    If two processes ask at once, only one extracts. A damaged file is named on stderr and rebuilt. Features of several
-    extractors are concatenated from the cached features of each (`concatenate`).
+    If two processes load the same features at once, only one extracts them. A damaged file is named on stderr and
+    rebuilt. Features of several extractors are concatenated from the cached features of each (`concatenate`).
 
     Args:
         split: the images.
@@ -121,7 +121,7 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
 
 
 def find_engine(images: ImageKeys, extractor: Extractor | Concat) -> str | None:
-    """Return the engine that computed the cached features, in the words of a result; None if it is unknown."""
+    """Return the engine that computed the cached features, as a result states it; None if it is unknown."""
     manifest = cache_folder() / "features" / make_feature_source(images, extractor).key / "manifest.json"
     try:
         engine: str | None = json.loads(manifest.read_text(encoding="utf-8")).get("engine")

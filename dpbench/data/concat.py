@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Concat:
-    """Two or more extractors whose features are concatenated; d is the sum of the parts' dimensions.
+    """Two or more extractors whose features are concatenated, so that their dimensions add up.
 
     It is not an `Extractor` and never runs: the feature cache extracts each part alone and concatenates the features.
     """
@@ -40,7 +40,8 @@ def concatenate_features(parts: Sequence[Tensor]) -> Tensor:
     """Concatenate parts (c, ...) to rows (c, d). Each part of a row is scaled to norm 1; a part of zeros stays zero.
 
     Networks differ in the scale of their features: without scaling, the network with the largest features would
-    dominate distances and principal components. Each row is mapped on its own, so neighbouring datasets stay so.
+    dominate distances and principal components. Each row is mapped on its own, so neighbouring datasets stay
+    neighbours.
     """
     import torch
     from torch.nn.functional import normalize

@@ -114,14 +114,14 @@ class Hashes:
 
     @property
     def sketch(self) -> str:
-        """The smallest hashes in base64: a random sample of the images, which others can recognise by these hashes.
+        """The smallest hashes in base64, by which a random sample of the images can be recognised elsewhere.
 
-        Anyone who has an image can tell whether it is in the sketch: never make a sketch of private images.
+        Anyone who has an image can tell whether it is in the sketch, so never make a sketch of private images.
         """
         return base64.b64encode(np.unique(self.exact)[:SKETCH_SIZE].astype("<u8").tobytes()).decode()
 
     def compute_sketch_share(self, sketch: str) -> float:
-        """Return the share of a sketch's images that are in this split.
+        """Return the share of a sketch's images that are in this split; 0 for an empty sketch.
 
         Raises:
             ValueError: the text is not a sketch.
@@ -133,7 +133,7 @@ class Hashes:
     def looks(self) -> str:
         """The thumbnails (8 x 8) of up to 32 images in base64, to find copies of another size or compression.
 
-        The thumbnails show the images coarsely: never make them of private images.
+        The thumbnails show the images coarsely, so never make them of private images.
         """
         chosen = np.unique(self.exact, return_index=True)[1][:LOOK_COUNT]
         small = shrink_images(self.thumbnails[chosen], LOOK_SIDE).round().clip(0, 255)
@@ -186,10 +186,10 @@ def count_overlap(hashes: Hashes, others: Hashes) -> OverlapCounts:
 
 
 def count_altered_copies(public: Hashes, private: Hashes) -> AlteredCopyCounts | None:
-    """Count altered copies: images of the smaller split that match an image of the other one; cached like overlaps.
+    """Count the images of the smaller split that are altered copies of an image of the larger one, or the reverse.
 
-    Of more than `MAX_SEARCHED` images, those with the smallest hashes are searched for. None for features, and if
-    there are fewer than `MIN_OTHERS` images to search.
+    If the smaller split has more than `MAX_SEARCHED` images, only those with the smallest hashes are searched for. The
+    count is cached. Return None for features, and if the larger split has fewer than `MIN_OTHERS` different images.
     """
     few, many = sorted((public.distinct_hashes, private.distinct_hashes), key=len)
     if len(many) < MIN_OTHERS or not few.thumbnails.any():
@@ -240,8 +240,8 @@ def _compute_overlap(hashes: Hashes, others: Hashes, exact: np.ndarray) -> Overl
 def count_copies(hashes: Hashes, owners: np.ndarray | None = None) -> CopyCounts:
     """Count the images that occur more than once in their split, and the copies of the most frequent image.
 
-    With `owners` (n,), the units that epsilon is stated for, an owner's copies count as one image: epsilon covers them
-    together.
+    With `owners` (n,), the units that epsilon is stated for, an owner's copies count as one image, because epsilon
+    covers them together.
     """
     images = hashes.exact
     if owners is not None:
@@ -352,7 +352,7 @@ def hash_images(images: Images, name: str) -> Hashes:
 
 
 def _hash_image(image: Image) -> tuple[int, np.ndarray, np.ndarray, int]:
-    """Return a hash of size and pixels, thumbnail, views, and the shorter side in pixels, at most 255."""
+    """Return an image's hash (of size and pixels), thumbnail, views, and shorter side in pixels, at most 255."""
     side = min(*image.size, 255)
     if image.mode in {"P", "PA"}:  # places in a palette are no pixels
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")

@@ -53,15 +53,18 @@ class Engine:
     """The library and its version, as results and the cache's manifests state it."""
     device: torch.device
     open: Callable[[Extractor], Network]
-    """Loads the network of an extractor that equals the one the engine was chosen for: a map from
-    (`BATCH`, *prepared_shape) to (`BATCH`, *example_shape)."""
+    """Loads the network of an extractor, which must equal the extractor that the engine was chosen for.
+
+    The network maps prepared images (`BATCH`, *prepared_shape) to features (`BATCH`, *example_shape).
+    """
 
 
 def choose_engine(extractor: Extractor, device: torch.device, images: int) -> Engine:
     """Return the engine that computes the features of a split with this many images.
 
-    If the network cannot be exported, or onnxruntime computes other features, choose torch and print the reason on
-    stderr.
+    torch is chosen for other devices than CPUs, for fewer than `LEAST` images, and if the extractor returns no module
+    to export. It is also chosen if the module cannot be exported or onnxruntime computes other features; the reason is
+    then printed on stderr.
 
     Raises:
         ComponentFailed: the extractor raised.
@@ -119,7 +122,11 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
 
 
 def are_features_close(found: Tensor, expected: Tensor) -> bool:
-    """Return whether two tensors of features differ by at most `AGREEMENT` deviations plus their last bit."""
+    """Return whether no feature differs from the expected one by more than rounding may change; see `AGREEMENT`.
+
+    The limit is `AGREEMENT` times the standard deviation of all expected features, plus the last bit of each. Features
+    of another shape or type are not close.
+    """
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     actual, other = found.double(), expected.double()
@@ -212,5 +219,5 @@ def suppress_export_output() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, printable, without its full stop; without a message, its type."""
+    """Return the first line of an error's message, printable, without full stop; the error's type if it is empty."""
     return make_printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))

@@ -52,7 +52,7 @@ def extract_features(
         extractor: makes the features.
         folder: where shards are kept.
         engine: computes the network.
-        rows: the images to extract; None: all.
+        rows: the images to extract; None extracts all images.
         keys: (n, 32) uint8, of all images; a stored shard is used only for the images that it was made of.
 
     Raises:

@@ -20,7 +20,7 @@ def keep_test_groups(splits: Splits, who: str) -> Splits:
     """Check the test split's groups, and return the splits with these groups only; other groups are dropped unread.
 
     Args:
-        splits: of one dataset.
+        splits: the splits of one dataset.
         who: names the dataset in messages.
 
     Raises:
@@ -89,7 +89,7 @@ def count_groups(
     """Count the examples of each group by class, in the form of stored results; see `records.group_counts`.
 
     Args:
-        groups: of the n examples.
+        groups: the groups of the n examples.
         labels: (n,) int64 in [0, classes).
         classes: the number of classes.
         correct: (n,) bool, which examples to count; all by default. Groups without any are listed as well.

@@ -2,9 +2,9 @@
 
 Features and hashes are cached under these keys. Labels, units, class folders, the name of the split, options of the
 dataset and the command do not change an image, so they are not part of its key. Cached features are therefore found
-again by `dpbench advise`, for a folder with a patient table and for a folder that has grown. If only the dataset's
-digest is known (rows of HDF5 files, columns of the hub, a million files that nobody reads in full), the images are
-identified as a whole by digest, split and number of rows.
+again by `dpbench advise`, after a patient table is added to a folder, and for the old images of a folder that has
+grown. If only the dataset's digest is known (rows of HDF5 files, columns of the hub, a million files that nobody reads
+in full), the images are identified as a whole by digest, split and number of rows.
 
 A key is a SHA-256. The CRC-32 that a zip lists cannot be a key: two images can have the same CRC-32.
 """

@@ -34,7 +34,7 @@ class ExtractionEstimate:
             part: (c, *example_shape), the features of the batch.
             side: pixels of a side of the network's input; 0 if unknown.
             left: images still to extract.
-            unwritten: images whose shard was not on the disk when the first batch of that shard began.
+            unwritten: images that had no shard on the disk when the current shard began.
 
         Raises:
             OutputError: the features do not fit on the disk.

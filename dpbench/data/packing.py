@@ -33,7 +33,7 @@ BATCH = 64  # images between two steps of the progress bar
 
 @dataclass(frozen=True)
 class WeightsStatement:
-    """The licence and the training data that the user states for the weights; None: the extractor states it."""
+    """The licence and the training data that the user states for the weights; None leaves it to the extractor."""
 
     licence: str | None = None
     trained_on: str | None = None

@@ -41,7 +41,7 @@ INDEPENDENCE_RULE = (
 
 
 class ImageMapper(Generic[R]):
-    """Reads images one at a time and calls a function on each; checks that neither keeps state between images.
+    """Reads images one at a time and calls a function on each; checks that reader and function keep no state.
 
     Several threads may call it. The code can read files and do nothing else (`call_quietly`).
     """

@@ -17,7 +17,7 @@ def check_units(splits: Splits, classes: int, who: str) -> None:
     """Check that units match their examples, and that a guarantee can be stated for these units.
 
     Args:
-        splits: of one dataset; a unit has the same number in every split.
+        splits: the splits of one dataset; a unit has the same number in every split.
         classes: the number of classes.
         who: names the dataset in messages.
 
@@ -75,18 +75,20 @@ def split_rows_by_unit(
 
 
 def renumber_units(units: np.ndarray | None) -> np.ndarray | None:
-    """Renumber units (n,) int64 from 0 without gaps."""
+    """Renumber units (n,) int64 from 0 without gaps; None stays None."""
     return None if units is None else np.unique(units, return_inverse=True)[1].astype(np.int64)
 
 
 def append_units(
     units: np.ndarray | None, new_units: np.ndarray | None, count: int, taken: np.ndarray | None
 ) -> np.ndarray | None:
-    """Append the units of `count` more examples: `new_units`, or one new unit per example if `new_units` is None.
+    """Append the units of `count` more examples; return None if `units` is None.
 
-    Return None if `units` is None.
-
-    `taken` holds the numbers of existing units; new units get higher numbers.
+    Args:
+        units: (n,) int64, or None if units are unknown.
+        new_units: (count,) int64, the units to append; None makes a new unit for each example.
+        count: the number of examples.
+        taken: numbers that other units have; new units get higher numbers.
     """
     if units is None:
         return None

@@ -22,7 +22,7 @@ _LEAF_SECTION = re.compile(
     re.DOTALL,
 )
 _FOLDED_SECTION = r'<section>\2<details><summary>\3</summary><div id="\1">\4</div></details></section>'
-"""The section's id is inside the collapsed part, so that a link to the section opens it."""
+"""The HTML of a collapsed section. The id is inside the collapsed part, so that a link to the section opens it."""
 _SIGNATURE_LIST = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*?</dd>\n)+)</dl>', re.DOTALL)
 _PROSE_KINDS = ("attribute", "data", "property")
 _CODE = re.compile(r"(``.+?``|`[^`]+`)", re.DOTALL)

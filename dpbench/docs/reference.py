@@ -1,4 +1,4 @@
-"""Generate the reference pages: directives for Sphinx's autodoc, tables, and the commands by typer's generator."""
+"""Generate the reference pages: directives for Sphinx's autodoc, tables, and the help of all commands."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def render_components(kind: ComponentKind, registrations: Mapping[str, Registrat
 
 
 def _render_settings(cls: type) -> str:
-    """Return the table of a component's settings."""
+    """Return the table of a component's settings; empty if it has none."""
     rows = [SettingRow("setting", "default", "values", "meaning"), *list_settings(cls)]
     lines = ["   * - " + "\n     - ".join(row) for row in rows]
     return "\n".join([".. list-table:: Settings\n   :header-rows: 1\n", *lines, ""]) if rows[1:] else ""

@@ -14,7 +14,7 @@ from dpbench.records.protocol import SplitRule
 
 
 def select_rows(splits: Splits, name: Literal["train", "test"], classes: int, rule: SplitRule) -> np.ndarray:
-    """Return the indices of the rows that a split keeps, ascending: all rows unless the rule sets `imbalance`.
+    """Return the indices of the rows that a split keeps, ascending. It keeps all rows unless the rule sets `imbalance`.
 
     Raises:
         SpecError: a class with examples would lose all of them.
@@ -48,7 +48,7 @@ def count_private_units(splits: Splits, classes: int, rule: SplitRule) -> int:
 def _subsample_classes(
     labels: np.ndarray, classes: int, imbalance: float | None, split_seed: int, part: int
 ) -> np.ndarray:
-    """Return the kept rows (n,) of a split, ascending: a share imbalance^-f of class c, or all if `imbalance` is None.
+    """Return the rows (n,) of a split that are kept, ascending; of class c, the share imbalance^-f is kept.
 
     f = c / (classes - 1) is 0 for the first class, which is kept whole, and 1 for the last (Cao et al. 2019, section 4,
     "long-tailed"). The test split is subsampled like the training split, so accuracy refers to a population with these

@@ -1,7 +1,7 @@
 """Choose the default delta from the number of private units, and refuse or warn about a large delta.
 
 A guarantee with a delta of 1/n allows a mechanism that publishes the whole record of one unit, drawn at random. So
-delta must be well below 1/n. n is known once the data is loaded.
+delta must be well below 1/n. n is the number of private units, which is known once the data is loaded.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ def fit_and_score_seed(prepared: PreparedRun, seed: int) -> SeedResult:
 def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """Fit on the private split as planned, then score the predictor on the test split, which the fit never reads.
 
-    Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
-    `privacy.core.accounting.private_search` if each seed runs a private search); seeds are separate runs of one
-    mechanism, so publishing several of them composes.
+    Guarantee: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
+    `privacy.core.accounting.private_search` if each seed runs a private search). It covers one seed: seeds are separate
+    runs of the mechanism, so the epsilon of publishing several follows by composition.
 
     Raises:
         DpbenchError: the learner fails, asks for something that it did not plan, or returns malformed scores.

@@ -43,8 +43,8 @@ class FitInput:
     """The inputs of one fit.
 
     Args:
-        learner: with its settings; the fit gets its own copy.
-        who: describes the learner and its task, for messages about its failures.
+        learner: the learner with its settings; the fit gets its own copy.
+        who: describes a call of the learner, for messages about its failures.
         rows: the private split, or public stand-ins for it.
         task: the public facts about the rows.
         public: the public data that the learner may see; the fit gets its own copy.
@@ -69,7 +69,7 @@ class FitInput:
 
 @dataclass(frozen=True)
 class FinishedFit:
-    """A finished fit: its predictor, and the steps that it spent. All are post-processing of noisy answers."""
+    """A finished fit, with its predictor and the steps that it spent. Both are post-processing of noisy answers."""
 
     learner: Learner
     who: Describer
@@ -87,19 +87,19 @@ def fit_once(
 
     Only this and `fit_several_settings` give a learner access to rows.
 
-    Covered: all answers that the learner gets have the epsilon that an accountant states for this plan and sigma; see
-    `privacy.binding`.
+    Guarantee: together, all answers that the learner gets have the epsilon that an accountant states for this plan and
+    sigma; see `privacy.binding`.
 
     Args:
         given: the learner, its rows, and the plan and noise that bind them.
         wrap: turns the curator into the handle that the learner gets. Searches on public data, audits and
             explanations insert a curator of their own.
-        witness: an audit's witness, which observes the sums before noise.
+        witness: observes the sums before noise, for an audit.
 
     Raises:
         NotPure: a fit of this class has left something behind; no later fit in this process can be trusted.
         PrivacyError: the learner opened a file of the private dataset.
-        DpbenchError: the learner failed, or a question was refused or failed; the latter error is `final`.
+        DpbenchError: the learner failed, or a question was refused or failed. The error of a question is `final`.
     """
     (fitted,) = _fit_isolated([given], lambda own, curators: [_fit_learner(own, given, wrap(curators[0]))], witness)
     return fitted
@@ -111,7 +111,7 @@ def fit_several_settings(
     """Fit several settings of a learner in one call of `fit`, which only searches do; see `tuning.stack`.
 
     Raises:
-        DpbenchError: as for `fit_once`; all fits end.
+        DpbenchError: as for `fit_once`; then none of the settings has a fit.
     """
     return _fit_isolated(fit_inputs, lambda _, curators: fit(curators), NO_WITNESS)
 

@@ -75,9 +75,8 @@ def compute_cross_checked_epsilon(
 def compute_copies_epsilon(privacy: PrivacyGuarantee, copies: int) -> float | None:
     """Return the epsilon of a stated guarantee for a person who has `copies` images in the data.
 
-    Return None for fewer than two copies, if nothing private is read, or if epsilon is infinite.
-
-    For a private search, each of its runs is charged for all copies.
+    In a private search, each run is charged for all copies. Return None for fewer than two copies, if nothing private
+    is read, or if epsilon is infinite.
     """
     if copies < 2 or not privacy.plan:
         return None
@@ -100,10 +99,12 @@ def compute_unit_epsilon(privacy: PrivacyGuarantee, images: int) -> float | None
 def make_unit_facts(owners: np.ndarray | None, word: str, privacy: PrivacyGuarantee | None) -> UnitFacts | None:
     """Return the number and sizes of the private units, and the epsilon of the largest and the median unit.
 
+    Return None if units are unknown.
+
     Args:
         owners: (n,) int64, the unit of each private image, from 0 on; None if units are unknown.
         word: the word for a unit.
-        privacy: the guarantee, if it is stated per image; None if it is stated per unit.
+        privacy: the guarantee, if it is stated per image; None if it is stated per unit, and no epsilon is computed.
     """
     import numpy as np
 

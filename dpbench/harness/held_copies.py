@@ -6,7 +6,7 @@ Covered: arrays, tensors and tables of pandas that a learner, its class, closure
 code names, and all globals of the modules of its distribution. `SAMPLE_SIZE` or more evenly spaced rows of each array
 are compared, or all rows of a shorter array. An array is a copy if `MIN_COPIES` of the compared rows match different
 private rows or images, up to scale and shift; images may have any size.
-Not covered: fewer private rows than `MIN_COPIES`, private rows hidden among many times as many others, features of
+Not covered: fewer private rows than `MIN_COPIES`, private rows hidden among far more other rows, features of
 fewer than `MIN_WIDTH` numbers, standardised or projected copies, arrays that code finds without naming them (such as
 through `globals()`), lists of numbers, and files (`private_files`).
 """
@@ -88,7 +88,10 @@ def _convert_to_double_tensor(array: np.ndarray | Tensor) -> Tensor:
 
 
 def _count_copied_rows(sample: Tensor, rows: PrivateRows) -> int:
-    """Count the private rows that match a row of `sample` (c, d), up to scale and shift."""
+    """Count the private rows that match a row of `sample` (c, d), up to scale and shift.
+
+    The count is 0 if rows cannot be compared, such as rows of another width or of fewer than `MIN_WIDTH` numbers.
+    """
     width = math.prod(rows.example_shape)
     if sample.shape[1] != width or width < MIN_WIDTH or not isinstance(rows.held, Tensor):
         return 0
@@ -125,7 +128,10 @@ def _normalise_rows(rows: Tensor) -> Tensor:
 
 
 def _count_matches(sample: Tensor, blocks: Iterable[Tensor], least: float) -> int:
-    """Count the normalised rows in `blocks` that best match a sample row, with correlation `least` or more."""
+    """Count the distinct rows in `blocks` that are the best match of some sample row.
+
+    A match has a correlation of at least `least`. All rows are normalised.
+    """
     best, match = torch.zeros(len(sample)), torch.full((len(sample),), -1)
     start = 0
     for block in blocks:

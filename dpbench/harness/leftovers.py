@@ -17,7 +17,10 @@ from dpbench.privacy.purity.reach import ModuleReach, ReachedValue, Snapshot
 from dpbench.records.provenance import HARNESS
 
 _LEFTOVER_ATTRIBUTE = "__left_behind__"
-"""Attribute that records what a fit left in this process: on the learner's class, and on `Learner` by distribution."""
+"""Name of the attribute that records what a fit left in this process.
+
+It is set on the learner's class and, as a mapping from names of distributions, on `Learner`.
+"""
 
 
 class LeftoverSearch:
@@ -45,10 +48,10 @@ class LeftoverSearch:
             self._before = self._globals.first
 
     def find(self) -> str | None:
-        """Return what changed first since the snapshot, or what an earlier fit left in this process, or None.
+        """Return the first change since the snapshot, or else what an earlier fit left in this process, or None.
 
         The earlier fit may be of this class or of another learner of its distribution, because learners of one
-        distribution can read each other's modules.
+        distribution can read each other's modules. What is found is recorded, so that later fits find it too.
         """
         cls, all_left = type(self._learner), vars(Learner).get(_LEFTOVER_ATTRIBUTE, {})
         brought_by = self._own.distribution_names - {HARNESS}

@@ -38,9 +38,15 @@ class MapCache:
     ) -> Transform:
         """Return the map `learner.features`, cached for all fits with equal public data and generator state.
 
-        The generator ends in the state that it has after computing the map.
+        Runs that differ only in budget, steps, learning rate or clip therefore compute PILLAR's projection once. The
+        generator ends in the same state as after computing the map.
 
-        So runs that differ only in budget, steps, learning rate or clip compute PILLAR's projection once.
+        Args:
+            learner: makes the map.
+            task: the task that the map is made for.
+            public: the public data that the map is made from.
+            generator: the random generator of the fit.
+            data: a key of the public data; empty if the cache is used for one public split only.
         """
         drawn = generator.get_state().numpy().tobytes()
         key = (learner.map_key, data, str(task.device), public.y is None, drawn)

@@ -32,10 +32,11 @@ MAX_CACHED_EXAMPLES = 4  # sets of roles: each holds a public split and the labe
 
 
 class Memo:
-    """A cache that runs share: the latest examples, all guarantees stated so far, and the latest public maps.
+    """A cache that runs share: the latest examples by role, all guarantees computed so far, and the latest public maps.
 
-    A single run has a fresh memo; a worker of a sweep keeps one memo for all its cells. Roles depend only on the data.
-    A privacy statement depends only on plan, budget, accountant, kind of randomness and repeats.
+    A single run has a fresh memo; a worker of a sweep keeps one memo for all its cells. Sharing changes no result:
+    roles (private or public) depend only on the data, and a guarantee only on plan, budget, accountant, kind of
+    randomness and repeats.
     """
 
     def __init__(self, device: torch.device, threads: int | None = None) -> None:
@@ -83,7 +84,7 @@ class Memo:
     def features(
         self, data_key: str, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator
     ) -> Transform:
-        """Return the map `learner.features`, shared by fits with equal public data and generator if none changes it.
+        """Return the map `learner.features`; fits with equal public data and generator share it while none changes it.
 
         Rows and samples are not shared. If runs were trained together, as a search trains its settings, they would
         share samples, and the result of a run would depend on the runs beside it.

@@ -37,9 +37,10 @@ class MirrorImages:
 
 
 def load_mirrored_features(images: SplitImages) -> Tensor | None:
-    """Return the features (m, ...) of the mirror images of all public images; None if examples are features.
+    """Return the features (m, ...) of the mirror images of all public images.
 
-    The features are cached like all others. Private images are neither read nor mirrored.
+    Return None if the public examples are features, not images, or if there are none. The features are cached like all
+    others. Private images are neither read nor mirrored.
 
     Raises:
         DpbenchError: an image or the extractor fails.

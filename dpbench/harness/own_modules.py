@@ -3,8 +3,8 @@
 Covered: an installed distribution, editable or not. Its modules are the modules among its files and the modules in the
 packages of its entry points. For dpbench's own distribution these are the plugins. All of them are imported except
 scripts (`__main__`, `setup`, `conftest`); a module that cannot be imported is skipped.
-Not covered: for code without a distribution, such as a notebook's, nothing is imported beforehand, because a folder
-may hold scripts; instead, a fit that is the first to import a module of such code is refused.
+Not covered: code without a distribution, such as a notebook's. Its modules are not imported beforehand, because a
+folder may hold scripts. Instead, a fit that is the first to import such a module is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LearnerModules:
     files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
 
     def is_left_out(self, module: str) -> bool:
-        """Return whether a module was imported after the snapshot and belongs to a library or another distribution."""
+        """Return whether a module was first imported later, and belongs to a library or to another distribution."""
         return (
             module not in self.known
             and not _is_in_packages(module, self.names)
@@ -185,7 +185,10 @@ def _list_modules(name: str) -> Iterator[str]:
 
 
 def _find_file(module: str) -> Path | None:
-    """Return the file of an imported module, from its `__dict__`: `getattr` could make a lazy module import more."""
+    """Return the file of an imported module; None if the module has no file or is not imported.
+
+    The file is read from the module's `__dict__`, because `getattr` could make a lazy module import more.
+    """
     file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
     return Path(file) if isinstance(file, str) else None
 

@@ -27,9 +27,9 @@ def settle_learner(learner: Learner, who: Describer, task: Task, budget: Budget)
 def settle_by_stated_rule(
     learner: Learner, stated: Mapping[str, Any], who: Describer, task: Task, budget: Budget
 ) -> Learner:
-    """Settle the learner by the rule of the version, installed or earlier, that chooses the stated settings.
+    """Choose the learner's open settings by the rule of the version that chooses the stated settings.
 
-    If no version chooses them, the rule of the installed version applies.
+    This is the installed version or an earlier one. If no version chooses them, the installed version's rule applies.
 
     Raises:
         DpbenchError: the learner fails, or refuses the task.

@@ -1,4 +1,4 @@
-"""Prepare a run: every decision is made from public facts, before a private row is read for learning."""
+"""Prepare a run. Every decision is made from public facts, before a private row is read for learning."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
     """Return the run with the examples for this seed; its plan and sigma stay the same.
 
     Raises:
-        DataError: the seed's data differs in size or shape, or in its test groups; sigma is calibrated for one size.
+        DataError: the seed's data differs in size or shape (sigma is calibrated for one size), or in its test groups.
     """
     loaded = prepared.loaded.draw(seed)
     if loaded is prepared.loaded:

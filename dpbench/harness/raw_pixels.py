@@ -16,7 +16,7 @@ def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, 
     """Refuse to train on the raw pixels of large images. Call it only if the user named no extractor.
 
     Args:
-        images: of the training split.
+        images: the images of the training split.
         extractor: the dataset's default; one with options is accepted, because it shrinks the images itself.
         sample: index of the image to look at, a public image if there is any.
 

@@ -30,12 +30,19 @@ from dpbench.support.threads import limit_threads
 def prepare_rerun(
     result: Result, seed: int | None, plugins: Registry, memo: Memo, dataset: Component | None = None
 ) -> PreparedRun:
-    """Prepare the fit of one seed of a result, or of all seeds if `seed` is None, with the result's plan and sigma.
+    """Prepare the fit of one seed of a result, or of all its seeds, with the result's plan and sigma.
 
     Another version of a plugin's distribution is accepted if digests or fingerprints show that its code computes the
     same (`registry.same_code`); missing fingerprints are computed. Noise is derived from the version and the dataset
-    that the result states, so that it equals the result's noise. `dataset` gives the location of the data if it is not
-    the one that the result states; the data must have the same digests in any case.
+    that the result states, so that it equals the result's noise.
+
+    Args:
+        result: the result to re-run.
+        seed: the seed to fit; None prepares all seeds of the result.
+        plugins: the installed plugins.
+        memo: the work that runs of this process share.
+        dataset: the result's dataset with the location of its files on this machine; None if they are where the result
+            states. The data must have the digests that the result states.
 
     Raises:
         NotReproducible: the code, the data or a plugin is not on this machine.
@@ -88,7 +95,7 @@ def _check_installed_components(result: Result, plugins: Registry) -> None:
 
 
 def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> None:
-    """Refuse plugins and versions that never existed: with an invented version, a forger could choose the noise."""
+    """Refuse invented plugins and versions, because a forger could choose the noise by inventing a version."""
     if origin.plugin != item.plugin:
         raise NotReproducible(f"Plugin {origin.plugin!r} brings {what}; here plugin {item.plugin!r} does.")
     known = sorted({item.version, *(RELEASED_VERSIONS if item.distribution == HARNESS else ())})

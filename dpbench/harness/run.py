@@ -78,7 +78,7 @@ def _fit_seeds(
 
 
 def _has_same_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> bool:
-    """Return whether a stored seed's counts by group fit the groups of the test split."""
+    """Return whether a stored seed's counts by group fit the groups of the test split; True if neither has groups."""
     if images is None or seed.group_correct is None:
         return images is seed.group_correct
     return find_correct_count_error(images, seed.group_correct) is None

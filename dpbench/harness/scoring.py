@@ -32,11 +32,11 @@ class Scorer:
         return len(self.y)
 
     def score(self, scores: np.ndarray, logits: bool = False) -> StoredPredictions:
-        """Return all metrics of scores (n, classes); see `score_predictions`."""
+        """Return the evidence of scores (n, classes), from which metrics are computed; see `score_predictions`."""
         return score_predictions(scores, self.y, logits)
 
     def count_groups(self, scores: np.ndarray | None = None) -> dict[str, dict[str, str]] | None:
-        """Count test images, or the correct predictions of scores, by group and class; None without groups."""
+        """Count test images or, given `scores`, correct predictions, by group and class; None without groups."""
         correct = None if scores is None else scores.argmax(1) == self.y
         return groups.count_groups(self.groups, self.y, self.classes, correct) if self.groups else None
 
@@ -45,7 +45,7 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
     """Return the scores (n, classes) that `predict` gives for all rows of `x`, in batches.
 
     Raises:
-        ComponentFailed: scores have another shape, are not finite, or depend on other examples.
+        ComponentFailed: scores have the wrong shape, are not finite, or depend on other examples in the batch.
     """
     parts = []
     with torch.no_grad():
@@ -80,11 +80,12 @@ def _copy_input(x: Tensor, task: Task) -> Tensor:
 
 
 def score_predictions(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> StoredPredictions:
-    """Return all metrics, the accuracy by class, and the counts to recompute them from; see `records.metrics`.
+    """Return the evidence that a seed keeps of its predictions, from which metrics are computed; see `records.metrics`.
 
     `correct` is one bit per test example, in base64, so that results can be compared example by example and accuracy
-    can be recounted. `predictions` is the SHA-256 of the predicted classes. `confusion` is the confusion matrix, and
-    `calibration`, if `scores` are logits, measures how well their softmax fits.
+    can be recounted. `predictions` is the SHA-256 of the predicted classes. `confusion` is the confusion matrix.
+    `calibration` measures how well the softmax of `scores` fits; it is None unless `logits` says that these are logits.
+    `auroc` is None unless there are two classes and both have test examples.
 
     A class without test examples has accuracy None and is left out of the balanced and the worst-class figures; in
     macro-F1 it counts as 0, like a class that is never guessed.

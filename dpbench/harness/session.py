@@ -1,4 +1,4 @@
-"""Make runs: a session holds the plugins and shared results of a process."""
+"""Make runs in a session, which holds the plugins of a process and the work that its runs share."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Session:
     def prepare(
         self, spec: Spec | ResolvedSpec, *, settings: Path | None = None, sharing: Sharing = "none"
     ) -> PreparedRun:
-        """Prepare a spec for its fits: components, roles, settings, plan, sigma and the stated guarantee.
+        """Prepare the fits of a spec: build its components, assign roles, choose settings and state the guarantee.
 
         No learner reads private rows, unless the spec asks for a search on them.
 
@@ -98,7 +98,7 @@ class Session:
     ) -> Result:
         """Run a spec: search for settings if it asks for a search, fit every seed and score each fit on the test split.
 
-        Covered: each seed's fit has the epsilon that the result states; see `harness.fit`.
+        Guarantee: each seed's fit has the epsilon that the result states; see `harness.fit`.
 
         Args:
             spec: as for `prepare`.
@@ -116,7 +116,7 @@ class Session:
         """Search for settings without a run; the test split is not read.
 
         Raises:
-            DpbenchError: as for `run`; or the search is a private search, which is part of a run.
+            DpbenchError: as for `run`; or the spec has no search, or a private search, which is part of a run.
         """
         resolved = self.resolve(spec)
         refuse_private_selection(resolved.search)

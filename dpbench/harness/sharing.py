@@ -10,13 +10,15 @@ from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, USE_OTHER_PUBLIC_DAT
 from dpbench.records.overlap import AlteredCopyCounts, OverlapCounts, find_excess_overlap
 
 Sharing = Literal["board", "none", "any"]
-"""The overlap between splits that a run accepts: what boards accept, no public image that is also private, or any."""
+"""The overlap between splits that a run accepts; see `refuse_forbidden_overlap`."""
 
 
 def refuse_forbidden_overlap(images: SplitImages, sharing: Sharing) -> None:
-    """Refuse public images that are also private; for a board, refuse every overlap that boards do not accept.
+    """Refuse the overlap between splits that `sharing` does not accept.
 
-    Epsilon does not cover what is learned from public data. Images of the test split are read only for a board.
+    `none` accepts no public data that share too many images with the private split (`records.overlap`), because epsilon
+    does not cover what is learned from public data. `board` accepts only what boards accept; only then are images of
+    the test split read. `any` accepts everything.
 
     Raises:
         SpecError: the overlap is forbidden; the message names the splits and counts copies and near-copies.

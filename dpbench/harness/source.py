@@ -1,4 +1,4 @@
-"""Describe the source of a fit's examples: shared by all seeds, or drawn anew for each seed."""
+"""Describe the source of a fit's examples, which all seeds share or which are drawn anew for each seed."""
 
 from __future__ import annotations
 

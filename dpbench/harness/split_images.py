@@ -85,7 +85,7 @@ class SplitImages:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digests of the private and test data (`private`) and of the public data, the same for all seeds."""
+        """Digests of the data, equal for all seeds: `private` is of private and test data, `public` of public data."""
         named = self.source.distribution
         return {"private": named or self.splits.digest, "public": named or self.other.digest}
 
@@ -102,13 +102,13 @@ class SplitImages:
 
     @property
     def processing(self) -> dict[str, str]:
-        """How the images of each split were processed (`Split.processing`); empty if a part does not say it."""
+        """The processing of the images, by split (`Split.processing`); empty if a part of the split states none."""
         public = "" if self.provided_public and not self.provided_public.processing else self.other.train.processing
         return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
 
     @property
     def engines(self) -> dict[str, str]:
-        """The engine that computed each split's features, if they were extracted and the engine is known."""
+        """The engine that computed the features, by split; splits without a known engine are left out."""
         extractor = self.source.parts.extractor
         found = {name: find_engine(self.splits, name, extractor) for name in ("train", "test", "public")}
         if self.other is not self.splits:
@@ -142,7 +142,7 @@ class SplitImages:
 
     @property
     def units(self) -> dict[SplitName, np.ndarray | None]:
-        """The unit of each image by split, numbered as in the datasets."""
+        """The unit of each image by split, numbered as in the datasets; None for a split whose units are unknown."""
         train, test = self.splits.train, self.splits.test
         public = _select_units(self.other.train, self.public if self.other is self.splits else slice(None))
         if self.provided_public:
@@ -152,7 +152,7 @@ class SplitImages:
 
     @property
     def shared_units(self) -> dict[str, int]:
-        """For each pair of splits with common unit numbers: how many images of the first have a unit of the second."""
+        """The number of images of the first split with a unit of the second, for each pair that numbers units alike."""
         units = self.units
         numbered = set(units) if self.other is self.splits else {"private", "test"}
         pairs = {pair: names for pair, names in SPLIT_PAIRS.items() if numbered >= set(names)}
@@ -173,7 +173,10 @@ class SplitImages:
         return self._split_comparison
 
     def count_public_copies(self) -> tuple[OverlapCounts, AlteredCopyCounts | None]:
-        """Count the public images that are copies, near-copies or altered copies of private images."""
+        """Count the public images that are copies or near-copies of private images, and count altered copies.
+
+        The second count is that of `duplicates.count_altered_copies`, which may be None.
+        """
         private, public = self.hash_splits("private", "public")
         overlap = _measure_overlap(public, private, self.shared_units.get(PUBLIC_IN_PRIVATE))
         return overlap, duplicates.count_altered_copies(public, private)
@@ -262,7 +265,7 @@ def make_guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | N
         owners: (n,) int64, the unit of each row, from 0 without a gap; None if units are unknown.
         known: the dataset's word for a unit.
         wanted: the unit that epsilon is stated for; None is an image.
-        dataset: named in the refusal.
+        dataset: the dataset to name in the error message.
 
     Raises:
         SpecError: the dataset does not know these units.

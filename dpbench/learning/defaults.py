@@ -1,10 +1,10 @@
 """Compute settings from the budget: the number of components, and the distance that training moves a head.
 
-The settings follow from n / sigma, the number of examples relative to the noise of one sum, where sigma is the noise
-multiplier of one release over all examples (`gaussian_sigma`). While gradients stay alike, T noisy gradients,
-each with sqrt(T) times that noise, are worth that one sum, so the number of steps hardly matters. The distance that the
-head travels does matter: noise grows with the distance, and the signal saturates (the linear scaling rule of Panda et
-al. 2024).
+The settings are computed from n / sigma, the number of examples relative to the noise of one sum. Here sigma is the
+noise multiplier of one release over all examples (`gaussian_sigma`). While the gradient hardly changes, T noisy
+gradients, each with sqrt(T) times that noise, tell as much as that one sum, so the number of steps hardly matters. The
+distance that the head travels does matter: noise grows with the distance, and the signal saturates (the linear scaling
+rule of Panda et al. 2024).
 
 The constants were chosen on training images only, with some held out for validation; no test split was used. The number
 of components and the distance come from CIFAR-10 (efficientnet-lite0; 5,000 public images without labels, 1,000 to
@@ -52,11 +52,11 @@ def components(task: Task, budget: Budget) -> int:
 
 
 def travel(task: Task, budget: Budget, rows: Rows = "standardised") -> float:
-    """Return the distance that a linear head should travel over all steps, in units of the clip: n / sigma sqrt(5 / d).
+    """Return the distance that a linear head should travel over all steps, in clips: (n / sigma) sqrt(5 / d).
 
-    This is about 2.2 n / sigma divided by the norm of a row of d standardised features, sqrt(d): a score is the product
-    of a head and a row, so the same scores need a larger head where rows are shorter. For rows of norm 1, it is n /
-    sigma.
+    A row of d standardised features has a norm of about sqrt(d), so the distance is about 2.2 n / sigma, divided by the
+    norm of a row. A score is the product of a head and a row, so shorter rows need a larger head for the same scores.
+    For rows of norm 1, the distance is n / sigma. In all cases, n / sigma counts as at most 8,000.
     """
     features = ROW_FEATURES.get(rows) or math.prod(task.example_shape)
     return min(effective_size(task, budget), MAX_EFFECTIVE_SIZE) * math.sqrt(ROW_FEATURES["unit-norm"] / features)
@@ -86,11 +86,11 @@ def pace(
 ) -> dict[str, Any]:  # fmt: skip
     """Return steps and a learning rate with which gradients of norm `clip` move the head by the distance `way`.
 
-    Unless `steps` is given, the number of passes over the data follows from `way` within `STEP_LIMITS`; each step is a
-    share `sample_rate` of a pass.
+    Unless `steps` is given, there is one pass over the data for every 3 units of `way`, but at least 30 and at most 100
+    passes (`STEP_LIMITS`). A pass takes 1 / `sample_rate` steps.
 
     Raises:
-        SpecError: no learning rate follows from the clip or momentum of `who`.
+        SpecError: the clip or the momentum is out of range; the message names the setting and its owner, `who`.
     """
     check_training_settings(momentum, clip, who=who)
     least, most = STEP_LIMITS

@@ -93,9 +93,10 @@ class LinearProbe:
         scale: Callable[[Tensor, int], Tensor] | None = None,
         prior: GaussianPrior | None = None,
     ) -> Tensor:
-        """Train a head (k, d + 1), or (k, d) without bias, on mapped rows (c, d), and return it.
+        """Train a head (k, d + 1), or (k, d) without bias, on the features (c, d) that `curator` holds, and return it.
 
-        With a `prior`, training starts at its mean, and every step ends with a pull towards the mean (post-processing).
+        `scale` is as in `train`. With a `prior`, training starts at its mean, and every step ends with a pull towards
+        the mean (post-processing).
         """
         from dpbench.privacy.core.head import HeadGradient
         from dpbench.privacy.core.sum import Sum
@@ -121,7 +122,7 @@ class LinearProbe:
 
         Args:
             sigma: the noise multiplier of the release.
-            size: private examples.
+            size: number of private examples.
         """
         step = self.learning_rate * sigma * self.clip / (self.sample_rate * size)
         stays = [(1 - self.momentum**left) / (1 - self.momentum) for left in range(1, self.steps + 1)]

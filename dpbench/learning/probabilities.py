@@ -29,8 +29,9 @@ MIN_CLASS_SHARE = 0.1  # of an even share: a class that public predictions never
 def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], float] | None = None) -> Predict:
     """Return the predictor with its logits divided by a temperature.
 
-    With public labels, the temperature minimises the log loss on these labels (Guo et al. 2017). Without labels, it
-    follows from the noise in the logits (`noise_temperature`). If the noise is unknown too, the logits do not change.
+    With public labels, the temperature minimises the log loss on these labels (Guo et al. 2017). Without labels, it is
+    computed from the noise in the logits (`noise_temperature`). The logits do not change if the noise is unknown too,
+    if there are no public examples, or if logits are not finite because training diverged.
 
     Args:
         predict: a predictor of logits (c, classes) whose head was not trained on the public labels.
@@ -72,7 +73,10 @@ def label_temperature(logits: Tensor, y: Tensor) -> float:
 
 
 def plan_temperature(steps: float, name: str = "temperature") -> Choice:
-    """Return the planned choice of a temperature, which costs 3% of `steps` full batches, measured in 1 / sigma^2."""
+    """Return the planned choice of a temperature.
+
+    The choice costs as much as 3% of `steps` noisy sums over all rows, where cost is measured in 1 / sigma^2.
+    """
     return Choice(name, len(TEMPERATURES), relative_noise=float(f"{(BUDGET_SHARE * steps) ** -0.5:.3g}"))
 
 
@@ -83,8 +87,8 @@ def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature"
     from 0 to 1. Every bit of the loss depends only on that row and public values.
 
     Args:
-        curator: over mapped rows (c, d).
-        head: (k, d + 1), the bias as its last column, or (k, d) without.
+        curator: the curator over features (c, d), as `Curator.map` returns it.
+        head: (k, d + 1) with the bias as its last column, or (k, d) without bias.
         name: the name of the planned choice.
     """
     import torch
@@ -121,12 +125,12 @@ def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None
     """Return the predictor adjusted to the task's metric if the metric weights all classes equally.
 
     For balanced accuracy, the logarithm of the class prior is subtracted from the logits (Menon et al. 2021, equation
-    9, tau = 1). For any other metric, the predictor does not change.
+    9, tau = 1). The predictor does not change for any other metric, or if there is neither a `prior` nor public data.
 
     Args:
         predict: a predictor of calibrated logits (c, classes).
         task: the task, with the metric.
-        public: examples whose predictions give the prior, unless `prior` is given.
+        public: examples whose mean predicted probabilities are the prior, unless `prior` is given.
         prior: (classes,) share of each class among the private examples.
     """
     import torch

@@ -75,7 +75,10 @@ class ProbeLearner(Learner):
         """
 
     def refine(self, predict: Predict, features: Transform, public: PublicData) -> Predict:
-        """Return the final predictor: `predict`, the trained head's, post-processed with public data only."""
+        """Post-process `predict`, the predictor of the trained head, with public data only; return the final predictor.
+
+        By default, return `predict` unchanged.
+        """
         return predict
 
     @property
@@ -110,7 +113,7 @@ class ProbeLearner(Learner):
         return found
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan the noisy gradients of all steps as a single release. The map needs none: it reads public data only."""
+        """Plan the noisy gradients of all steps as one release. The map needs no release: it reads public data only."""
         return [self.probe.release()]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:

@@ -17,7 +17,10 @@ class Trainable(Extractor):
     """An extractor whose weights anyone can train without real data, with `dpbench pretrain`."""
 
     recipe: ClassVar[type[Any]]
-    """A frozen dataclass of all that determines the weights, with `steps` and `batch`: the command's options."""
+    """A frozen dataclass of everything that determines the weights, including `steps` and `batch`.
+
+    Its fields are the options that `dpbench pretrain` takes.
+    """
 
     @classmethod
     @abstractmethod

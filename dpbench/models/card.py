@@ -32,7 +32,10 @@ class ExtractorFacts(Record):
     made_elsewhere: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def has_same_features(self, other: ExtractorFacts) -> bool:
-        """Return whether name, version and weights are equal. Not every card records the training data to compare."""
+        """Return whether name, version and weights are equal.
+
+        The field `trained_on` is not compared, because not every card states it.
+        """
         return (self.name, self.version, self.weights) == (other.name, other.version, other.weights)
 
 
@@ -169,5 +172,5 @@ class Card(Record):
         yield Fact("result", (spec.digest,))
 
     def copy_origin(self, result: Result) -> Self:
-        """Return a copy of this refitted seed's card with the spec and the selection rule of the stored result."""
+        """Return a copy of this card, of a refitted seed, with the spec and the selection rule of the stored result."""
         return self.model_copy(update={"spec": result.spec, "selection": result.selection})

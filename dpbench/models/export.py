@@ -36,7 +36,9 @@ DETAIL = 2.0 ** (SLICE * (SLICES - 1))  # steps of a row's unit
 
 
 def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.device) -> bytes:
-    """Return an ONNX graph that maps `examples` (n, *shape) float32 to `scores` (n, classes); it names no files.
+    """Return an ONNX graph that maps `examples` (n, *shape) float32 to `scores` (n, classes).
+
+    The graph holds no names of source files and no lines of code.
 
     Raises:
         SpecError: the predictor has an operation that cannot be exported, or draws at random.
@@ -106,7 +108,7 @@ def _repeat_in_blocks(block: Any) -> Any:
 
 
 class _ExportableModule(nn.Module):
-    """A module that calls a predictor, with operations that ONNX lacks replaced while torch records it."""
+    """A module that calls a predictor and, while torch records the call, replaces operations that ONNX lacks."""
 
     def __init__(self, predict: Predict) -> None:
         super().__init__()
@@ -130,7 +132,7 @@ class _OnnxOperatorMode(TorchFunctionMode):
 
 
 def onnx_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute `exact_linear`, with the same bits, from ONNX operators; its integers are exact in float64."""
+    """Compute `exact_linear` with ONNX operators. The bits are the same, because its integers are exact in float64."""
     if x.dtype == torch.float64:
         return nn.functional.linear(x, weight, bias)
     (left, unit), (right, other) = _round_to_whole_numbers(x), _round_to_whole_numbers(weight)

@@ -86,7 +86,7 @@ class Model:
         return found
 
     def decision_function(self, images: ImageInput) -> np.ndarray:
-        """Return the scores (n, classes) float64; a higher score is more likely. Raises the errors of `predict`."""
+        """Return scores (n, classes) float64; the highest is the predicted class. Raises the errors of `predict`."""
         with ModelProcess(self.content) as process:  # which starts while features are extracted
             x = (
                 self._vectors(images)
@@ -173,7 +173,7 @@ class Model:
     def from_fit(
         cls, prepared: PreparedRun, fitted: SeedFit, plugins: Registry | None = None, result: Result | None = None
     ) -> Model:
-        """Export the predictor of a fit as a model, and check that both predict the same on the test split.
+        """Export the predictor of a fit as a model, and check that both give the same scores on the test split.
 
         `result` is the stored result that the fit repeats, if any.
 
@@ -318,7 +318,7 @@ def _check_graph_fits_card(facts: GraphFacts, card: Card) -> None:
     """Check that the graph of an untrusted model has the input shape and number of classes that its card states.
 
     Raises:
-        DataError: the graph has another shape or number.
+        DataError: the graph has another input shape or number of classes.
     """
     if (facts.shape, facts.classes) != (card.example_shape, len(card.classes)):
         raise DataError(
@@ -330,11 +330,11 @@ def _check_graph_fits_card(facts: GraphFacts, card: Card) -> None:
 def _check_export(content: bytes, fitted: SeedFit, prepared: PreparedRun) -> None:
     """Check on each test image that an exported model gives the scores of the predictor.
 
-    Scores may differ by `SCORE_TOLERANCE` of their spread, so labels may differ only between classes with scores that
-    close. The predictor must give the labels of the fit's result.
+    Scores may differ by `SCORE_TOLERANCE` of their standard deviation, so labels can differ only between classes whose
+    scores are that close. The predictor must give the labels of the fit's result.
 
     Raises:
-        SpecError: the scores or labels differ.
+        SpecError: scores differ by more, or the predictor gives other labels.
     """
     task, x = prepared.roles.task, prepared.test.x
     theirs = predict_all(fitted.predict, x, task)

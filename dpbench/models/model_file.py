@@ -30,7 +30,7 @@ def detect_model_format(content: bytes) -> Literal["onnx", "torch"]:
 
 
 def read_content(file: Path) -> bytes:
-    """Return the content of an untrusted model file; `process` runs it.
+    """Return the content of an untrusted model file, for `process` to run.
 
     Raises:
         DataError: the file does not exist, is not a model, or was damaged or changed.

@@ -38,7 +38,7 @@ def prepare_model_run(model: Model, session: Session) -> PreparedRun:
 
 
 def _make_fitted_spec(card: Card) -> Spec:
-    """Return the spec of the model's fit: its seed, and its settings as numbers."""
+    """Return the spec of the model's fit: the card's seed and settings, without a search."""
     learner = card.spec.learner
     options = {**learner.options, **card.settings}
     changed = {"learner": learner.model_copy(update={"options": options}), "search": None, "seeds": (card.seed,)}

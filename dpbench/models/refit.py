@@ -12,8 +12,8 @@ from dpbench.records.result import Result
 def refit_model(result: Result, seed: int, session: Session) -> Model:
     """Refit a seed of a stored result and return its model.
 
-    The result's guarantee covers the refit: it repeats the noise of the first fit, so nothing new is learned about the
-    private data.
+    The result's guarantee covers the refit: the refit repeats the noise of the first fit, so it reveals nothing new
+    about the private data.
 
     Raises:
         SpecError: the result has no such seed, or the predictor cannot be kept.

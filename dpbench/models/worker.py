@@ -80,7 +80,10 @@ def _write_answer(answers: BinaryIO, kind: int, content: bytes) -> None:
 
 
 def _limit_stack_size() -> None:
-    """Limit the stacks of threads, by restarting the process: the C library reads the limit only at its start."""
+    """Limit the stack of each thread, and restart the process if its limit was higher.
+
+    The restart is needed because the C library reads the limit only when a process starts.
+    """
     with suppress(ImportError):
         import resource
 
@@ -107,7 +110,7 @@ def _drop_privileges() -> None:
 
 
 def compute_time_limit(size: int) -> int:
-    """Return the time limit in seconds of a request of this many bytes."""
+    """Return the time limit, in seconds, for a request of `size` bytes."""
     return SECONDS + size // 40_000_000
 
 

@@ -1,4 +1,4 @@
-"""`dpbench.run`, `check` and `figure`: shell commands for notebooks, with Python values, classes and arrays."""
+"""`dpbench.run`, `check` and `figure`: shell commands as functions that take Python values, classes and arrays."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def run(
 
 
 def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str | None]:
-    """Test a component against the laws, as `dpbench check` does; map each law to its violation or None.
+    """Test a component against the laws, as `dpbench check` does; return each law's violation, or None if it holds.
 
     For a law that had nothing to compare, the text is "Not tested" with the reason.
 
@@ -158,6 +158,7 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
 
     Raises:
         SpecError: the file is not a sweep or has no [plot] table, or the package `dpbench_lab` is missing.
+        DataMissing: no cell of the sweep has a result.
     """
     if not is_installed_package("dpbench_lab"):
         raise SpecError(

@@ -190,7 +190,7 @@ def results(*paths: str | Path) -> Results:
 
 
 def load(*paths: str | Path) -> DataFrame:
-    """Return results as a pandas frame with a row per result: see `results` and `Results.frame`."""
+    """Return results as a pandas frame with a row per result; see `results` and `Results.frame`."""
     return results(*paths).frame()
 
 
@@ -198,8 +198,8 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
     """Compare two results: their difference, and whether it is significant.
 
     Raises:
-        SpecError: the results share no test examples and seeds, or lack the metric.
-        DataError: a file is not a result.
+        SpecError: an argument holds several results, or the two share no test examples and seeds, or lack the metric.
+        DataError: a path does not exist, or holds no result.
     """
     base, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
     pair = base._only_result, other._only_result

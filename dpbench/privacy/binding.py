@@ -34,11 +34,11 @@ def bind(
     Covered: if an accountant states (epsilon, delta) for `plan` and `sigma` under add-or-remove-one neighbours, then
     all answers of this curator together are (epsilon, delta)-DP, however many questions are asked, as long as
     `randomness` is fresh and serves no other curator.
-    Not covered: two curators over the same rows, which compose; sigma = 0, which states epsilon = inf.
+    Not covered: two curators over the same rows, whose costs compose; sigma = 0, for which epsilon is inf.
 
     Args:
         rows: the private split, or public stand-ins for it.
-        task: the public facts about the rows; learners may divide by its size; nothing here does.
+        task: the public facts about the rows. Learners may divide by `task.size`; the curator never does.
         plan: the calibrated plan; it is checked again.
         sigma: the base noise multiplier that was calibrated for the plan.
         randomness: the streams of this fit.

@@ -24,7 +24,7 @@ class Curator(BaseCurator):
     __slots__ = ("_answer", "_sigma", "_task")
 
     def __init__(self, task: Task, sigma: Mapping[str, float], answer: Callable[[Question], Any]) -> None:
-        """Store the task, the noise multipliers and the function that answers questions (a `Map`: with a curator)."""
+        """Store the task, the noise multipliers and `answer`, which answers questions (a `Map` with a curator)."""
         self._task, self._sigma, self._answer = task, dict(sigma), answer
 
     @property
@@ -76,6 +76,9 @@ class Curator(BaseCurator):
     ) -> int:
         """Return a candidate j in [0, N), with chance proportional to exp(-eps0 L_j) and eps0 = 2 / sigma[release].
 
+        L_j is the total loss of candidate j over all private rows. If sigma[release] is 0, return the first candidate
+        with the smallest total.
+
         Args:
             losses: maps a `Chunk` to each row's loss for each candidate, (c, N) float32, with N as for an empty chunk.
                 A loss is clamped to [0, 1] and rounded to 2^-20; NaN counts as 0. With `project`, maps to the cell of
@@ -106,8 +109,8 @@ class Curator(BaseCurator):
         2 / sigma[release]. This is the exponential mechanism over all combinations, where a row's loss is 1 for each
         combination that does not contain its vote. With `part`, rows have losses instead of votes, and the chance is
         proportional to exp(-eps0 L), where L is the total loss for v of the rows in part p. Each row counts in one
-        part, so all parts together cost one choice. Rows of one unit may count in several parts, but together move
-        totals by no more than one row may.
+        part, so all parts together cost one choice. The rows of a unit may count in several parts, but together they
+        move the totals by at most as much as one row can.
 
         Args:
             votes: maps a `Chunk` to the vote of each row, (c,) int64: p * candidates + v, or any other number, such as
@@ -153,8 +156,8 @@ class Curator(BaseCurator):
 
         Raises:
             NotPlanned: a release is not in the plan, or all its steps are spent.
-            SpecError: an impossible number of shards or queries; labels of a wrong shape or type; or mapped rows, whose
-                last bits may depend on their position (let the teacher map its own shard).
+            SpecError: an impossible number of shards or queries; labels of a wrong shape or type; or a curator from
+                `map`, which may round a row differently at another position (let the teacher map its shard instead).
             NotPerExample: the teacher gives different labels for the same shard.
             NotPure, ComponentFailed: as in `noisy_sum`, for the teacher.
         """

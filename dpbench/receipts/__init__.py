@@ -9,7 +9,7 @@
 `exporters`   the facts in objects of Opacus, jax_privacy, dp-accounting and OpenDP
 `from_result` results of dpbench as receipts
 `model_check` whether the card of a model states the guarantee of its receipt
-`pytest_plugin` the fixture `dpbench_audit`: fails a test whose loop is looser than its receipt
+`pytest_plugin` the fixture `dpbench_audit`: fails a test if its loop is less private than its receipt states
 ============= ====================================================================================
 
 Importing this package imports neither torch nor any library that an exporter reads.

@@ -4,8 +4,8 @@ Gaussian sums over Poisson samples, and choices, form a plan of dpbench: `privac
 with dp-accounting and with Microsoft's prv-accountant. For all other events dp-accounting composes privacy loss
 distributions and Renyi curves. If delta may be 0, or all events are zCDP, a closed formula gives a second value.
 
-Noise is in clips. Replacing a row moves a sum by two clips: Renyi accountants, whose noise is relative to the
-sensitivity, get half the noise; dp-accounting's loss distributions for `REPLACE_ONE` take the noise in clips.
+Noise is in clips. Replacing a row moves a sum by two clips. Renyi accountants take the noise relative to the
+sensitivity, so they get half of it. dp-accounting's loss distributions for `REPLACE_ONE` take the noise in clips.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_UNGROUPED_TERMS = 50  # different mechanisms, of those that are not grouped,
 
 
 def compute_epsilons(event: Event, delta: float, adjacency: Adjacency) -> tuple[EpsilonInterval, ...]:
-    """Compute the epsilon of events with up to two accountants, and return the smallest upper bound first.
+    """Compute the epsilon of events with up to two accountants; return their intervals, the smallest upper bound first.
 
     Raises:
         SpecError: the events are malformed, or no accountant answers for them under this adjacency.
@@ -96,7 +96,11 @@ def _compute_all_epsilons(terms: Sequence[Term], delta: float, adjacency: Adjace
 
 
 def _bound_epsilon_by_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[EpsilonInterval]:
-    """Bound the epsilon of many Gaussian sums: from above by costlier groups, from below by cheaper or fewer sums."""
+    """Return intervals for the epsilon of many Gaussian sums.
+
+    Upper bounds are computed with a few groups that cost more than the sums, and as if no sums were sampled. The lower
+    bound is computed with groups that cost less, or with the costliest sums alone; it is 0 if it would be loose.
+    """
     whole, grouped = (
         _compute_unsampled_account(terms, delta, adjacency),
         _compute_all_epsilons(group_sums(terms, True), delta, adjacency),
@@ -305,7 +309,7 @@ def _convert_to_dp_event(term: Term, adjacency: Adjacency) -> Any:
 
 
 def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> EpsilonInterval | None:
-    """Compute epsilon from privacy loss distributions; None if an event has none or the grid would be too large."""
+    """Compute epsilon from privacy loss distributions; None if an event has none, or if it would take too long."""
     if len(terms) > MAX_UNGROUPED or _bound_neighbour_distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
         return None
 
@@ -323,7 +327,10 @@ def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacen
 
 
 def _bound_neighbour_distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
-    """Return an upper bound on the neighbours' distance, in standard deviations; a pure event's is its epsilon."""
+    """Return the distance between neighbours in standard deviations, as `accountant.neighbour_distance` estimates it.
+
+    A pure event counts as a Gaussian sum whose neighbours are its epsilon apart; other events do not count.
+    """
     plan = []
     for term in terms:
         if isinstance(term.leaf, Gaussian):
@@ -367,9 +374,10 @@ def _compute_loss_distribution(term: Term, adjacency: Adjacency, interval: float
 
 
 def _compute_unsampled_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> EpsilonInterval | None:
-    """Return the cost of Gaussian sums if every sample held every row: an upper bound for any sampling.
+    """Return the epsilon of Gaussian sums as if every sample had every row: an upper bound for any sampling.
 
-    Return None if a row can be in a sample several times, because it then moves the sum by several clips.
+    Returns None if an event is not a Gaussian sum, or if a row can be in a sample several times, because it then moves
+    the sum by several clips.
     """
     import dp_accounting as dp
 

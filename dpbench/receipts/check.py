@@ -90,7 +90,11 @@ class Checked:
 
     @cached_property
     def curve(self) -> dict[str, str]:
-        """Epsilon at other deltas and under replace-one, for sums over Poisson samples and choices; else empty."""
+        """Epsilon at other deltas and under replace-one, as texts by name.
+
+        It is empty unless the events are few Gaussian sums over Poisson samples or all rows, and choices, under
+        add-or-remove-one and with a delta above 0. It is also empty if their grid would need gigabytes.
+        """
         receipt, terms = self.receipt, _list_receipt_terms(self.receipt)
         many = isinstance(receipt.training.events, BestOf) or len(terms) > MAX_UNGROUPED
         plan = None if many or not receipt.delta else convert_to_plan(terms, receipt.adjacency or "add-or-remove-one")
@@ -169,7 +173,10 @@ def _check_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 
 
 def _unsampled_cost(receipt: Receipt, terms: list[Term]) -> str:
-    """Return a sentence on epsilon without amplification; empty unless batches hold each row once per epoch."""
+    """Return a sentence on epsilon without amplification by sampling.
+
+    The sentence is empty unless batches have each row once per epoch and all events are Gaussian sums.
+    """
     batches, stated = receipt.training.batches, receipt.adjacency or "add-or-remove-one"
     gaussian = all(isinstance(term.leaf, Gaussian) for term in terms)
     if batches is None or batches.drawn not in ONCE_PER_EPOCH_SAMPLING or not gaussian:

@@ -207,7 +207,10 @@ def list_noisy_sums(terms: Sequence[Term]) -> list[Term]:
 
 
 def list_sigmas(terms: Sequence[Term]) -> set[float]:
-    """Return the standard deviations of the noisy sums, in clips; for zCDP terms alone, the equivalent values."""
+    """Return the standard deviations of the Gaussian and Laplace noise, in clips.
+
+    If there is no such noise, return those of Gaussian sums that cost as much as the zCDP terms.
+    """
     found = {term.leaf.sigma for term in terms if isinstance(term.leaf, Gaussian)}
     found |= {math.sqrt(2) * term.leaf.scale for term in terms if isinstance(term.leaf, Laplace)}
     return found or {(2 * term.leaf.rho) ** -0.5 for term in terms if isinstance(term.leaf, Concentrated)}

@@ -23,7 +23,8 @@ def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
     """Merge Gaussian sums into a few groups that cost more than their sums if `cautious`, and less otherwise.
 
     A cautious group has the smallest noise and the largest rate of its sums; any other group has the largest noise and
-    the smallest rate. Noises and rates in a group differ by at most a factor, which grows until there are few groups.
+    the smallest rate. Noises and rates in a group differ by at most a factor, which grows until at most `MAX_UNGROUPED`
+    groups are left.
     """
     found, factor = [], 1.01
     while len(groups := _bin_sums(terms, factor)) > MAX_UNGROUPED:

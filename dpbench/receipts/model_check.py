@@ -19,6 +19,8 @@ TOLERANCE = 1e-9  # relative: numbers of both come from one result
 def check_card_against_receipt(card: Card, digest: str, receipt: Receipt) -> None:
     """Check that a model's card states the plan, epsilon, delta, neighbours and unit of its receipt.
 
+    If the receipt has the hash of a model, it must be that of the model's file.
+
     Args:
         card: the model's card.
         digest: SHA-256 of the model's file.

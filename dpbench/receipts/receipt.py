@@ -1,4 +1,4 @@
-"""A receipt: a JSON file beside a model with all facts that its epsilon follows from. Imports no torch."""
+"""A receipt: a JSON file beside a model with all facts that the model's epsilon is computed from. Imports no torch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Noise(FiniteNumbersRecord):
 
     @property
     def sigma(self) -> float | None:
-        """The sigma of a single Gaussian sum that costs as much as all releases of a step; None without a divisor."""
+        """The sigma of a single Gaussian sum that costs as much as a step; None if `sum_sigma` is None."""
         if self.second is None or self.sum_sigma is None:
             return self.sum_sigma
         return 1 / math.sqrt(self.sum_sigma**-2 + self.second.sigma**-2)
@@ -146,7 +146,8 @@ class AuditFigures(FiniteNumbersRecord):
     def of(cls, audit: Audit) -> Self:
         """Return the figures of a dpbench audit in the form that receipts have.
 
-        The lower bound is the bound that holds for every mechanism (Steinke et al. 2023, theorem 5.2).
+        The lower bound on epsilon is the bound that holds for every mechanism (Steinke et al. 2023, theorem 5.2). An
+        audit without an attack has none.
 
         Args:
             audit: the audit of a loop (`dpbench.audit.foreign.audit_loop`), or of a result.

@@ -89,7 +89,7 @@ class EpsilonBound(Record):
 
 
 class DerivedFigures(Record):
-    """The figures that follow from the statistics; see `dpbench.audit.figures`."""
+    """The figures that are computed from the statistics; see `dpbench.audit.figures`."""
 
     low: float  # sigma as found / sigma as stated: its 95% interval
     high: float
@@ -103,14 +103,14 @@ class DerivedFigures(Record):
 
 
 class EarlierAudits(Record):
-    """The evidence of earlier audits of the same run with other seeds; a later audit multiplies its own with it."""
+    """The seeds and stakes of earlier audits of the same run; a later audit multiplies the stakes by its e-values."""
 
     seeds: tuple[int, ...]
     stakes: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]  # by test; see `dpbench.audit.evidence`
 
 
 class Audit(SealedRecord):
-    """A whole audit: the claims of the run, and the findings."""
+    """A whole audit, with the claims of the audited run and the findings."""
 
     schema_version: Literal[1] = 1
     digest: str  # of the spec

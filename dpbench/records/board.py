@@ -84,7 +84,8 @@ class Board(Protocol):
         """Read a board and check it.
 
         Raises:
-            SpecError: names the file and the first key that does not fit.
+            SpecError: a key does not fit, or the name is not that of the file; the message names the file and the first
+                wrong key.
         """
         try:
             board = cls(**read_toml(file, "spec"))
@@ -114,7 +115,10 @@ TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": ReportedFigure,
 
 
 def matches_dataset(board: Board, dataset: Component | None, expected: Component | None) -> bool:
-    """Return whether a dataset is the expected dataset of a board; if the board states digests, paths may differ."""
+    """Return whether a dataset is the expected dataset of a board; if the board states digests, paths may differ.
+
+    None means that there is no dataset, and equals only None.
+    """
     if board.data is None or dataset is None or expected is None:
         return dataset == expected
     return drop_local_paths(dataset) == drop_local_paths(expected)

@@ -2,8 +2,8 @@
 
 The new folder is written beside the old folder, every file in it is read back and compared, and only then both folders
 are renamed. An interrupted call leaves one complete folder, and the next call starts again or finishes. Audits and
-re-runs name a result by a digest of its file: records below the same folder are updated to name the converted file. All
-other files (tunings, logs, figures) are copied unchanged.
+re-runs name a result by a digest of its file, so those below the same folder are updated to name the converted file.
+All other files (tunings, logs, figures) are copied unchanged.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ Successors = Mapping[str, str]
 
 
 def _map_converted_digests(folder: Path) -> Successors:
-    """Check the seals of all results, and map the seal of each original to the evidence digest after conversion."""
+    """Check the seals of all results; map the digest of each original's seal to the new evidence digest."""
     found: dict[str, str] = {}
     for file in _list_files(folder):
         for name, content in _read_results(folder / file):
@@ -177,7 +177,7 @@ def check_converted_folder(old: Path, new: Path, successors: Successors) -> None
     """Check that the converted folder has the same files as the original folder, with the same values.
 
     Raises:
-        OutputError: names the first file and number that differs.
+        OutputError: a file or value differs; the message names the first one.
     """
     if (before := _list_files(old)) != (now := _list_files(new)):
         raise OutputError(f"Expected the same files in {old} and {new}, got others: {min({*before} ^ {*now})}.")

@@ -29,7 +29,7 @@ TOLERANCE = 1e-3
 Without a processor's vector instructions, scores moved by up to 2.2e-4 (`whitened`, whose student is found by L-BFGS).
 """
 FEATURES_TOLERANCE = 1e-2
-"""The same for the features of an extractor, which may compute in half precision."""
+"""Like `TOLERANCE`, but for the features of an extractor, which may compute in half precision."""
 LABELS_TOLERANCE = 0.02
 """Share of the labels that may differ, because rounding decides the class of borderline examples."""
 INT16_MAX = 32767
@@ -152,20 +152,23 @@ class ComponentFingerprints(Record):
         return found[0] is found[1] or found[0].agrees(found[1], self.tolerance)
 
     def has_same_choices(self, asked: Mapping[str, Any], first: CodeDigests, second: CodeDigests) -> bool | None:
-        """Return whether two codes choose the same settings from a budget; None if a choice is not recorded."""
+        """Return whether two codes choose the same settings from a budget; True if `asked` leaves no setting open.
+
+        Returns None if it is not recorded what one of the codes chooses.
+        """
         if None not in asked.values():
             return True
         found = [self.choice(asked, code) for code in (first, second)]
         return None if None in found else found[0] == found[1]
 
     def behaviour(self, settings: Mapping[str, Any], code: CodeDigests) -> Behaviour | None:
-        """Return the recorded behaviour of a code with these settings, or None."""
+        """Return the behaviour of a code with these settings; None if it is not recorded."""
         place, key = self._code_index(code), settings_key(settings)
         found = (kept.behaviour for kept in self.prints if place in kept.codes and settings_key(kept.settings) == key)
         return next(found, None)
 
     def choice(self, asked: Mapping[str, Any], code: CodeDigests) -> dict[str, Any] | None:
-        """Return the recorded choice of a code for these requested settings, or None."""
+        """Return the settings that a code chose for these requested ones, by task and epsilon; None if not recorded."""
         place, key = self._code_index(code), settings_key(asked)
         return next(
             (kept.chosen for kept in self.choices if place in kept.codes and settings_key(kept.asked) == key), None
@@ -189,7 +192,7 @@ class ComponentFingerprints(Record):
     def with_choices(
         self, asked: Mapping[str, Any], chosen: Mapping[str, Any], code: CodeDigests
     ) -> ComponentFingerprints:
-        """Return a copy with this code's choice of settings added."""
+        """Return a copy that also records the settings that a code chose when `asked` was requested."""
         kept, place = self._with_code(code)
         choices = list(kept.choices)
         for number, known in enumerate(choices):

@@ -165,8 +165,8 @@ def format_groups(
     Args:
         column: the column to format.
         score: formats an accuracy, with its percent sign.
-        most: the largest number of groups to name; if there are more, only the worst and the best are named. None names
-            all groups.
+        most: the largest number of groups to name; None names all groups. If there are more, only the worst and the
+            best are named, or the first `most` groups if fewer than two can be compared.
     """
     if most is None or len(column.groups) <= most or not column.ranked_groups:
         named = [

@@ -58,11 +58,10 @@ class LearnerIdentity:
 
     @property
     def family(self) -> str:
-        """The family that a multiple-testing correction counts once.
+        """A key of the family that a multiple-testing correction counts once.
 
-        It is one learner of dpbench, or all learners of another distribution.
-
-        The key of a distribution ends in a space, so that it differs from a learner of dpbench with the same name.
+        A family is one learner of dpbench, or all learners of another distribution. The key of a distribution ends in a
+        space, so that it differs from a learner of dpbench with the same name.
         """
         return self.name if self.comes_with_dpbench else f"{normalise_distribution(self.distribution)} "
 

@@ -164,9 +164,10 @@ def class_gap(kept: PredictionCounts) -> float:
 
 @register_metric("Calibration error", higher=False)
 def ece(kept: PredictionCounts) -> float | None:
-    """Return the expected calibration error: the mean gap between confidence and accuracy over 15 bins.
+    """Return the expected calibration error; None without calibration bins.
 
-    Source: Guo et al. 2017, equation 3.
+    It is the mean gap between confidence and accuracy over 15 bins, weighted by their test examples. Source: Guo et
+    al. 2017, equation 3.
     """
     if kept.calibration is None:
         return None
@@ -176,13 +177,16 @@ def ece(kept: PredictionCounts) -> float | None:
 
 @register_metric("Log loss", higher=False, share=False, most=math.inf)
 def nll(kept: PredictionCounts) -> float | None:
-    """Return the mean negative log-likelihood of the true class, in nats."""
+    """Return the mean negative log-likelihood of the true class, in nats; None without calibration bins."""
     return None if kept.calibration is None else kept.calibration.log_loss / kept.size
 
 
 @register_metric("Brier score", higher=False, share=False, most=2.0)
 def brier(kept: PredictionCounts) -> float | None:
-    """Return the mean squared distance between probabilities and the one-hot label, 0 to 2 (Brier 1950)."""
+    """Return the mean squared distance between probabilities and the one-hot label, 0 to 2; None without bins.
+
+    Source: Brier 1950.
+    """
     return None if kept.calibration is None else kept.calibration.brier / kept.size
 
 

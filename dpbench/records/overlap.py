@@ -14,10 +14,11 @@ MAX_LOOKALIKES = 0.5
 """Limit on the near copies that two splits share, as a share of the smaller split; some are mere look-alikes.
 
 Half lies between the share of near copies in honest splits and the share of real copies that is found. In a random
-public tenth, this share of images has a near copy among the private images: 0.8% of the chest X-rays, 2.2% of CIFAR-10,
-3.4% of HAM10000, 23.7% of Fashion-MNIST, where garments look alike, and 33.6% of GTSRB, where 30 frames show one sign.
-This share of real copies is found: 85 to 100% if they were compressed again (JPEG quality 50), halved or turned grey;
-95 to 99% if they were cropped by up to 1/32 of a side at each edge; and 67 to 97% if by up to 2/32.
+public tenth, the following share of images has a near copy among the private images: 0.8% of the chest X-rays, 2.2% of
+CIFAR-10, 3.4% of HAM10000, 23.7% of Fashion-MNIST, where garments look alike, and 33.6% of GTSRB, where 30 frames show
+one sign. Of real copies, dpbench finds 85 to 100% if they were compressed again (JPEG quality 50), halved or turned
+grey, 95 to 99% if they were cropped by up to 1/32 of a side at each edge, and 67 to 97% if they were cropped by up to
+2/32.
 
 Near copies do not count if both splits number their units (patients) and share none: they then show different people.
 In a public tenth of ODIR's fundus photographs, which all show a bright disc on black, 74% are such near copies.

@@ -241,7 +241,7 @@ class Protocol(UserRecord):
 
     @property
     def implied_keys(self) -> frozenset[str]:
-        """The keys whose values follow from other keys: a public dataset implies the public share."""
+        """The keys whose values other keys determine: with a public dataset, `public_fraction` is 0."""
         return frozenset({"public_fraction"} if self.public_dataset is not None else ())
 
     @property

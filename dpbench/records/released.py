@@ -58,7 +58,7 @@ class MembershipTest(FiniteNumbersRecord):
 
 
 class ReleasedAttack(SealedRecord):
-    """Membership tests on shadow models: fitted like the released model, each on a random half of the private data."""
+    """Membership tests on shadow models, each fitted like the released model, on a random half of the private data."""
 
     schema_version: Literal[1] = 1
     content: str | None  # digest of the result's evidence; None if no result was attacked

@@ -361,7 +361,8 @@ class Result(Record):
         """Read a result and check it against the schema.
 
         Raises:
-            DataError: names the file and the first field that does not fit.
+            DataError: the file cannot be read, or does not fit the schema; the message names it and the first wrong
+                field.
         """
         return storage.read_validated_record(cls, file)
 

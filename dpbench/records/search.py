@@ -37,6 +37,12 @@ def list_settings_chosen_by_hand(
     A search over a single value chooses nothing. A search over free text, such as file names, does not count either: it
     compares files, but how each file was made is not on record.
 
+    Args:
+        options: the learner's settings, by name.
+        defaults: the default of each setting.
+        space: the values that a search may try, by setting; empty without a search.
+        texts: the names of settings that accept any text.
+
     >>> list_settings_chosen_by_hand({"k": 9, "steps": 30}, {"k": None, "steps": 30}, {}, ())
     ['k']
     >>> list_settings_chosen_by_hand({"k": None, "clip": 1}, {"k": None, "clip": 1}, {"k": (9, 12), "clip": (2,)}, ())

@@ -127,7 +127,7 @@ def describe_fields(
     Args:
         record: an instance of `kind` or of a class derived from it.
         kind: the class whose fields are described.
-        implied: names of fields whose values follow from other fields; they are left out.
+        implied: names of fields to leave out, because other fields determine their values.
     """
     for name, field in kind.model_fields.items():
         value = getattr(record, name)

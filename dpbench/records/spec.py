@@ -18,7 +18,7 @@ from dpbench.support.files import canonical_digest
 from dpbench.support.validation import Origin, describe_validation_error, name_origin
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
-"""Keys whose flags accept several values, outermost loop first: runs that share features and rows are adjacent."""
+"""Keys whose flags accept several values, outermost loop first, so that runs with the same features are adjacent."""
 
 
 class Spec(Protocol):
@@ -97,12 +97,14 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
     Args:
         values: the keys of `Spec`; components as `name:key=value` or as {name, options}. If `unit` or `extractor` is
             missing, resolving the spec fills in the dataset's own. If `delta` is missing, it is computed from the
-            number of private units once the data is open. `auto` for extractor or delta means the same.
+            number of private units once the data is open. `auto` for extractor or delta is the same as
+            leaving out the key.
         origin: the source of the values, for messages: "the command line", a file, or a function from a key to it.
         kind: the class of the spec.
 
     Raises:
-        SpecError: one sentence that names the key, the value given and the value expected.
+        SpecError: a key or value does not fit; the message is one sentence with the key, the given and the expected
+            value.
     """
     search = values.get("search")
     for name, why in list_unused_settings(search if isinstance(search, Mapping) else {}):

@@ -52,7 +52,7 @@ def read_validated_record(kind: type[Kind], file: Path) -> Kind:
     """Read a record from a file and check it against its schema.
 
     Raises:
-        DataError: names the file and the first field that does not fit.
+        DataError: the file cannot be read, or does not fit the schema; the message names it and the first wrong field.
     """
     try:
         return validate_record(kind, parse_json(read_record(file), file), file)
@@ -64,7 +64,7 @@ def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
     """Convert JSON of any schema version to a validated record of the current one; `source` names it in messages.
 
     Raises:
-        DataError: names the source and the first field that does not fit.
+        DataError: a field does not fit; the message names the source and the field.
     """
     try:
         return kind.model_validate(upgrade_record(content, kind))
@@ -98,6 +98,7 @@ class SealedRecord(Record):
         """Read a record and check it against the schema.
 
         Raises:
-            DataError: names the file and the first field that does not fit.
+            DataError: the file cannot be read, or does not fit the schema; the message names it and the first wrong
+                field.
         """
         return read_validated_record(cls, file)

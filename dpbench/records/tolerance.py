@@ -1,9 +1,9 @@
-"""The tolerance within which two floating-point numbers count as equal: the same on every machine.
+"""The tolerance within which two floating-point numbers count as equal. It is the same on every machine.
 
 Integers, labels, text and digests must be equal. Numbers that a library computes in floating point (epsilon and its
 bounds, sigma, means, intervals, AUROC) are compared within a tolerance: another processor, library version or number of
 threads adds in another order, and exp and log differ in their last bits. The processor's name plays no role, because a
-name such as "AMD EPYC" stands for many processors.
+name such as "AMD EPYC" is shared by many processors.
 
 A forger gains nothing from the tolerance. A millionth of epsilon or of a score is below every digit that a page prints;
 the target epsilon is checked exactly; and entries are ranked and sorted by counted answers (`board.ranking`).

@@ -41,6 +41,7 @@ class Tuning(Record):
         """Read a tuning and check it against the schema.
 
         Raises:
-            DataError: names the file and the first field that does not fit.
+            DataError: the file cannot be read, or does not fit the schema; the message names it and the first wrong
+                field.
         """
         return storage.read_validated_record(cls, file)

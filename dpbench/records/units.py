@@ -21,7 +21,7 @@ def encode_units(units: np.ndarray) -> str:
 
 
 def decode_units(text: str, test: int) -> np.ndarray:
-    """Decode the units (n,) of test images.
+    """Decode the units (n,) of n = `test` test images.
 
     Raises:
         ValueError: the text is not base64, has the wrong length, or its units are not numbered by first appearance.

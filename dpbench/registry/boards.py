@@ -36,10 +36,12 @@ def _spell_out_dataset_options(given: Any, plugins: Registry) -> Component:
 def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: Origin) -> Spec:
     """Build the spec of an entry: `values` give the learner and its tuning, the board gives all other keys.
 
-    A reference learner (the ceiling) runs without privacy.
+    A reference learner (the ceiling) runs without privacy. If the board states digests of its data, `values` may give
+    the dataset too, with other file paths.
 
     Raises:
-        SpecError: a value sets a key that the board fixes or no board allows, or the board does not rank the selection.
+        SpecError: `values` set a key that the board fixes or that no board allows, the settings are selected by a rule
+            that the board does not rank, or a private search has no `secure_rng`.
     """
     given = values.get("dataset") if board.data else None
     both = [] if given is None else [_spell_out_dataset_options(dataset, plugins) for dataset in (given, board.dataset)]

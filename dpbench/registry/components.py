@@ -151,10 +151,13 @@ def _collect_named_settings(asked: Component, learner: Learner) -> Mapping[str, 
 
 
 def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> ResolvedSearch:
-    """Return the search with its space written out, without the settings that the user fixed.
+    """Return the search with its space written out.
+
+    A space that the user wrote is used whole. The learner's own space and its paper's space leave out the settings that
+    the user `fixed`.
 
     Raises:
-        SpecError: the learner has no such field, a value does not fit, or the search space is empty.
+        SpecError: the space names a field that the learner lacks, a value does not fit, or the space is empty.
     """
     space: Mapping[str, Sequence[Any]]
     if isinstance(search.space, dict):

@@ -110,7 +110,8 @@ class Registry:
         Strings are accepted for every type, as they come from the command line.
 
         Raises:
-            SpecError: an option is unknown (the message lists the known options), or a value does not fit.
+            SpecError: an option is unknown (the message lists the known options), a value does not fit, or an option
+                without a default is missing.
             ComponentFailed: the component raised an error when it checked its own options.
         """
         item = self.find(kind, name)
@@ -160,7 +161,14 @@ class Registry:
 
 
 def _resolve_unnamed_option(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
-    """Assign the unnamed value to the option `shorthand` of the class; if it is `paper`, add the paper's settings."""
+    """Give the unnamed value to the option that the class names in `shorthand`; return all options by name.
+
+    If the value is `paper` and the class has settings of a paper, add these settings instead; other options override
+    them.
+
+    Raises:
+        SpecError: the class names no such option, or the option was also given by name.
+    """
     name, value, paper = getattr(cls, "shorthand", ""), options[""], getattr(cls, "paper", {})
     if value == "paper" and paper:
         return {**paper, **{key: given for key, given in options.items() if key}}

@@ -31,7 +31,7 @@ MOVED_MODULES: Mapping[str, str] = {
 
 
 def explain_moved_module(error: BaseException) -> str | None:
-    """Explain where the module that an import did not find has moved; return None if it is no moved module."""
+    """Explain where a module that could not be imported has moved; None if the error is not about a moved module."""
     missing = _missing_module(error)
     for old, new in MOVED_MODULES.items():
         if missing == old or missing.startswith(f"{old}."):

@@ -25,7 +25,7 @@ from dpbench.support.code import DPBENCH, code_digest, core_digest
 CodeMatch = Literal["digest", "fingerprint", "data", "differs", "unknown"]
 """The evidence that code is the same: its digest, its fingerprint or, for a dataset, the digests of its data.
 
-`differs` if fingerprints differ, `unknown` if there are none to compare.
+`differs`: the fingerprints, or the digests of the data, differ. `unknown`: there is nothing to compare.
 """
 SAME_CODE = ("digest", "fingerprint", "data")
 
@@ -36,7 +36,7 @@ class FingerprintStore:
 
     folder: Path = field(default_factory=locate_fingerprint_folder)
     take: Callable[[FingerprintKind, str, Mapping[str, Any]], Behaviour] | None = None
-    """Computes a fingerprint of the installed code if none is stored; if it is None, the comparison stays unknown."""
+    """Computes a fingerprint of the installed code if none is stored. If `take` is None, comparisons stay unknown."""
     take_choices: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
     _read: dict[tuple[FingerprintKind, str], ComponentFingerprints] = field(default_factory=dict)
 

@@ -34,7 +34,7 @@ UNRECORDED = "the result does not record it"
 
 @dataclass(frozen=True)
 class CostCells:
-    """The cost of an entry as the text of two table cells. Both are empty if the cost is unknown."""
+    """The cost of an entry as the text of two table cells. Both cells are empty if the cost is unknown."""
 
     seconds: str
     memory: str
@@ -42,7 +42,10 @@ class CostCells:
 
 
 def cost_cells(entry: Entry) -> CostCells:
-    """Return the cost cells of an entry; if the cost is unknown, both are empty and `why` gives the reason."""
+    """Return the cells for an entry's time and memory.
+
+    If the cost is unknown, both cells are empty and the field `why` gives the reason.
+    """
     if entry.unmeasured or entry.cpu_seconds is None or not entry.peak_bytes:
         return CostCells("", "", entry.unmeasured or UNRECORDED)
     return CostCells(format_seconds(entry.cpu_seconds), format_bytes(entry.peak_bytes), "")

@@ -67,7 +67,8 @@ class EntryBatch:
 def write_entry_pages(site: Site, folder: Path) -> Iterator[None]:
     """Write the page and the raw file of every entry into `folder`.
 
-    Worker processes write them while the with-block runs. Few entries are written before the block, without workers.
+    Worker processes write these files while the with-block runs. If there are few entries, the files are written before
+    the block, without workers.
 
     Raises:
         DataError: a result cannot be read.
@@ -175,7 +176,10 @@ def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: RiskFunctio
 
 
 def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:
-    """Return the least accurate classes that have test images: name, and mean, minimum and maximum over seeds."""
+    """Return at most `MAX_CLASS_ROWS` classes, the least accurate: name, and mean, minimum and maximum over seeds.
+
+    Classes without test images are left out.
+    """
     rows = [
         (text.sanitise_string(name, 40), fmean(values), min(values), max(values))
         for name, values in zip(result.task.classes, result.class_accuracies, strict=True)
@@ -186,7 +190,10 @@ def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:
 
 
 def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[GroupTable]:
-    """Return tables of accuracy by group, with the price of privacy if the learner has a non-private result."""
+    """Return tables of accuracy by group, with the price of privacy if the learner has a non-private result.
+
+    The list is empty if the test images have no groups.
+    """
     if not result.task.groups:
         return []
     free = [other for other in batch.free if other.learner == entry.learner]
@@ -200,7 +207,10 @@ def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[Group
 
 
 def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
-    """Return for each true class the share of its images in each guessed class; empty if there are many classes."""
+    """Return for each true class the share of its images in each guessed class; None for a class without images.
+
+    The list is empty if there is no confusion matrix, or one with too many classes to show.
+    """
     matrix = sum_confusion_matrices(result)
     if matrix is None or len(matrix) > MAX_PRINTED_CLASSES:
         return []
@@ -209,7 +219,10 @@ def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
 
 
 def _largest_confusions(result: Result) -> list[tuple[str, str, float]]:
-    """Return the largest errors of a confusion matrix that is too large to show in full; empty for smaller matrices."""
+    """Return the largest errors of a confusion matrix that is too large to show in full.
+
+    The list is empty if there is no such matrix.
+    """
     matrix = sum_confusion_matrices(result)
     if matrix is None or len(matrix) <= MAX_PRINTED_CLASSES:
         return []

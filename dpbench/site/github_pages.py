@@ -21,6 +21,8 @@ KEPT_FILES = (".git", "CNAME")
 def publish_to_folder(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
     """Replace a folder's files, except `KEPT_FILES`, with the files of `site`; return a line per change.
 
+    With `dry_run`, the folder is not changed.
+
     Raises:
         OutputError: the folder holds files that dpbench did not publish, or cannot be written.
     """
@@ -65,7 +67,10 @@ def read_published_digests(folder: Path) -> dict[str, str]:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by path. Links get no digest: dpbench publishes none."""
+    """Return the SHA-256 of every file below a folder, by path.
+
+    A link has the text "no plain file" instead, which equals no digest, because dpbench publishes no links.
+    """
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()}
     return {
         path.as_posix(): file_sha256(file) if file.is_file() and not file.is_symlink() else "no plain file"

@@ -46,7 +46,8 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
     """Return a table of accuracy for each grouping of the test images, such as by sex.
 
     Args:
-        results: the head and the result of each column; results whose groups differ from the first are left out.
+        results: the head and the result of each column. Results without groups are left out, and so are results whose
+            groups differ from those of the first.
         others: results to search for non-private results of the same learners.
     """
     grouped = [(head, result) for head, result in results if result.task.groups]

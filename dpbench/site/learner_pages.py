@@ -107,7 +107,7 @@ def _render_page(site: Site, view: LearnerView, charts: Sequence[Chart], rendere
 
 
 def _make_grid(learner: LearnerView) -> ResultGrid[EntryRow]:
-    """Return the learner's best result on each board: a line per protocol, a column per epsilon."""
+    """Return the grid of the learner's best result on each board: a line per protocol, a column per epsilon."""
     lines: dict[str, dict[float, EntryRow]] = defaultdict(dict)
     for standing, row in reversed(learner.entries):  # the best last
         if row.score:

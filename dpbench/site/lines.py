@@ -31,11 +31,11 @@ MAX_LABEL_LENGTH = 24  # characters
 
 
 def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], styles: Mapping[str, LearnerStyle]) -> list[Chart]:
-    """Return a protocol's charts of accuracy against epsilon: with default settings, then with tuned settings if any.
+    """Return the charts of a protocol's scores against epsilon: with default settings, then with tuned settings.
 
-    In the second chart, learners that nobody tuned keep their default settings. This chart is left out if it equals
-    the first. A chart needs entries at two values of epsilon. `family` has the rows of each board, in the
-    order of epsilon.
+    In the second chart, learners that nobody tuned keep their default settings. If both charts have the same numbers,
+    the second is left out. A chart without entries at two values of epsilon is left out too. `family` has the rows of
+    each board, in the order of epsilon.
     """
     found = [_make_epsilon_chart(family, rules, styles) for rules in (("default",), ("default", "public-validation"))]
     charts = [chart for chart in found if chart is not None]
@@ -45,7 +45,11 @@ def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], styles: Mapping[st
 def _make_epsilon_chart(
     family: Sequence[Sequence[EntryRow]], rules: Sequence[str], styles: Mapping[str, LearnerStyle]
 ) -> Chart | None:
-    """Return the chart against epsilon of entries with these selection rules; a later rule replaces an earlier one."""
+    """Return a chart of entries' scores against epsilon, for entries with these selection rules.
+
+    If a learner has entries with several of `rules` at one epsilon, the chart shows the one with the last of these
+    rules. Return None if fewer than two values of epsilon have entries.
+    """
     grid = make_epsilon_grid(family, rules)
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
@@ -57,7 +61,11 @@ def _make_epsilon_chart(
 
 
 def make_epsilon_grid(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> ResultGrid[EntryRow]:
-    """Return the grid of learners and references by epsilon, from the boards of a protocol that have entries."""
+    """Return the grid of learners and references by epsilon, from the boards of a protocol that have entries.
+
+    Each cell has the best entry of a learner with one of the selection rules in `rules`. If a learner has entries with
+    several of them, the last of these rules decides.
+    """
     lines: dict[str, dict[float, EntryRow]] = defaultdict(dict)
     references: dict[str, dict[float, EntryRow]] = defaultdict(dict)
     measured = [rows for rows in family if any(row.entry.role == "entry" for row in rows)]

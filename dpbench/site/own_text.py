@@ -16,7 +16,7 @@ FILE = "site.toml"
 
 
 class LeaderboardText(UserRecord):
-    """A leaderboard's own texts for its pages, from its `site.toml`; an empty text stands for dpbench's own."""
+    """A leaderboard's own texts for its pages, from its `site.toml`; if a text is empty, pages show dpbench's own."""
 
     title: str = Field(default="", max_length=120)  # of the leaderboard, in place of dpbench's
     submission: str = Field(default="", max_length=MAX_LENGTH)  # how to submit a result, in place of a pull request

@@ -35,7 +35,10 @@ def read_docstrings(cls: type) -> tuple[str, str]:
 
 
 def find_source_path(cls: type) -> str:
-    """Return the path of a class's file within dpbench's repository; empty if the file is elsewhere."""
+    """Return the path of a class's file within dpbench's repository.
+
+    The path is empty if dpbench does not run from a clone, or if the file is elsewhere.
+    """
     root = PACKAGE.parent
     try:
         file = Path(inspect.getfile(cls))

@@ -35,8 +35,8 @@ def publish(
 ) -> list[str]:
     """Upload the data of the leaderboard `root` to `hf:OWNER/NAME`, or put its site into a folder (until 0.4).
 
-    Return one line for each file that is added, changed or deleted. The index is always rebuilt from results that pass
-    every check; no earlier build is trusted.
+    Return one line for each file that is added, changed or deleted. With `dry_run`, nothing is changed. The index is
+    always rebuilt from results that pass every check; no earlier build is trusted.
 
     Raises:
         DataError: a result fails a check, or `leaderboard.json` does not match the results.

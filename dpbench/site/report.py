@@ -137,7 +137,10 @@ def _make_chart(key: str, grid: ResultGrid[ResultRow], styles: Mapping[str, Lear
 
 
 def _price_rows(grid: ResultGrid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield for each learner its distance from the best non-private result at each epsilon, in points."""
+    """Yield for each learner its distance from the best non-private result at each epsilon, in points.
+
+    Yield nothing if there is no non-private result.
+    """
     free = [line for line in grid.lines if line.reference and any(map(_is_non_private, line.present_rows))]
     if not free:
         return

@@ -85,7 +85,7 @@ class BuildTarget:
         return canonical_digest([repr(values), code, own]) if code and own else None
 
     def find_build(self, inputs: str | None) -> str | None:
-        """Return the message of the earlier build with these inputs and outputs, or None if there is none."""
+        """Return the message of an earlier build with these inputs and unchanged outputs; None if there is none."""
         outputs = self._digest_outputs()
         if inputs is None or outputs is None:
             return None

@@ -48,7 +48,10 @@ class Settings:
         )  # fmt: skip
 
     def code(self, file: str, commit: str | None) -> str:
-        """Return the web address of a file at a commit, or of the whole tree if `file` is empty; empty if unknown."""
+        """Return the web address of a file at a commit, or of the whole tree if `file` is empty.
+
+        The address is empty if the repository is unknown. `commit` None means HEAD.
+        """
         kind = "blob" if file else "tree"
         return f"{self.repository}/{kind}/{commit or 'HEAD'}/{file}".rstrip("/") if self.repository else ""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 MARKER = ".dpbench-published.json"
-"""The file with the digests of all published files. If it is missing, other files are someone else's."""
+"""The file with the digests of all published files. If it is missing, dpbench refuses to replace any other file."""
 TIMEOUT = 60.0  # seconds for an answer to a question
 PUBLISHED_FILES = re.compile(
     r"README\.md|entries\.parquet|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
@@ -49,8 +49,10 @@ def describe_changes(before: Mapping[str, str], after: Mapping[str, str]) -> lis
 def upload_folder(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     """Make a dataset repository contain exactly the files of `folder`, and create it if necessary.
 
-    Return one line for each file that is added, changed or deleted. The hub's client may split many files into several
-    commits. If it is interrupted, call this function again to upload the rest.
+    Return one line for each file that is added, changed or deleted. With `dry_run`, nothing is changed.
+
+    The hub's client may split many files into several commits. If it is interrupted, call this function again to upload
+    the rest.
 
     Raises:
         SpecError: see `make_client`.

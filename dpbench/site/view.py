@@ -65,7 +65,7 @@ class IntervalAxis:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A table of a board: entries that read the same kind of public data, with references placed by score."""
+    """A table of a board: the entries that read public labels, or those that read none, with references by score."""
 
     key: str
     title: str
@@ -92,7 +92,8 @@ class BoardTable:
 def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
     """Return the tables of a board's page, with at most `MAX_ROWS` entries of each role.
 
-    A reference is placed among the entries that read the same public data, if there are any.
+    A reference that reads public labels is placed among the entries that read them, and any other reference among the
+    other entries. If the board has only one of these two groups, all references are placed there.
     """
     roles: dict[str, list[EntryRow]] = defaultdict(list)
     for row in lines:
@@ -128,14 +129,21 @@ def find_best_entry(standing: Standing) -> Entry | None:
 
 
 def list_first_rank_entries(standing: Standing, *, labels: bool = False) -> list[Entry]:
-    """Return each learner's first rank-1 entry: among readers of public labels if `labels`, else among the others."""
+    """Return the first rank-1 entry of each learner.
+
+    Only entries that read public labels are considered if `labels`; otherwise only entries that read none.
+    """
     tied = [entry for entry in standing.entries if entry.rank == 1 and entry.reads_labels is labels]
     found = {entry.learner: entry for entry in reversed(tied)}
     return sorted(found.values(), key=standing.entries.index)
 
 
 def top_entries(standing: Standing, limit: int) -> list[Entry]:
-    """Return the best ranked entries, at most `limit`; up to two places are kept for readers of public labels."""
+    """Return the best ranked entries, at most `limit`.
+
+    If more are ranked, up to two places are kept for entries that read public labels. If all ranked entries read them,
+    they get all places.
+    """
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     if len(ranked) <= limit:
         return ranked
@@ -150,7 +158,7 @@ def count_ranked_entries(standing: Standing) -> int:
 
 
 def find_non_private_result(standing: Standing) -> Entry | None:
-    """Return the best result without privacy, or None."""
+    """Return the best result without privacy, preferably with default settings, or None."""
     return find_reference(standing, "ceiling")
 
 
@@ -160,12 +168,18 @@ def find_public_only_result(standing: Standing) -> Entry | None:
 
 
 def find_chance_score(standing: Standing, metric: str) -> float | None:
-    """Return the score of guessing uniformly, or None if it is unknown."""
+    """Return the score of guessing uniformly; None if it is unknown.
+
+    It is known only for accuracy and balanced accuracy.
+    """
     return standing.chance if metric in ("accuracy", "balanced_accuracy") and standing.chance else None
 
 
 def group_families(index: Index) -> list[list[Standing]]:
-    """Group all boards into families, which differ only in epsilon; families with the most filled boards come first."""
+    """Group boards into families, which differ only in epsilon.
+
+    The families with the most boards that have ranked entries come first.
+    """
     groups: dict[str, list[Standing]] = defaultdict(list)
     for standing in index.standings:
         groups[standing.board.family].append(standing)
@@ -209,7 +223,7 @@ def has_earlier_mechanism(entry: Entry) -> bool:
 
 
 def count_earlier_mechanisms(index: Index) -> tuple[int, int]:
-    """Count the private results from earlier versions, and all private results."""
+    """Count the private results of earlier mechanisms, and all private results."""
     read = [entry for standing in index.standings for entry in standing.entries if entry.reads_private]
     return sum(map(has_earlier_mechanism, read)), len(read)
 

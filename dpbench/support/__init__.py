@@ -1,1 +1,1 @@
-"""Shared helpers for files, paths, progress, charts and messages; none depends on privacy or learning."""
+"""Shared helpers for files, paths, settings, progress and messages. None of them depends on privacy or learning."""

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 DPBENCH = "dpbench"
-"""The key of dpbench's own digest in a result's digests of code; the other keys are roles of components."""
+"""The key of dpbench's own digest in a result's digests of code; the other keys are roles, such as `learner`."""
 NUMERIC_PACKAGES = ("data", "harness", "learning", "privacy")
 """The packages of dpbench whose code decides the numbers of a run."""
 HOOKS = ("dpbench_datasets", "dpbench_extractors", "dpbench_learners")
@@ -42,7 +42,7 @@ def code_digest(component: type) -> str | None:
     The code consists of the plugin (the module, or all modules of the package, that registers the component), the
     plugins of the component's base classes, and every module of the same distribution that these plugins import,
     directly or indirectly (`find_same_distribution_imports`). Comments count as code. Return None if there are no
-    files, as in a notebook, and for dpbench itself: results state its version and commit.
+    files, as in a notebook, and for components of dpbench, because results state dpbench's version and commit.
     """
     bases = [
         ancestor
@@ -60,7 +60,7 @@ def code_digest(component: type) -> str | None:
 
 
 def find_same_distribution_imports(name: str, file: Path) -> dict[str, Path]:
-    """Return the modules of the same distribution that a module or package imports, directly or not, by name.
+    """Return the modules that a module or package imports from its own distribution, directly or not, by name.
 
     Imports are read from the whole source, functions included; no module is imported. A module belongs to the same
     distribution if it is in the same topmost package, if the plugin's distribution lists it, or if it is next to the
@@ -83,7 +83,10 @@ def find_same_distribution_imports(name: str, file: Path) -> dict[str, Path]:
 
 @functools.cache
 def core_digest() -> str | None:
-    """Return a digest of the parts of dpbench that decide a run's numbers: 16 hexadecimal digits of a SHA-256."""
+    """Return a digest of the parts of dpbench that decide a run's numbers: 16 hexadecimal digits of a SHA-256.
+
+    Return None if a file cannot be read.
+    """
     root = Path(__file__).parents[1]
     rooms = [file for room in NUMERIC_PACKAGES for file in sorted((root / room).rglob("*.py"))]
     found = hashlib.sha256()
@@ -97,7 +100,10 @@ def core_digest() -> str | None:
 
 @functools.cache
 def _module_digest(file: Path) -> str | None:
-    """Return the digest of a module or package; it is cached, because imported code does not change in a process."""
+    """Return the digest of a module or package; None if a file cannot be read.
+
+    The digest is cached, because imported code does not change in a process.
+    """
     package = file.name == "__init__.py"
     found = hashlib.sha256()
     try:
@@ -110,7 +116,10 @@ def _module_digest(file: Path) -> str | None:
 
 @functools.cache
 def _shared_modules_digest(plugins: tuple[tuple[str, Path], ...]) -> str | None:
-    """Return a digest of the modules that plugins import from their distribution; `EMPTY_DIGEST` for no modules."""
+    """Return a digest of the modules that plugins import from their distribution.
+
+    Return `EMPTY_DIGEST` if there are no such modules, and None if one cannot be read.
+    """
     shared = {name: file for plugin in plugins for name, file in find_same_distribution_imports(*plugin).items()}
     for name, file in plugins:
         for own in _package_modules(name, file.parent) if file.name == INIT else (name,):
@@ -138,7 +147,7 @@ def _package_modules(package: str, folder: Path) -> dict[str, Path]:
 
 @functools.cache
 def _list_top_level_names(package: str, folder: Path) -> frozenset[str]:
-    """Return the topmost packages and modules of the distribution that contains a package in `folder`."""
+    """Return the topmost packages and modules of the distribution of `package`, which is in `folder`."""
     brings = {
         point.dist.name: point.dist
         for point in entry_points(group=DPBENCH)
@@ -181,9 +190,10 @@ def _list_source_imports(module: str, file: Path) -> frozenset[str]:
 
 
 def _locate_module(name: str, folder: Path, top_packages: Set[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the name and file of a module below `folder` and of its packages, if the topmost is in `top_packages`.
+    """Yield the name and file of a module below `folder`, and of every package that contains it.
 
-    A package that holds only a docstring is left out, because importing it runs no code.
+    Yield nothing if the topmost package is not in `top_packages`. A package that holds only a docstring is left out,
+    because importing it runs no code.
     """
     parts = name.split(".")
     if parts[0] not in top_packages:

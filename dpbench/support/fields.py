@@ -18,7 +18,9 @@ TYPE_WORDS: Mapping[Any, str] = {
 
 
 def has_type(value: Any, hint: Any) -> bool:
-    """Return whether a value has the declared type of a setting; only numbers, text and choices are checked.
+    """Return whether a value has the declared type of a setting; nan and booleans are not numbers.
+
+    Only numbers, booleans, text, None and `Literal` are checked. A setting of any other type accepts every value.
 
     >>> has_type(3, float), has_type(True, int | None), has_type("L", Literal["L"]), has_type(float("nan"), float)
     (True, False, True, False)

@@ -56,9 +56,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def replace_folder(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield a new folder that replaces `folder` if the block succeeds. Entries named in `kept` are moved over.
+    """Yield a new folder that replaces `folder` if the block succeeds and is deleted otherwise.
 
-    After any interruption, either the old folder or the new folder exists.
+    The files and folders in `folder` whose names are in `kept` are moved to the new folder. After any interruption,
+    either the old folder or the new folder exists.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))  # same disk: renaming is enough

@@ -21,10 +21,10 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Make glibc return each freed block of `MIN_RETURNED_BYTES` at once; do nothing for other C libraries.
+    """Make glibc return each freed block of `MIN_RETURNED_BYTES` or more at once; do nothing for other C libraries.
 
-    By default glibc keeps blocks of up to 32 MiB once it has freed one of that size. After an accountant has run, a
-    process would keep hundreds of megabytes that it no longer needs.
+    By default glibc keeps freed blocks of up to 32 MiB once it has freed a block of that size. After an accountant has
+    run, a process would therefore keep hundreds of megabytes that it no longer needs.
     """
     _set_malloc_thresholds(MIN_RETURNED_BYTES, MIN_RETURNED_BYTES)
 

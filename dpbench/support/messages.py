@@ -54,7 +54,7 @@ def format_seconds(value: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as text in two units; below ten seconds, in seconds with two significant digits.
+    """Return a duration as text: in two units from one minute, else in seconds; below 10 s with two significant digits.
 
     >>> format_duration(3 * 3600 + 25 * 60 + 7), format_duration(75.2), format_duration(0.6219)
     ('3 h 25 min', '1 min 15 s', '0.62 s')

@@ -21,7 +21,9 @@ DIGESTS = "digests.json"
 
 
 def prepare_user_only_folder(name: str, what: str) -> tuple[Path | None, str]:
-    """Return a folder in the cache that only the user can write to, or None and a sentence with the reason.
+    """Return a folder in the cache that only the user can write to, and an empty text.
+
+    If there can be no such folder, return None and the reason as a sentence.
 
     Args:
         name: the folder's name in the cache.

@@ -14,13 +14,15 @@ from dpbench.support.code import top_package
 DEBUG = "DPBENCH_DEBUG"
 """The environment variable that makes error messages include tracebacks; `--debug` sets it."""
 _NEUTRAL_PACKAGES = sys.stdlib_module_names | {"dpbench", "torch"}
-"""Packages that are never the plugin: in a traceback, their frames are between dpbench's and the plugin's."""
+"""Packages that are never the plugin, although their frames stand beside the plugin's in a traceback."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-    """Call a plugin's code; turn its exceptions and exits into `ComponentFailed`, but pass on dpbench's own errors.
+    """Call a plugin's code; turn its exceptions and exits into `ComponentFailed`.
+
+    dpbench's own errors and Ctrl-C are passed on unchanged.
 
     Raises:
         ComponentFailed: the plugin raised an exception; the message states `what`, the exception and its line.

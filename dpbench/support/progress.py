@@ -24,7 +24,12 @@ _VERBOSE: ContextVar[bool] = ContextVar("everything", default=False)
 
 
 def set_verbosity(*, nothing: bool, everything: bool) -> None:
-    """Set how much progress is shown from now on: `nothing`, or `everything` (each stage on its own line)."""
+    """Set how much progress is shown from now on; if both flags are false, the usual bars and lines.
+
+    Args:
+        nothing: show no progress.
+        everything: print every stage on its own line.
+    """
     _QUIET.set(nothing)
     _VERBOSE.set(everything)
 

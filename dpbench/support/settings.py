@@ -92,7 +92,7 @@ def setting(  # noqa: PLR0913 - one for each fact
     """Declare a setting of a learner, dataset or extractor: a dataclass field that states its range and its meaning.
 
     When a component is built, dpbench refuses a value of another type or out of range. `dpbench list NAME` shows range
-    and meaning. None is always allowed if the type has it:
+    and meaning. If the type includes None, None is always in range:
     `k: int | None = setting(None, ge=1, says="components kept")`.
 
     Args:
@@ -116,7 +116,7 @@ def setting(  # noqa: PLR0913 - one for each fact
 class ComponentWithSettings:
     """The base class of learners, datasets and extractors; it checks the settings of every instance.
 
-    A subclass may define its own `__post_init__` for checks across settings. This runs after the checks of the single
+    A subclass may define its own `__post_init__` for checks across settings. It runs after the checks of the single
     settings, even if it does not call the `__post_init__` of its base class.
     """
 
@@ -130,7 +130,7 @@ class ComponentWithSettings:
 
 
 def _add_settings_check(post_init: Callable[..., None]) -> Callable[..., None]:
-    """Wrap the `__post_init__` of a class or its mixin: check every setting, then call the original."""
+    """Return a `__post_init__` that checks every setting and then calls the original, `post_init`."""
 
     @functools.wraps(post_init)
     def check_then_post_init(self: Any, *arguments: Any) -> None:
@@ -144,11 +144,11 @@ def check_settings(component: T) -> T:
     """Check the type and range of every declared setting of a component, and return the component.
 
     `ComponentWithSettings` calls this function when Python builds a component. The registry, and `Learner.settle`
-    before every plan, call it again, because a class may have an `__init__` or `__post_init__` that skips it or changes
-    a setting.
+    before every plan, call it again, because a class may have an `__init__` or `__post_init__` that skips this check or
+    changes a setting.
 
     Raises:
-    SpecError: a value does not fit; the message names the setting, value, range, meaning and component.
+        SpecError: a value does not fit; the message names the setting, value, range, meaning and component.
     """
     cls: type = type(component)
     for field, limits, hint in _list_fields_with_limits(cls):
@@ -173,7 +173,7 @@ def _list_fields_with_limits(cls: type) -> list[tuple[dataclasses.Field[Any], Li
 
 
 def _find_limits(cls: type, name: str) -> Limits | None:
-    """Return the limits of a field: its own limits, or else the limits in the nearest base class that declares some."""
+    """Return the limits that a class or its nearest base class declares for a field; None if no class declares any."""
     fields = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
     return next((field.metadata[LIMITS] for field in fields if field and LIMITS in field.metadata), None)
 

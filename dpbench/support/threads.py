@@ -74,10 +74,10 @@ def start_in_thread(work: Callable[[], Found], count: int) -> Callable[[], Found
 
 
 def run_in_threads(work: Callable[[], Found], count: int) -> list[Found]:
-    """Call `work` in up to `count` threads at once, including the current thread, and return the results.
+    """Call `work` in up to `count` threads at once, one in the current thread; return the results of all calls made.
 
-    All calls take tasks from one shared queue. When the call in the current thread ends, the queue is empty, so calls
-    that have not started are cancelled.
+    `work` must take tasks from a queue that all calls share, until the queue is empty. When the call in the current
+    thread ends, nothing is left to take, so calls that have not started are cancelled.
     """
     others = [thread_pool(count - 1, os.getpid()).submit(work) for _ in range(count - 1)]
     try:

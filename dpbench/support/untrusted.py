@@ -42,10 +42,11 @@ def open_regular_file(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
 
 
 def read_regular_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the content of a regular file; raise the same errors as `open_regular_file`.
+    """Return the content of a regular file.
 
     Raises:
-    DataError: the file is larger than `max_bytes` bytes.
+        OSError: see `open_regular_file`.
+        DataError: the path is a folder, pipe or device, or the file is larger than `max_bytes` bytes.
     """
     with open_regular_file(path) as file:
         content = file.read(max_bytes + 1)
@@ -94,7 +95,7 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
 
 
 def check_texts_and_integers(value: Any, source: object) -> None:
-    """Check that all texts, including keys, are safe on a terminal and that all integers fit into 64 bits.
+    """Check that all texts, including keys, are safe on a terminal and that no integer has more than 64 bits.
 
     Raises:
         DataError: a text has control characters, or an integer is too large.
@@ -124,4 +125,4 @@ def make_printable(text: str) -> str:
 
 
 PrintableText = Annotated[str, AfterValidator(make_printable)]
-"""Text from a plugin or a folder. Unsafe characters are replaced, so that the record can be read back."""
+"""Text from a plugin or a folder. Unsafe characters are replaced, because `parse_json` refuses a record with them."""

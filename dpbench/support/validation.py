@@ -13,7 +13,7 @@ from dpbench.support.messages import unknown_name_message
 
 
 class Record(BaseModel):
-    """The base class of records in files: frozen, unknown keys are errors, infinities are written as text."""
+    """The base class of records in files. Records are frozen, refuse unknown keys and write infinities as text."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", ser_json_inf_nan="strings",
@@ -69,7 +69,7 @@ class FiniteNumbersRecord(Record):
 
 @dataclass(frozen=True)
 class SchemaViolation:
-    """The first value that does not fit a schema."""
+    """The first value that does not fit a schema, or the first unknown or missing key."""
 
     field: str  # its path, such as seeds.0.accuracy; "file" where the whole does not fit
     said: str
@@ -99,7 +99,7 @@ EXPECTED_WORDS: Mapping[str, str] = {
     "dict": "a table", "model": "a table", "dataclass": "a table", "list": "a list", "tuple": "a list",
     "path": "a path",
 }  # fmt: skip
-"""The expected type in words, by the first word of the name of pydantic's error, such as `int_parsing`."""
+"""The expected type in words, by the first word of pydantic's error type: `int` in `int_parsing`."""
 
 
 def _rephrase_complaint(error_type: str, message: str) -> str:
@@ -120,7 +120,10 @@ def _rephrase_complaint(error_type: str, message: str) -> str:
 
 
 Origin = str | Callable[..., str]
-"""The source of keys, for messages: one name, or a function that names the source of the given keys (none: of all)."""
+"""The source of keys, for messages: its name, or a function that names the source of certain keys.
+
+Without arguments, the function names the source of all keys.
+"""
 
 
 def name_origin(origin: Origin, *keys: str) -> str:
@@ -139,7 +142,7 @@ def describe_validation_error(
     Args:
         error: the error that pydantic raised.
         origin: the source of the keys: a file, the flags of a command, or a function that returns the source of a key.
-        models: the classes of the tables that the keys may hold, by name; "" names the class of the whole.
+        models: the class of each key that holds a table, by key; under "", the class of the whole file.
         keys: the user's name for a field, by field, if it is not the field's own name.
     """
     found = first_schema_violation(error)

@@ -28,8 +28,8 @@ from dpbench.support.untrusted import make_printable, parse_json, read_regular_f
 from dpbench.sweep.grid import Cell
 
 State = Literal["done", "other code", "other data", "failed", "to do"]
-"""`other code`: done, but the files of a plugin, dpbench's core or its mechanism have changed since, and no fingerprint
-shows that they still compute the same.
+"""`other code`: done, but the mechanism has changed since, or the files of a plugin or of dpbench's core have changed
+and no fingerprint shows that they still compute the same.
 `other data`: done, but the data have changed since."""
 STATES: tuple[State, ...] = get_args(State)
 TO_RUN: tuple[State, ...] = ("to do", "other data")
@@ -37,7 +37,7 @@ TO_RUN: tuple[State, ...] = ("to do", "other data")
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The folder of one or more sweeps; digests tell their cells apart."""
+    """The folder of one or more sweeps; the digests in file names tell their cells apart."""
 
     path: Path
 
@@ -75,7 +75,7 @@ class SweepFolder:
             lock.release()
 
     def result(self, cell: Cell) -> Result | None:
-        """Return the cell's result, or None if it is missing or damaged."""
+        """Return the cell's result; None if it is missing, damaged or of another spec."""
         file = next(filter(record_exists, map(self.path.joinpath, cell.file_names)), self.path / cell.file_name)
         try:
             result = Result.read(file)

@@ -84,17 +84,24 @@ def sweep(
     refresh: bool = False,
     plugins: Registry | None = None,
 ) -> SweepSummary:
-    """Run every cell of a sweep that is not done; write each result to its own file as soon as it arrives.
+    """Run all cells of a sweep that are not done; write each result to its own file as soon as it arrives.
 
-    Cells with a result in the folder are skipped, unless the data have changed since. With `refresh`, cells whose code
-    has changed (of a plugin, of dpbench's core or of the mechanism) are run again too. Failed cells are skipped unless
-    `retry_failed` is set. If a sweep was stopped, or even killed, another call continues it, with the same numbers in
-    the end. For the other arguments, see `survey_sweep`.
+    Cells with a result in the folder are skipped, unless the data have changed since. If a sweep was stopped, or even
+    killed, another call continues it, with the same numbers in the end.
+
+    Args:
+        definition: a sweep file, or a mapping with its keys; see `sweep.grid`.
+        out: the results folder; by default `dpbench-results/` and the sweep's name.
+        resources: the workers, their threads and their device; by default those of `Resources`.
+        retry_failed: run failed cells again; by default they are skipped.
+        refresh: run cells again if their code has changed (of a plugin, of dpbench's core or of the mechanism).
+        plugins: the registry, if it is already loaded.
 
     Raises:
         SpecError: the definition or the resources are invalid; no cell is run.
         DataMissing: a dataset is not on this machine; no cell is run.
         OutputError: the folder cannot be written, at the start or later; finished cells are kept.
+        DpbenchError: no worker can be started or reached; finished cells are kept.
     """
     resources, plugins = resources or Resources(), plugins or registry.load()
     grid = fill_deltas(read_grid(definition, plugins), plugins, fetch=True)
@@ -159,7 +166,7 @@ class _DatasetDigestCache:
 
 
 def _current_digest(dataset: Dataset, seed: int) -> str | None:
-    """Return a dataset's digest; None if it is drawn anew for each seed, or cannot be read here."""
+    """Return a dataset's digest; None if the dataset is drawn anew for each seed, or cannot be read here."""
     try:
         source = sources.get_dataset_source(dataset)
         away = source is not None and source.hub and sources.find_dataset(dataset) is None
@@ -209,7 +216,7 @@ def _run_cells(left: Sequence[Cell], before: SweepOverview, resources: Resources
 
 
 def prepare_cells(cells: Sequence[Cell], folder: SweepFolder, device: str, plugins: Registry) -> list[Cell]:
-    """Extract features and compare images once for all workers; return the cells grouped by data.
+    """Extract features and compare the images of the splits once for all workers; return the cells grouped by data.
 
     Raises:
         OutputError: the cache folder cannot be written.

@@ -1,8 +1,9 @@
-"""Compute delta for cells that do not state it; a cell's name contains delta, so data is opened before cells run.
+"""Compute delta for cells that do not state it.
 
-Delta depends only on the number of private units; up to 50,000 units it has its usual value. Data from the hub is
-fetched before cells run, but not to list cells or draw their results. If data cannot be opened here, the run reports
-the reason.
+The file name of a cell's result contains a digest that depends on delta, so data is opened before cells run. Delta
+depends only on the number of private units; up to 50,000 units it has its usual value. Data from the hub is fetched
+before cells run, but not to list cells or draw their results. If data cannot be opened here, the run reports the
+reason.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from dpbench.sweep.grid import Cell, SweepGrid
 
 
 def fill_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> SweepGrid:
-    """Return the grid with delta as a number in each cell, if the cell's data can be opened.
+    """Return the grid with delta filled in for each cell whose data can be opened.
 
-    `fetch` says whether data may be fetched from the hub.
+    Cells that are then equal are merged. `fetch` says whether data may be fetched from the hub.
     """
     splits: dict[str, Splits | None] = {}
     cells: dict[str, Cell] = {}

@@ -27,7 +27,7 @@ class CellOutcome:
 
     @classmethod
     def from_answer(cls, cell: Cell, answer: str) -> CellOutcome:
-        """Parse the answer of `Worker.run_cell`; a result of another spec becomes an error."""
+        """Parse the answer of `Worker.run_cell`; a result that is invalid or of another spec becomes an error."""
         content = json.loads(answer)
         if "error" in content:
             return cls(cell, error=content["error"])
@@ -47,16 +47,16 @@ class CellOutcome:
 
     @classmethod
     def from_killed_workers(cls, cell: Cell) -> CellOutcome:
-        """Return the outcome of a cell during which too many workers died."""
+        """Return the outcome of a cell during which `MAX_TRIES` workers died."""
         return cls(cell, error=f"{MAX_TRIES} worker processes died running it: killed, out of memory or out of time.")
 
 
 class Executor(Protocol):
-    """Runs cells in any order on any number of workers: an outcome depends on its cell alone."""
+    """Runs cells in any order on any number of workers; neither affects the outcome of a cell."""
 
     @property
     def workers(self) -> int:
-        """The number of cells that run at the same time, as far as it is known."""
+        """The number of cells that run at the same time, as far as known."""
 
     def run(self, cells: Sequence[Cell]) -> Generator[CellOutcome]:
         """Run cells and yield the outcome of each cell as it arrives; closing the iterator stops all workers.

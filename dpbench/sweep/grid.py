@@ -152,7 +152,7 @@ def _parse_sweep_content(content: Mapping[str, Any], origin: str) -> SweepFile:
 def _add_default_extractors(
     fixed: dict[str, Any], shared: Mapping[str, Any], products: list[dict[str, list[Any]]], origin: str
 ) -> tuple[dict[str, Any], list[dict[str, list[Any]]]]:
-    """Add the default extractor to each product without one or, if no product names any, to the fixed keys."""
+    """Add the default extractor to each product that names none or, if no product names one, to the fixed keys."""
     silent = [not has_extractor_key([*fixed, *shared, *own]) for own in products]
     if all(silent):
         return add_default_extractor(fixed, origin), products
@@ -245,7 +245,7 @@ def format_axis_values(values: Mapping[str, Any]) -> str:
 def make_sweep_definition(
     values: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], plugins: Registry
 ) -> dict[str, Any]:
-    """Return the definition of a sweep over several axes; learners that are ceilings run only without privacy."""
+    """Return the definition of a sweep over `axes`; reference learners run only without privacy (epsilon infinity)."""
     fixed = {name: value for name, value in values.items() if name not in axes}
     learners = list(axes.get("learner", ()))
     ceilings = [learner for learner in learners if plugins.find("learner", _learner_name(learner)).cls.reference]

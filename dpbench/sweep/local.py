@@ -135,7 +135,7 @@ class _WorkerProcess:
         return self._read_answer()
 
     def expect_line(self, line: str) -> None:
-        """Wait for the worker's first line; raise `WorkerDied` if it is another line."""
+        """Wait for the worker's first line; raise `WorkerDied` unless it is `line`."""
         if self._read_answer() != line:
             raise WorkerDied
 

@@ -37,7 +37,10 @@ class SlurmOptions:
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a sweep. They do not affect noisy answers, but threads may change how public maps round."""
+    """The resources of a sweep.
+
+    They do not affect noisy answers, but the number of threads may change how the output of a public map is rounded.
+    """
 
     executor: ExecutorName = "local"
     scheduler: str | None = None  # address of a Dask scheduler; None: processes of this machine, as with "local"

@@ -6,8 +6,8 @@ or for another reason, the job is submitted again while cells are left. If two w
 cell is taken to be the cause. Jobs are cancelled when the sweep ends, also by Ctrl-C. If the sweep is killed, a job
 ends within a minute of its start, or of losing the sweep's scheduler.
 
-Not covered: Dask's scheduler asks for no password. Anyone who reaches its port can run code as you, so set `interface`
-to a network that you trust.
+Security: Dask's scheduler asks for no password. Anyone who reaches its port can run code as you, so set `interface` to
+a network that you trust.
 """
 
 from __future__ import annotations

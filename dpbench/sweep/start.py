@@ -19,7 +19,9 @@ def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
     """Create the executor for these resources.
 
     Raises:
-        SpecError: the device cannot be used, or a package that the executor needs is not installed.
+        SpecError: the device cannot be used, a package that the executor needs is not installed, or this machine
+            cannot submit Slurm jobs.
+        DpbenchError: no Dask scheduler answers.
     """
     if resources.executor == "slurm":
         return _make_slurm_executor(resources, folder)

@@ -1,8 +1,9 @@
 """Run cells in a worker process that keeps data between cells, so that a cell takes little longer than its fit.
 
 The local pool starts the worker as `python -m dpbench.sweep.worker DEVICE THREADS`. Each line on standard input is a
-spec as JSON; each line on standard output is the answer of `Worker.run_cell` to a spec. Standard input ends when the
-parent is gone, for whatever reason; the worker then exits at once, even in the middle of a cell.
+spec as JSON. The first line on standard output is `READY`; each further line is the answer of `Worker.run_cell` to a
+spec. Standard input ends when the parent is gone, for whatever reason; the worker then exits at once, even in the
+middle of a cell.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Worker:
 
 
 def main(device: str, threads: int) -> None:
-    """Run the cells that arrive on standard input until it ends."""
+    """Run the cells whose specs arrive on standard input, until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what stops
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what plugins print goes to the log: it must not mix with answers

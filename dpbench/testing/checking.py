@@ -53,8 +53,11 @@ def check_laws(registry: Registry, text: str) -> Iterator[LawOutcome]:
 
     Args:
         registry: where the component is looked up.
-        text: `name` or `name:key=value`. If components of several kinds have the name, each is checked. Of several
-            extractors joined by `+`, each is checked.
+        text: `name` or `name:key=value`. If components of several kinds have the name, each is checked. Extractors
+            joined by `+` are checked one by one.
+
+    Raises:
+        UnknownName: no component has the name, or `text` is empty.
     """
     if not text.strip():
         raise UnknownName("Expected the name of a component, got nothing. `dpbench list` shows them.")

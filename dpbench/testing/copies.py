@@ -45,9 +45,9 @@ class DatasetChange:
 def list_single_image_changes(dataset: Dataset) -> Iterator[DatasetChange]:
     """Yield changes that each remove one image: the two brightest images, the two darkest and one in between.
 
-    Removing the brightest image reveals a loader that divides by the largest value of all images. Supported are folders
-    and zips of image files, and .npz and .npy files of numpy. In numpy files, an image becomes blank instead, because
-    readers count rows.
+    Removing the brightest image reveals a loader that divides by the largest value of all images. Folders and zips of
+    image files are supported, and .npz and .npy files of numpy. In numpy files, an image becomes blank instead, because
+    readers count rows. A dataset of more than `MAX_FILES` files has no changes.
     """
     found = [file for root in _find_roots(dataset) for file in _find_files(root)]
     if len(found) > MAX_FILES:
@@ -110,7 +110,7 @@ def _link_files(root: Path, copy: Path, change: DatasetChange) -> None:
 
 
 def _list_folder_changes(files: Iterable[Path]) -> Iterator[DatasetChange]:
-    """Yield changes that remove an image file, but never the last file of its folder."""
+    """Yield changes that each remove one image file; a folder's only image is never removed."""
     sizes: dict[Path, int] = {}
     ordered = sorted(files)
     for file in ordered:

@@ -53,7 +53,7 @@ class CuratorProxy(ABC):
 
 
 def guard_row_function(question: Question) -> RowFn | None:
-    """Return the row function of a question, wrapped so that its errors reveal only their type and line."""
+    """Return a question's row function, wrapped so that errors reveal only type and line; None if there is none."""
     rows = question.row_function
     if rows is None:
         return None
@@ -114,7 +114,7 @@ class WatcherLog:
 
 @dataclass(frozen=True)
 class QuestionRecord:
-    """A question of a learner, with a digest of what the rows contribute that two private datasets share."""
+    """A question of a learner, with a digest of the contributions of those rows that two private datasets share."""
 
     release: str
     clips: tuple[float, ...]
@@ -161,7 +161,10 @@ class RecordingProxy(CuratorProxy):
         return _copy_answer(answer)
 
     def wrap_mapped_curator(self, mapped: LedgerCurator) -> RecordingProxy:
-        """Record the questions to the curator of mapped rows in the same lists; the map shows in the contributions."""
+        """Record the questions to the curator of the mapped rows in the same lists.
+
+        The map itself is not recorded, but the recorded contributions of the rows depend on it.
+        """
         asking = RecordingProxy(mapped, self._earlier)
         asking.questions, asking.answers = self.questions, self.answers
         return asking

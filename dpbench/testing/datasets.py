@@ -39,7 +39,7 @@ class NeighbourDataset:
 
 
 class DatasetLaws(Laws):
-    """The laws of a dataset: inherit and set `dataset`. The data must be on this machine, or the laws are broken."""
+    """The laws of a dataset: inherit and set `dataset`. The laws fail if the data are not on this machine."""
 
     dataset: ClassVar[Dataset]
 
@@ -169,8 +169,8 @@ class DatasetLaws(Laws):
     def test_each_half_of_the_records_gives_its_part_of_the_data(self) -> None:
         """A copy with only the brighter half of the records holds that half of the images, labels and units unchanged.
 
-        The same holds for the darker half, and for two halves by a hash of each record. Together, two halves give the
-        whole. The law skips copies that the loader refuses.
+        The same holds for the darker half, and for two halves chosen by a hash of each record. Together, the two halves
+        give the whole. The law skips copies that the loader refuses.
         """
         whole = list_examples(self.subject().load().train)
         compared = 0

@@ -44,7 +44,10 @@ CANARY_COUNT = 100  # planted where questions are asked again: their noise is dr
 
 
 class LearnerLaws(LearnerSuite):
-    """The laws of a learner: inherit and set `learner`; also `example_shape` for images, or `tail` for a network."""
+    """The laws of a learner: inherit and set `learner`.
+
+    Also set `example_shape` for a learner of images or activations, and `tail` for a learner that trains a network.
+    """
 
     def test_the_plan_repeats(self) -> None:
         """The plan and the settings chosen from the budget depend on task and budget alone, and are well formed."""
@@ -88,9 +91,9 @@ class LearnerLaws(LearnerSuite):
             )  # beside rows that these worlds lack: huge, or not finite
 
     def test_choices_follow_their_law(self) -> None:
-        """A choice's losses are pure; a row changes them by 0 to 1, and the distribution of the choice by at most eps0.
+        """A row's losses depend on the row alone and are from 0 to 1; choices follow the distribution of the mechanism.
 
-        Choices are drawn from the distribution that the mechanism states.
+        A row then changes the log-probability of each candidate by at most eps0.
         """
         planned = not all(use.gaussian for use in self._learner_at_ample_epsilon().plan(*self._task_and_budget()))
         if planned and not math.isinf(self.ample_epsilon):
@@ -199,7 +202,7 @@ class LearnerLaws(LearnerSuite):
         return recorder
 
     def _audited_fit(self) -> FitEvidence:
-        """Return the evidence of an audited fit, made once per suite. The audit repeats its questions on other rows."""
+        """Return the evidence of an audited fit, made once per suite. The audit repeats the questions on other rows."""
         return self._make_once("listened fit", self._run_audited_fit)
 
     def _run_audited_fit(self) -> FitEvidence:
@@ -222,7 +225,7 @@ class LearnerLaws(LearnerSuite):
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
 
     def _watched_fit(self) -> tuple[Predict | None, WatchingProxy, PrivacyError | None]:
-        """Return the predictor, the watcher and any refusal of a watched fit, made once per suite."""
+        """Return predictor, watcher and error of a watched fit, made once; if it was refused, the predictor is None."""
         return self._make_once("watched fit", self._run_watched_fit)
 
     def _run_watched_fit(self) -> tuple[Predict | None, WatchingProxy, PrivacyError | None]:

@@ -54,7 +54,7 @@ class TaskData:
 
 
 def replace_second_half(data: TaskData) -> TaskData:
-    """Return a copy in which the second half of the private rows is replaced: in size, direction and labels."""
+    """Return a copy in which the second half of the private rows differs in norm, direction and labels."""
     half = len(data.y) // 2
     x, y = data.x.clone(), data.y.clone()
     x[half:] = 3 * x[half:].flip(0).roll(1, -1)
@@ -200,7 +200,10 @@ class LearnerSuite(Laws):
     def _fit_learner(
         self, curator: Curator, public: PublicData, seed: int = 0, epsilon: float | None = None
     ) -> Predict:
-        """Fit the learner and record its leftovers; only the first law that fits can detect them."""
+        """Fit the learner and record the state that the fit leaves behind.
+
+        Every fit of the suite is recorded, because the next fit finds that state unchanged.
+        """
         learner = self._settle_learner(self.ample_epsilon if epsilon is None else epsilon)
         leftovers = LeftoverSearch(learner)
         try:
@@ -214,7 +217,7 @@ class LearnerSuite(Laws):
         return self._make_once("leftovers", list)
 
     def _first_fit(self) -> Predict:
-        """Return the predictor of the fit to the data of seed 0 with seed 0, for laws that only need predictions."""
+        """Return the predictor fitted with seed 0 to the data of seed 0, for laws that only need predictions."""
         return self._make_once("first fit", lambda: self._fit(self._make_task_data(0), self.ample_epsilon))
 
     def _make_once(self, what: str, make: Callable[[], T]) -> T:

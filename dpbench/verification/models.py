@@ -29,7 +29,9 @@ UNCHECKED = (
 
 
 def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Receipt], plugins: Registry) -> FileReport:
-    """Check a model's digest and graph, the plan and ε of its card, and that its results and receipts agree with them.
+    """Check a model's digest and graph, its card's plan and ε, and that its results and receipts agree with the card.
+
+    Only those of `results` and `receipts` that are about this model are compared.
 
     Raises:
         DataError: the file is not a model, or was damaged or changed.

@@ -37,7 +37,7 @@ class HeldOutRun:
 
 
 def hold_out(loaded: LoadedRun, seed: int = 0) -> HeldOutRun:
-    """Return the run on four fifths of its private units, drawn with `seed`, with settings and sigma for this size.
+    """Hold out a fifth of a run's private units, drawn with `seed`; settings and sigma are those of the smaller run.
 
     Raises:
         DpbenchError: the learner refuses the smaller task.

@@ -80,7 +80,7 @@ def check_audit(audit: Audit, result: Result) -> FieldComplaints:
 
 
 def _check_sample_rates(audit: Audit, result: Result) -> FieldComplaints:
-    """Yield a complaint for each sample whose stated rate or units differ from those of the run."""
+    """Yield a complaint for each sample whose stated rate, units or number of members does not fit the run."""
     rates = {use.name: use.sample_rate for use in restore_plan(audit.plan)}
     units, canaries = result.task.private, audit.attack.canaries if audit.attack else MOST_CANARIES
     for sample in audit.noise.samples if audit.noise else ():
@@ -96,7 +96,7 @@ def _check_sample_rates(audit: Audit, result: Result) -> FieldComplaints:
 
 
 def check_audit_statistics(audit: Audit) -> FieldComplaints:
-    """Yield a complaint if an audit's figures do not follow from its own statistics."""
+    """Yield a complaint if an audit's statistics are incomplete or impossible, or contradict its figures."""
     attack, chosen = audit.attack, not any(use.gaussian for use in restore_plan(audit.plan))
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
         yield "attack", "expected all three parts of dpbench's own audit (no attack if the plan has choices only)"

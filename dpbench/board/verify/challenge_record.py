@@ -1,6 +1,6 @@
 """Challenge seeds: fit a filed result with seeds that nobody chose, and check the records of such fits.
 
-The seeds follow from the digest of the result's evidence and from the commit that filed it (`board.history`). Whoever
+The seeds are derived from the digest of the result's evidence and the commit that filed it (`board.history`). Whoever
 submits a result fixes its evidence before that commit exists, and the project cannot draw other seeds without rewriting
 its published history. The record keeps the evidence of each fit as a result does, so `verify` counts its scores again.
 
@@ -55,7 +55,7 @@ def challenge_path(stored: ResultFile, root: Path) -> Path:
 
 
 def find_challenge(stored: ResultFile, result: Result, root: Path) -> Challenge | None:
-    """Return the challenge record of a result's current version; None if it is absent or not sealed.
+    """Return the challenge record of a result; None if it is absent, not sealed, or about another version of it.
 
     Raises:
         MalformedFile: the record cannot be read.
@@ -96,7 +96,12 @@ def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[
 
 
 def check_challenge(record: Challenge, filed: FiledResult, history: History | None) -> FieldComplaints:
-    """Yield a complaint if the commit did not file the result, did not give the seeds, or scores contradict counts."""
+    """Yield a complaint for each statement of a challenge record that contradicts the result, the history or itself.
+
+    The seeds must be those that the result's evidence and the filing commit give, the scores must agree with the
+    counts, and a learner of another distribution must have run from the same code. Without a `history`, the filing
+    commit and the replaced results are not checked.
+    """
     result = filed.result
     if record.digest != result.digest:
         yield "digest", "the record is of another result: remove it"
@@ -143,7 +148,10 @@ def _check_submitter_seeds(record: Challenge, filed: FiledResult, record_count: 
 
 
 def prediction_half_width(own: Sequence[float], fresh: Sequence[float], record_count: int) -> float:
-    """Return half the prediction interval for the difference of the two means, at `MISS_RATE` over all records."""
+    """Return half the width of the prediction interval for the difference between two mean scores.
+
+    If all `record_count` records are honest, the chance that any difference lies outside is at most `MISS_RATE`.
+    """
     from scipy.special import stdtrit
 
     freedom = len(own) + len(fresh) - 2
@@ -179,7 +187,7 @@ def run_challenge(filed: FiledResult, root: Path, session: Session, by: str | No
 
 
 def _find_published_commit(filed: FiledResult, root: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the commit that filed a result on the published main line, and the digests of evidence that it replaced.
+    """Return the commit of the published main line that filed a result, and the digests of other evidence in its place.
 
     Raises:
         NotReproducible: the noise is secure, or there is no such commit in this clone.
@@ -199,7 +207,7 @@ def _find_published_commit(filed: FiledResult, root: Path) -> tuple[str, tuple[s
 
 
 def summarize_challenge(record: Challenge, filed: FiledResult) -> str:
-    """Summarize a challenge in a line for a terminal."""
+    """Summarize a challenge record in one line for a terminal."""
     own, fresh = (math.fsum(scores) / len(scores) for scores in _collect_seed_scores(record, filed))
     return f"{filed.metric} {fresh:.6g} with challenge seeds, {own:.6g} with the submitter's"
 

@@ -12,9 +12,9 @@ selection   the rule, the record of the search and the learner's defaults agree
 provenance  a clean commit, versions of plugins, overlap of the splits
 =========== ========================================================================================
 
-Forged scores that are consistent with one another are caught by re-running a seed (`rerun_record`). Three facts rest on
-the submitter's word alone: how settings were chosen, the cost of the run, and which of many runs with secure randomness
-was submitted.
+Forged scores that are consistent with one another are caught by re-running a seed (`rerun_record`). Three facts cannot
+be checked, so they are the submitter's word: how settings were chosen, the cost of the run, and which of many runs with
+secure randomness was submitted.
 """
 
 from __future__ import annotations

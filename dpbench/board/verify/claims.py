@@ -83,7 +83,11 @@ def _shorten(value: Any) -> str:
 
 
 def _compare_code_digests(rerun: PreparedRerun) -> Iterator[ClaimCheck]:
-    """Compare digests of code, or fingerprints if the digests differ. Code of the same commit has equal digests."""
+    """Compare digests of code or, where they differ, fingerprints.
+
+    Different digests at the same commit contradict the result. At another commit, code without an equal fingerprint is
+    not checked.
+    """
     stated, here = rerun.result.provenance.get("code"), digest_code(rerun.prepared.parts)
     if not isinstance(stated, Mapping):
         yield ClaimCheck(claim=CODE_CLAIM, verdict="not checked", said="the result states no digests of code")
@@ -162,7 +166,10 @@ def _make_unchecked_claim(claim: str, said: str) -> ClaimCheck:
 
 
 def _compare_searches(stated: Selection, here: Selection) -> ClaimCheck:
-    """Check that two searches tried equal settings with similar scores, and that the choice is among the best."""
+    """Check that two searches tried the same settings with similar scores, and that the stated choice is good here.
+
+    The choice may score at most `MAX_CHOICE_LOSS` below the best setting of the repeated search.
+    """
     if stated.rule != here.rule:
         return _compare_values("selection", stated.rule, here.rule)
     scores = [{_setting_key(trial.setting): trial.value for trial in it.trials} for it in (stated, here)]

@@ -11,7 +11,10 @@ from dpbench.records.tolerance import RELATIVE_TOLERANCE
 
 
 def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> FieldComplaints:
-    """Yield contradictions of a seed's counts with its task and, if `hits` is given, its number of correct answers."""
+    """Yield a complaint if a seed's counts contradict its task or its number of correct predictions.
+
+    `hits` is the number of correct predictions; None if it cannot be decoded, and then it is not compared.
+    """
     kept = seed.evidence
     if kept is None:
         return
@@ -24,7 +27,7 @@ def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> FieldCo
 
 
 def _check_calibration(stated: CalibrationBins, kept: PredictionCounts, classes: int) -> FieldComplaints:
-    """Yield bins that do not add up, and losses that are impossible with these confidences."""
+    """Yield a complaint for each bin that does not add up, and for each loss that these confidences make impossible."""
     if sum(stated.count) != kept.size or sum(stated.right) != sum(kept.correct_counts):
         yield (
             "calibration.count",
@@ -47,7 +50,7 @@ def _check_calibration(stated: CalibrationBins, kept: PredictionCounts, classes:
 
 
 def _confidence_range(bin_index: int, classes: int) -> tuple[float, float]:
-    """Return the lowest and highest confidence in a bin; a guessed class has a confidence of at least 1 / classes."""
+    """Return the lowest and highest confidence in a bin; the predicted class has at least 1 / classes."""
     high = (bin_index + 1) / BIN_COUNT
     return min(max(bin_index / BIN_COUNT, 1 / classes), high), high
 

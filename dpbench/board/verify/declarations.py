@@ -29,7 +29,7 @@ PRIVATE_TOUCHED = {
 }
 MAX_CLASSES = 100_000
 PROJECT_PACKS: frozenset[str] = frozenset()
-"""The origin of each feature pack that this project made by `.ci/packs`, as results state it; there is none so far."""
+"""Origins of the feature packs that this project made with `.ci/packs`, as results state them; none so far."""
 
 
 def check_task(result: Result) -> FieldComplaints:
@@ -105,7 +105,10 @@ def _check_units(result: Result) -> FieldComplaints:
 
 
 def _is_upper_bound(stated: float | None, computed: float | None) -> bool:
-    """Return whether a stated epsilon of several rows is at least the computed one; earlier versions overstated it."""
+    """Return whether a stated epsilon of several rows is at least the computed epsilon, or both are None.
+
+    A larger stated value is accepted, because earlier versions overstated it.
+    """
     if stated is None or computed is None:
         return stated is computed
     return stated >= computed or is_close(stated, computed)
@@ -120,7 +123,10 @@ def _try_accountant(compute: Callable[[], float | None]) -> float | None:
 
 
 def check_copies(result: Result) -> FieldComplaints:
-    """Yield each split that shares or repeats too many images for a board, or whose processing is not stated."""
+    """Yield a complaint for each split that shares or repeats too many images, or whose processing is not stated.
+
+    Boards also refuse a run with `allow_overlap`.
+    """
     if result.spec.allow_overlap:
         yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
     for pair, said in find_excess_overlap(result.task.overlap, result.task.images):
@@ -157,7 +163,7 @@ def _check_costs(result: Result) -> FieldComplaints:
 
 
 def check_selection(result: Result) -> FieldComplaints:
-    """Yield contradictions between the selection rule, the record of the search, the spec and the privacy account."""
+    """Yield a complaint for each contradiction between selection rule, record of the search, spec and guarantee."""
     asked, record = result.spec.search, result.search
     yield from _check_private_search_repeats(result)
     yield from _check_derived_settings(result)
@@ -184,7 +190,10 @@ def check_selection(result: Result) -> FieldComplaints:
 
 
 def check_provenance(result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> FieldComplaints:
-    """Yield contradictions in commit, plugins and versions; `installed` lists the components on this machine."""
+    """Yield a complaint for each malformed or contradictory fact about commit, date, packages, plugins and versions.
+
+    `installed` has the components on this machine, by kind and name.
+    """
     commit, version = (result.provenance.get(key) for key in ("commit", "dpbench"))
     roles = result.spec.roles.keys()
     if result.components.keys() != roles:
@@ -223,7 +232,7 @@ def _check_private_search_repeats(result: Result) -> FieldComplaints:
 
 
 def _check_derived_settings(result: Result) -> FieldComplaints:
-    """Yield settings that the result calls derived from the budget although the user gave them."""
+    """Yield a complaint for each setting that the result calls derived from the budget although the user gave it."""
     chosen = (result.search.chosen if result.search else None) or {}
     given = {**result.spec.learner.options, **chosen}
     for name in result.settled:
@@ -232,7 +241,7 @@ def _check_derived_settings(result: Result) -> FieldComplaints:
 
 
 def _check_transferred_settings(result: Result, record: Selection) -> FieldComplaints:
-    """Yield contradictions in settings that were taken from a file of an earlier run or tuning."""
+    """Yield a complaint for each contradiction in settings that were taken from a file of an earlier run or tuning."""
     source, options = record.source, result.spec.learner.options
     if source is None:
         yield "search.source", "expected the file that the settings were taken from, as nothing was searched"
@@ -249,7 +258,7 @@ def _check_transferred_settings(result: Result, record: Selection) -> FieldCompl
 
 
 def check_settings_source(result: Result, source: Result) -> FieldComplaints:
-    """Yield contradictions between a result and `source`, the run that it names as the origin of its settings."""
+    """Yield a complaint for each contradiction between a result and `source`, the run that its settings are from."""
     record = result.search
     if record is None or record.source is None:
         return

@@ -49,7 +49,7 @@ class StatedGuarantee(Protocol):
 
 
 DerivedEpsilon = tuple[float, EpsilonInterval] | str
-"""Epsilon by the stated accountant and a second accountant's account; or the reason why epsilon cannot be derived."""
+"""Epsilon by the stated accountant and its interval by a second one; or the reason why it cannot be derived."""
 
 
 def make_epsilon_inputs(stated: StatedGuarantee) -> EpsilonInputs:
@@ -102,7 +102,10 @@ def check_bounds(privacy: PrivacyGuarantee, target: float) -> FieldComplaints:
 
 
 def compare_epsilon(privacy: PrivacyGuarantee, derived: DerivedEpsilon) -> FieldComplaints:
-    """Yield the privacy fields of a result that differ from the derived values by more than rounding."""
+    """Yield a complaint for each privacy field of a result that differs from the derived value by more than rounding.
+
+    If epsilon could not be derived, the reason is the only complaint.
+    """
     if isinstance(derived, str):
         yield "privacy.epsilon", derived
         return

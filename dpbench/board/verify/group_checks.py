@@ -12,7 +12,7 @@ from dpbench.records.result import Result, SeedResult
 
 
 def check_groups(result: Result) -> FieldComplaints:
-    """Yield each column whose groups do not add up to the test split."""
+    """Yield a complaint for each column whose groups do not add up to the test split."""
     kept = next((seed.evidence for seed in result.seeds if seed.evidence), None)
     for column, values in (result.task.groups or {}).items():
         found = sum_counts_by_class(values)
@@ -24,7 +24,11 @@ def check_groups(result: Result) -> FieldComplaints:
 
 
 def check_group_correct_counts(seed: SeedResult, hits: int | None) -> FieldComplaints:
-    """Yield each column whose correct predictions do not add up to the seed's: by class if possible, else in total."""
+    """Yield a complaint for each column whose correct predictions do not add up to those of the seed.
+
+    They are compared by class if the seed has a confusion matrix; otherwise in total, if the number of all correct
+    predictions (`hits`) is known.
+    """
     kept = seed.evidence
     for column, values in (seed.group_correct or {}).items():
         found = sum_counts_by_class(values)

@@ -71,7 +71,7 @@ class StatedFit:
         )  # fmt: skip
 
     def build_learner(self, plugins: Registry) -> Learner:
-        """Build the learner with its stated settings; those that follow from the budget are left open."""
+        """Build the learner with its stated settings; those that it chose from the budget are left open."""
         learner = self.spec.learner.model_copy(update={"options": {**self.options}})
         return set_options(build(plugins, "learner", learner), dict.fromkeys(self.settled))
 
@@ -84,12 +84,15 @@ class StatedFit:
 
 
 def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
-    """Ask the installed learner for settings and plan for the stated task; yield differences from the stated ones.
+    """Ask the installed learner for settings and plan for the stated task; yield a complaint for each difference.
 
-    The learner is not asked in four cases: it is not installed, or only in another version that is not known to compute
-    the same (`registry.same_code`; nothing is fitted to find out); the run has no privacy, so its plan costs nothing; a
-    private search chose its settings, so its plan covers all of them at once; or the learner needs the network that
-    follows the extractor's layer, and this network is missing here.
+    The learner is not asked, or its answer is not compared, in four cases:
+
+    - The learner is not installed, or only from another distribution, or only in another version that is not known to
+      compute the same (`registry.same_code`; nothing is fitted to find out).
+    - The run has no privacy, so its plan costs nothing.
+    - A private search chose the settings, so the plan covers all settings of the search at once.
+    - The learner needs the network that follows the extractor's layer, and this network is missing here.
     """
     item, brought = plugins.components["learner"].get(result.spec.learner.name), result.components.get("learner")
     if item is None or brought is None or math.isinf(result.spec.epsilon) or result.privacy.repeats is not None:
@@ -104,7 +107,8 @@ def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
 def check_stated_plan(fit: StatedFit, plugins: Registry) -> list[tuple[str, str]] | None:
     """Compare a fit's stated settings and plan with those of its installed learner; see `check_learner_plan`.
 
-    Returns differences by field; None if the learner needs the network after the extractor's layer and it is missing.
+    Returns pairs of a field and its difference; None if the learner needs the network after the extractor's layer, and
+    this network is missing.
     """
     spec, name = fit.spec, fit.spec.learner.name
     tail = None
@@ -133,7 +137,8 @@ def _compare_plans(fit: StatedFit, settled: Mapping[str, Any], plan: Sequence[Pl
 def find_defaults_version(result: Result, plugins: Registry) -> str:
     """Return the earlier learner version whose rule chose a result's settings; "" if the current rule chose them.
 
-    Settings that no rule known here gives are attributed to the version that the result states.
+    Returns the version that the result states if no known rule gives these settings. Returns "" if the learner chose no
+    setting, is not installed from the same distribution, has no earlier rule, or cannot be built.
     """
     item, brought = plugins.components["learner"].get(result.spec.learner.name), result.components.get("learner")
     if not result.settled or item is None or brought is None or item.distribution != brought.distribution:

@@ -49,7 +49,7 @@ def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> 
 
 
 def check_released_attack(attack: ReleasedAttack, result: Result) -> FieldComplaints:
-    """Yield a complaint if an attack is on another result, or if its rates do not follow from its counts."""
+    """Yield a complaint if an attack is on another result, was miscounted, or contradicts the guarantee."""
     if attack.spec != result.spec or attack.content != result.evidence_digest:
         yield "content", "the attack is on another result, or on this one before it changed: attack it again"
         return

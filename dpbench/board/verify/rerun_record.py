@@ -41,7 +41,7 @@ def rerun_path(stored: ResultFile, root: Path) -> Path:
 
 
 def find_rerun(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
-    """Return the re-run record of a result's current version; None if it is absent or not sealed.
+    """Return the re-run record of a result; None if it is absent, not sealed, or about another version of it.
 
     Raises:
         MalformedFile: the record cannot be read.
@@ -90,9 +90,10 @@ def _check_code_claims(record: Rerun, result: Result) -> FieldComplaints:
 
 
 def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
-    """Re-run these seeds of a result, or all seeds and all its other claims if `seeds` is None; return the comparison.
+    """Re-run these seeds of a result, or all seeds if `seeds` is None; return the record of the comparison.
 
-    The last seed runs first, so that state kept from earlier fits in the same process shows as a difference.
+    If `seeds` is None, the result's other claims are compared, too. The last seed runs first, so that state kept from
+    earlier fits in the same process shows as a difference.
 
     Raises:
         NotReproducible: the code, the data or a plugin is not on this machine.
@@ -143,7 +144,7 @@ def write_new_rerun(record: Rerun, stored: ResultFile, result: Result, root: Pat
 
 
 def summarize_rerun(record: Rerun, result: Result) -> str:
-    """Summarize the outcome of a re-run in a line for a terminal."""
+    """Summarize the outcome of a re-run in one line for a terminal."""
     if len(record.seeds) < len(result.seeds):
         (first, *_) = record.seeds
         many = f"{len(record.seeds)} of {len(result.seeds)} seeds"

@@ -131,7 +131,7 @@ def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonInputs, DerivedE
 
 
 def _check_plans(files: list[CheckedFile], known: ReviewContext) -> list[CheckedFile]:
-    """Ask learners for their plans. If there are many files, a separate process checks those that need torch."""
+    """Ask learners for their plans. With many files, a separate process checks those that may need torch."""
     shown = track(files, "Asking learners for plans", len(files))
     if len(files) < MIN_PARALLEL_FILES:
         return [_check_plan(file, known) for file in shown]
@@ -166,8 +166,8 @@ def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
 def _check_board_agreement(results: list[CheckedFile], known: ReviewContext) -> Iterator[CheckedFile]:
     """Compare each result's task facts with those of the majority on its board; ties go to the first result.
 
-    A board has one result for each learner, settings and selection rule, because another would be a second draw of
-    noise.
+    A second result with the same learner, settings and selection rule gets a complaint: it would only be another draw
+    of the noise.
     """
     first: dict[str, str] = {}
     said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)

@@ -20,7 +20,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def check_scores(result: Result) -> FieldComplaints:
-    """Yield each field of seeds, test units or groups that contradicts another field or the spec."""
+    """Yield a complaint for each field of seeds, test units or groups that contradicts another field or the spec."""
     stated = tuple(seed.seed for seed in result.seeds)
     if stated != result.spec.seeds:
         yield "seeds", f"expected seeds {result.spec.seeds}, as the spec asks, got {stated}"
@@ -52,9 +52,9 @@ def _check_largest_class(result: Result) -> FieldComplaints:
 
 
 def check_shared_test_split(result: Result) -> FieldComplaints:
-    """Yield each seed whose class sizes differ, or whose scores differ from those of a seed with equal predictions.
+    """Yield a complaint for each seed that contradicts another seed, given that all seeds share the test split.
 
-    All seeds must share the test split.
+    Class sizes must be the same for all seeds, and seeds with equal predictions must have equal scores.
     """
     by_guess: dict[str, SeedResult] = {}
     yield from _check_same_class_sizes(result)
@@ -66,14 +66,14 @@ def check_shared_test_split(result: Result) -> FieldComplaints:
 
 
 def check_confusion_matrices(result: Result) -> FieldComplaints:
-    """Yield seeds that state scores without a confusion matrix, because nobody could check such scores."""
+    """Yield a complaint for each seed without a confusion matrix, because nobody could check its scores."""
     for number, seed in enumerate(result.seeds):
         if seed.evidence is None:
             yield f"seeds.{number}.confusion", "expected a confusion matrix, as every result of a board has"
 
 
 def _check_same_class_sizes(result: Result) -> FieldComplaints:
-    """Yield seeds whose confusion matrix has other class sizes than the first matrix."""
+    """Yield a complaint for each seed whose confusion matrix has other class sizes than the first matrix."""
     kept = [(number, seed.evidence) for number, seed in enumerate(result.seeds)]
     there = next((evidence.class_sizes for _, evidence in kept if evidence), None)
     for number, evidence in kept:
@@ -100,7 +100,10 @@ def _check_seed(seed: SeedResult, result: Result) -> FieldComplaints:
 
 
 def _check_stated_scores(scores: StatedScores, task: TaskFacts, hits: int | None) -> FieldComplaints:
-    """Yield stated scores that are impossible with this number of correct answers."""
+    """Yield a complaint for each stated score that contradicts another score or the number of correct predictions.
+
+    `hits` is the number of correct predictions; None if it is unknown.
+    """
     if hits is not None and not is_close(scores.accuracy, hits / task.test):
         yield "stated.accuracy", f"expected {hits} of {task.test}, as `correct` has it, got {scores.accuracy!r}"
     present = [value for value in scores.class_accuracy if value is not None]

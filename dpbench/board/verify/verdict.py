@@ -1,8 +1,8 @@
 """The verdict on re-run seeds: the same predictions, the same within a tolerance, or different.
 
-On another processor, single predictions change from right to wrong or from wrong to right. So a share of the test
-examples must be right in both runs or wrong in both, and changes must not favour the result more often than chance
-explains. In that test an example counts once, however many seeds it changed in.
+On another processor, single predictions change from right to wrong or from wrong to right. So a minimum share of
+the test examples must be right in both runs or wrong in both, and changes must not favour the result more often than
+chance explains. In that test an example counts once, however many seeds it changed in.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def judge_seeds(record: Rerun, result: Result) -> Rerun:
 
 
 def is_reproduced(record: Rerun, result: Result) -> bool:
-    """Return whether all seeds agree, the same code ran, and no checked claim is false."""
+    """Return whether all seeds were re-run by the same code and agree, with no false claim; False for secure noise."""
     seeds, code = {seed.seed for seed in record.seeds}, [claim for claim in record.claims if claim.is_about_code]
     whole = seeds == {*result.spec.seeds} and all(seed.correct is not None for seed in record.seeds)
     same = bool(code) and all(check.verdict == "same" for check in code)
@@ -50,7 +50,10 @@ def is_reproduced(record: Rerun, result: Result) -> bool:
 
 
 def compute_agreement(stated: SeedResult, correct: str | None, result: Result) -> float | None:
-    """Return the share of test examples that are right in both runs or wrong in both; None if not comparable."""
+    """Return the share of test examples that are right in both runs or wrong in both.
+
+    Returns None if the noise is secure, so that runs differ, or if `correct` is None.
+    """
     if result.privacy.rng == "secure" or correct is None:
         return None
     return float(np.mean(decode_bits(stated.correct, result.task.test) == decode_bits(correct, result.task.test)))
@@ -60,8 +63,8 @@ def find_min_agreement(result: Result, provenance: Mapping[str, Any]) -> float:
     """Return the share of test examples that must be right in both runs or wrong in both.
 
     If processor and torch are the same and another engine computed the features, the features differ by less than 1e-4
-    deviations. This difference changed none of 44,304 predictions (71 fits on five boards of chest X-rays), so the
-    tolerance is smaller than for another processor: three of 624 test images.
+    standard deviations. This difference changed none of 44,304 predictions (71 fits on five boards of chest X-rays), so
+    the tolerance is smaller than for another processor: three of 624 test images.
     """
     machines = [
         (made.get("processor"), _read_provenance_table(made, "packages").get("torch"))
@@ -120,7 +123,10 @@ def _judge_seed(rerun: SeedRerun, result: Result, min_agreement: float) -> Outco
 
 
 def _follows_from_correct_answers(rerun: SeedRerun, stated: SeedResult, result: Result) -> bool:
-    """Return whether the numbers of a re-run seed follow from its correct answers, if these were kept."""
+    """Return whether a re-run seed's accuracy and agreement follow from its record of which predictions are correct.
+
+    Returns True if that record was not kept, and False if it cannot be decoded.
+    """
     if rerun.correct is None:
         return True
     try:
@@ -132,7 +138,11 @@ def _follows_from_correct_answers(rerun: SeedRerun, stated: SeedResult, result: 
 
 
 def _groups_agree(rerun: SeedRerun, stated: SeedResult, result: Result) -> bool:
-    """Return whether correct predictions by group differ by at most the number of predictions that changed."""
+    """Return whether correct predictions by group differ by at most the number of predictions that changed.
+
+    A prediction changed if it is correct in one run only. Returns True if the result has no groups, or the re-run seed
+    has no record of which predictions are correct.
+    """
     if stated.group_correct is None or rerun.correct is None:
         return True
     tipped = decode_bits(stated.correct, result.task.test) != decode_bits(rerun.correct, result.task.test)
@@ -150,16 +160,15 @@ def _favours_result(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
 
 
 def list_compared_scores(stated: SeedResult) -> list[str]:
-    """Return the names of the scores that a re-run compares: AUROC, and every score that the result has."""
+    """Return the names of the scores besides accuracy that a re-run compares: AUROC, and every score of the seed."""
     return [name for name in NON_ACCURACY_METRICS if name == "auroc" or stated.metrics[name] is not None]
 
 
 def _scores_agree(rerun: SeedRerun, stated: SeedResult, max_difference: float) -> bool:
-    """Return whether no score but accuracy differs by more than the limit.
+    """Return whether all scores besides accuracy agree within a limit; a score that only one run has does not agree.
 
-    The limit is `max_difference`, or `MAX_SCORE_DIFFERENCE` for a score that is computed from probabilities.
-
-    For a score above 1, such as log loss, the limit is relative.
+    The limit is `max_difference`, or `MAX_SCORE_DIFFERENCE` for a score that is computed from probabilities. For a
+    score above 1, such as log loss, the limit is relative.
     """
     for name in list_compared_scores(stated):
         here, there = rerun.scores.get(name), stated.metrics[name]

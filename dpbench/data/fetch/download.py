@@ -46,7 +46,8 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
     """Download files into `folder` under their own names and return their paths; a partial file is continued.
 
     Raises:
-        DataError: a server does not answer, or a file is not the published one or is much larger (then deleted).
+        DataError: a server does not answer, or a file is not the published one or is much larger; such a file is
+            deleted.
         OutputError: the folder has no space.
     """
     files = [folder / file_name(download) for download in wanted]

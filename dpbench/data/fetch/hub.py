@@ -17,7 +17,7 @@ def fetch_hub_files(wanted: Sequence[tuple[str, str]], downloads: Path, root: Pa
     """Download files (repository, path or pattern) to `root`/repository/path; partial files stay in `downloads`.
 
     Raises:
-        DataError: the hub does not answer, or a file is not the file that it lists.
+        DataError: the hub does not answer, or a file is not the one that the hub lists.
     """
     came = [
         (repository, *file)

@@ -63,7 +63,7 @@ def _link_layout(layout: dict[str, Path], staging: Path, dataset: Dataset) -> bo
 
 
 def _has_expected_type(place: str, origin: Path) -> bool:
-    """Return whether the origin of an archive or table is a file, or the origin of a folder exists."""
+    """Return whether `origin` exists and, if `place` has an ending like an archive or table, is a file."""
     return origin.is_file() if Path(place).suffix else origin.exists()
 
 

@@ -46,7 +46,7 @@ def render_winners_table(index: Index) -> str:
 
 
 def render_verification_table(index: Index) -> str:
-    """Return a table of the numbers of ranked entries, audited ones and fully re-run ones."""
+    """Return a table with the number of ranked entries, and how many are audited or re-run with all seeds."""
     entries = [
         entry for standing in _list_standings_with_entries(index) for entry in _entries_with_role(standing, "entry")
     ]
@@ -87,7 +87,7 @@ def _entries_with_role(standing: Standing, role: str) -> list[Entry]:
 
 
 def _format_learners(entries: list[Entry]) -> str:
-    """Return the learners in order; the uncorrected rank of a learner's first entry is in brackets if it differs."""
+    """Return the learners in order, each with the uncorrected rank of its first entry if that differs from its rank."""
     found = {entry.learner: uncorrected_rank(entry) for entry in reversed(entries)}
     order = dict.fromkeys(entry.learner for entry in entries)
     return ", ".join(f"`{name}`" + (f" ({found[name]})" if found[name] else "") for name in order)

@@ -26,7 +26,7 @@ Gaps = dict[str, dict[str, list[float]]]
 
 
 def render_chance_distance_table(standings: Iterable[Standing]) -> str:
-    """Return a table by dataset: the distance of each learner from the best entry, and the distance due to chance."""
+    """Return a table by dataset: how far `LEARNERS` are behind the best entry, and how far they would be by chance."""
     shown = [standing for standing in standings if standing.entries and standing.board.epsilon <= MAX_EPSILON]
     heads = [head for name in LEARNERS for head in (f"`{name}`: points behind", "by chance", "boards")]
     lines = [f"| dataset | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
@@ -52,11 +52,11 @@ def render_chance_distance_table(standings: Iterable[Standing]) -> str:
 
 
 def expected_chance_distance(standing: Standing, row: EntryRow) -> float:
-    """Return the expected distance of an entry from the best of its group if all were equally good, in points.
+    """Return how far, in points, an entry would be behind the best by chance alone, if no entry were truly better.
 
-    Means above the entry's own mean are lowered to it. Each mean is then drawn from a normal distribution with the
-    entry's standard error over seeds. The best of many equally good entries beats any single one, so the distance is
-    above 0.
+    The entry is compared with the ranked entries that read no public labels, or with all if it reads them. Means above
+    the entry's own mean are lowered to it. Each mean is then drawn from a normal distribution with the standard error
+    of its own entry over seeds. The best of many equally good entries beats any single one, so the distance is above 0.
     """
     metric, entry = standing.board.metric, row.entry
     own = entry.metrics[metric].mean

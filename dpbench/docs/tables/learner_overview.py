@@ -29,7 +29,11 @@ def render_learner_overview(index: Index, registry: Registry) -> str:
 
 
 def _describe_entries(entries: Sequence[tuple[Standing, Entry]]) -> tuple[str, str]:
-    """Return the cost of a fit, and the number of boards with an entry at rank 1 with these boards' datasets."""
+    """Return the cells for a learner's seconds and for the boards on which it has rank 1; empty without entries.
+
+    The second cell has the number of boards with rank 1, the number of boards with entries, and the datasets of the
+    boards with rank 1.
+    """
     boards = {standing.board.name: standing.board.dataset.name for standing, _ in entries}
     first = {standing.board.name for standing, entry in entries if entry.rank == 1}
     leads, on = f"{len(first)} of {len(boards)}" if boards else "", {boards[name] for name in first}

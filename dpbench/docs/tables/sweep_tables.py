@@ -12,7 +12,7 @@ from dpbench.records.result import Result
 
 
 def render_extractors_table(results: Iterable[Result]) -> str:
-    """Return the table of the sweep `extractors`: accuracy by network, pixels and precision."""
+    """Return the table of the sweep `extractors`: accuracies of `public-only` and `thrift`, a row per extractor."""
     found: dict[str, dict[tuple[str, float], str]] = {}
     for result in results:
         name = re.sub(r",?(precision=float32|size=None|views=one)", "", str(result.spec.extractor))

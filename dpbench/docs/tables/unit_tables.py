@@ -42,7 +42,10 @@ def collect_unit_comparisons(results: Sequence[Result]) -> list[UnitComparison]:
 
 
 def render_unit_epsilon_table(results: Sequence[Result]) -> str:
-    """Return a table of epsilon per image and epsilon of the median and largest unit, as ranges over learners."""
+    """Return a table of epsilon for the median-sized and the largest unit, by epsilon per image.
+
+    Each cell is the range over learners.
+    """
     found, rows = collect_unit_comparisons(results), []
     steps = _list_image_epsilons(found)
     for data in found:

@@ -45,7 +45,7 @@ def fingerprint_core() -> str:
 
 
 def compute_guarantees() -> Iterator[float]:
-    """Yield the guarantees of fixed plans: epsilon of a fit, of a group and of a private search, and sigma."""
+    """Yield guarantees of fixed plans: epsilon for one row, for three rows and for a private search, and sigma."""
     plan = check_plan([Release("whole", 2), Release("sampled", 50, sample_rate=0.05)], IDENTITY)
     mixed = check_plan([*plan, Choice("choice", candidates=4)], IDENTITY)
     for accountant in ACCOUNTANTS:

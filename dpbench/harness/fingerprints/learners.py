@@ -45,8 +45,8 @@ OPEN_SETTING_TASKS: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
 def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
     """Fit a learner without open settings at each epsilon, on the first fixed task that it can plan for.
 
-    If the learner refuses an epsilon, the message is kept. A learner that refuses both on every task is marked as not
-    covered.
+    If the learner refuses an epsilon, the message is kept. A learner that refuses both epsilons on every task is marked
+    as not covered.
     """
     refusals: dict[str, dict[str, str]] = {}
     for fixed in list_fixed_tasks(learner, plugins):
@@ -59,7 +59,10 @@ def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
 
 
 def choose_open_settings(learner: Learner, plugins: Registry) -> dict[str, Any]:
-    """Return the learner's choices for its open settings, by task and epsilon. Nothing is fitted."""
+    """Return the values that the learner chooses for its open settings, by task and epsilon. Nothing is fitted.
+
+    The value is `refused` if the learner refuses the task or the epsilon.
+    """
     asked = {
         field.name
         for field in dataclasses.fields(learner)  # type: ignore[arg-type]

@@ -43,7 +43,10 @@ def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, An
 
 
 def compute_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
-    """Return the values that the learner chooses for the settings left open in `asked`, or its error."""
+    """Return the values that the learner chooses for the settings left open in `asked`, by task and epsilon.
+
+    If the learner cannot be built, the only entry is the error message, with an empty key.
+    """
     try:
         return choose_open_settings(plugins.build("learner", name, asked), plugins)
     except DpbenchError as error:

@@ -70,9 +70,13 @@ def run_private_search(
 ) -> Winner:  # fmt: skip
     """Fit a random number of times with random settings, and return the fit with the best score on public labels.
 
-    Covered: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search. A failed
-    run counts with the worst score. If all runs fail, the predictor gives every class score 0. The number of runs is
-    not kept.
+    Guarantee: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search.
+
+    A failed run counts with the worst score. If all runs fail, the predictor gives every class score 0. The number of
+    runs is not kept.
+
+    Raises:
+        DpbenchError: a run failed with an error that is `final`.
     """
     wanted, _ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     fold = make_folds(roles, learner, search)[0]

@@ -17,10 +17,11 @@ Space = Mapping[str, Sequence[Any]]
 
 
 def list_settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Literal["grid", "random"]]:
-    """Return the whole grid, or `tries` different settings drawn from it at random, in the order of the grid.
+    """Return the whole grid or, if it has more than `tries` settings, `tries` of them, drawn at random.
 
-    The values of the alphabetically last name vary fastest. The order is fixed because noise is derived from the
-    position of a setting, and because stored results sort their names.
+    The second value says which. Settings are in the order of the grid: the values of the alphabetically last name vary
+    fastest. The order is fixed because noise is derived from the position of a setting, and because stored results sort
+    the names of settings.
 
     >>> list_settings({"k": (10, 40), "steps": (30, 60)}, 10, 0)[0][1]
     {'k': 10, 'steps': 60}

@@ -67,7 +67,8 @@ class StackedCurators:
     Covered: each fit's answer is computed from the same integers as the answer of its own curator for this sample; only
     the noise differs. A row that is not finite under a setting counts as zero under that setting. Not covered: row
     functions that keep state or read other rows, because a stack does not check them; and the fits jointly. The fits
-    are several mechanisms on the same data: publishing more than one, or choosing by their answers, composes.
+    are several mechanisms on the same data, so the epsilon of publishing more than one, or of choosing by their
+    answers, follows by composition.
     """
 
     curators: tuple[LedgerCurator, ...]

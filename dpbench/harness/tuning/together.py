@@ -19,7 +19,7 @@ from dpbench.privacy.core.head import compute_logits
 
 
 def is_stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
-    """Return whether `fit_probes_together` may replace the learner's fit: a probe that overrides no fitting method."""
+    """Return whether the learner is a probe without fitting methods of its own, as `fit_probes_together` needs."""
     own = ("fit", "fit_on", "plan", "probe")
     return isinstance(learner, ProbeLearner) and all(
         getattr(type(learner), name) is getattr(ProbeLearner, name) for name in own
@@ -74,7 +74,9 @@ def fit_probes_together(
     generator: torch.Generator,
     mapped: MappedRows | None = None,
 ) -> list[Predict]:
-    """Fit probes with equal `shared` together; each predictor equals that of a separate fit with equal randomness.
+    """Fit probes with an equal key `shared` together, and return a predictor for each.
+
+    Each predictor equals that of a separate fit with equal randomness.
 
     If `mapped` is given, it must belong to this public split and to the rows of this stack.
     """

@@ -87,14 +87,14 @@ def make_transfer_record(
     If the file, or a file that its settings came from, records a less clean rule, that rule applies: settings found by
     a search on private data are never ranked, however often they are passed on. Data count as the same if their files
     have the same digest, or if more than `MAX_COPIES` of the public images in the file's sketch are found here. Private
-    images have no sketch, because a sketch would reveal them. None is needed, because the rule of a search that used
-    them stays with the settings.
+    images have no sketch, because a sketch would reveal them. They need no sketch, because the rule of a search
+    that used them stays with the settings.
 
     A learner's defaults, which nobody chose, stay `default` while they are its defaults. Defaults of an earlier version
     were found by somebody, on unknown data, and count as `transfer`.
 
     Args:
-        earlier: what `read_settings` read.
+        earlier: the record in the file, as `read_settings` returns it.
         here: the rule of the settings regardless of the file: `default` if they are the learner's defaults.
         spec: the spec of the new run.
         digests: the digests of the new run's data.
@@ -127,7 +127,7 @@ def find_least_clean_rule(earlier: SettingsRecord) -> SelectionRule:
 def _find_transfer_rule(
     earlier: SettingsRecord, spec: Spec, digests: Mapping[str, str], images: HashLookup
 ) -> SelectionRule:
-    """Return the rule that follows from reusing a file's settings on this data, however the file chose them."""
+    """Return the cleanest rule that a file's settings can have on this data, however they were chosen."""
     public, there = (earlier, earlier.digests) if isinstance(earlier, Tuning) else (earlier.task, earlier.task.digests)
     if digests["private"] in there.values():
         if _have_equal_fields(earlier.spec, spec, set(Spec.model_fields) - _IRRELEVANT_FIELDS):

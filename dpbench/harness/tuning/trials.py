@@ -59,7 +59,7 @@ class TrialRunner:
 
     Args:
         learner: the learner with the settings that are not searched.
-        who: describes the learner and its task, for messages about its failures.
+        who: describes a call of the learner, for messages about its failures.
         roles: private rows and public split; the test split is not touched.
         budget: the budget of the real run.
         accountant: the accountant that calibrates every setting.
@@ -170,9 +170,9 @@ class TrialRunner:
         return [self._compute_confusion_matrix(fitted, fold) for fitted in fits]
 
     def _make_fit_input(self, plan: TrialPlan, fold: Fold, fold_index: int) -> FitInput:
-        """Return the inputs of a trial's fit, scaled by the fold's weight so that the noise is that of the real run.
+        """Return the inputs of a trial's fit. The setting must not have been refused.
 
-        `plan` must not be that of a refused setting.
+        Sigma is divided by the fold's weight; answers that are multiplied by the weight have the noise of the real run.
         """
         assert plan.learner is not None
         randomness = Randomness.tuning(self.search.seed, self.identity, fold_index, plan.index)
@@ -217,7 +217,8 @@ def make_weighted_curator(curator: LedgerCurator, sigma: Mapping[str, float], we
     """Wrap a curator so that each row counts `weight` times and sums have the size and noise of the real run.
 
     The learner sees its real task, sigma and plan; no private row is read. A choice uses the unscaled losses of the
-    stand-ins: their totals are `weight` times smaller, and dividing sigma by `weight` makes eps0 as much larger.
+    stand-ins. Their totals are `weight` times smaller, but eps0 is `weight` times larger, because sigma is divided by
+    `weight`.
 
     Args:
         curator: the curator of the stand-ins, bound with the real sigma divided by `weight`. Its answers times

@@ -92,10 +92,10 @@ def draw_discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
 
 
 def check_duration(numbers_per_step: int, steps: int, release: str, *, quiet: bool = False) -> None:
-    """Estimate how long drawing a release's exact noise takes, and warn if it is over ten minutes, unless `quiet`.
+    """Estimate how long drawing a release's exact noise takes; unless `quiet`, warn if it takes over ten minutes.
 
     Raises:
-        SpecError: it would take longer than a day.
+        SpecError: the estimate is above a day.
     """
     seconds = SECONDS_PER_NUMBER * numbers_per_step * steps
     size = f"{steps:,} x {numbers_per_step:,} numbers"

@@ -18,7 +18,7 @@ class RowGuard(Protocol):
     """Calls the row functions, teachers and transforms of a fit, checks them, and yields their results."""
 
     def remember_refusals(self) -> AbstractContextManager[None]:
-        """Return a context that remembers every refusal in it; a refusal is final."""
+        """Return a context that raises an earlier refusal, if there is one, and remembers every refusal inside it."""
 
     def raise_earlier_refusal(self) -> None:
         """Raise the refusal of an earlier question, if any question was refused."""

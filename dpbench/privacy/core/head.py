@@ -1,9 +1,9 @@
 """dpbench's own row function: the gradient of a linear head, which most learners use at every step.
 
 A plugin's row function may remember the rows that it saw, so the guard compares everything that the function can reach
-before and after every call. Its form may change from step to step, so it is first called on an empty chunk. The
-functions defined here need neither check: they hold only public tensors, and the shape and grid of their sums follow
-from these tensors, the clip and the width of a row.
+before and after every call. The form of its contributions may change from step to step, so it is first called on an
+empty chunk. The functions defined here need neither precaution: they hold only public tensors, and the shape and grid
+of their sums depend only on these tensors, the clip and the width of a row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class BuiltinRowFunction(ABC):
         """Return one contribution per row."""
 
     def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the clipped sum of a chunk's contributions; `shares` (c,) is each row's share of its unit."""
+        """Return the clipped sum of a chunk's contributions.
+
+        `shares` (c,) is each row's share of its unit; None if each row is a unit of its own.
+        """
         return self(chunk).integers(clip, shares)
 
     def prepare_sum_in_place(
@@ -101,7 +104,10 @@ class HeadGradient(BuiltinRowFunction):
     def prepare_sum_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
     ) -> Callable[[], IntegerSum] | None:
-        """Return a function that sums mapped rows without copying them; None if compiled loops cannot do it (GPU)."""
+        """Return a function that sums mapped rows without copying them; None if compiled loops cannot do this.
+
+        They cannot if the rows are on a GPU or not in 8 bits, or if the head has a divisor or over `BLOCK` outputs.
+        """
         if not (isinstance(rows.held, QuantisedRows) and self._uses_compiled_loops(rows.held)):
             return None
         return self._prepare_sum(rows.held, rows.y, sample, rows.places(sample), clip, shares)
@@ -156,7 +162,7 @@ class HeadGradient(BuiltinRowFunction):
 
 
 def as_builtin_row_function(rows: object) -> BuiltinRowFunction | None:
-    """Return `rows` if dpbench defines its class as a row function; else None, also for plugins' subclasses."""
+    """Return `rows` if dpbench defines its class as a row function; else None, for example for a plugin's subclass."""
     return rows if isinstance(rows, BuiltinRowFunction) and is_defined_by_dpbench(type(rows)) else None
 
 

@@ -2,7 +2,7 @@
 
 `LedgerCurator` is the harness's side, made by `binding.bind` alone. A learner receives `privacy.curator.Curator`,
 whose attributes lead to no private row. Python code can prevent accidents but not malice (a closure can be opened).
-This module imports no torch, because every command imports the plan types, and these need it.
+This module imports no torch, because every command imports `mechanisms.table`, which imports this module.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LedgerCurator:
     mapped: bool = False  # whether `Map` made the rows
 
     def answer(self, question: Question) -> Any:
-        """Spend a question's steps and answer it, or refuse it: the only access to private rows.
+        """Spend a question's steps and answer it, or refuse it. This is the only access to private rows.
 
         Steps are spent first, so that a crash can only overcount.
 
@@ -87,14 +87,14 @@ class LedgerCurator:
 
 
 class Question(ABC):
-    """Base class of questions about private rows, one subclass per mechanism; its module proves the sensitivity.
+    """Base class of questions about private rows. The module of each subclass has its privacy argument.
 
     The constructor refuses arguments that no curator could accept; it reads no rows. `LedgerCurator.answer` checks the
     question and spends its steps.
     """
 
     kind: ClassVar[type[Planned]]
-    """The type as which its releases must be planned."""
+    """The class that the releases of the question must have in the plan, such as `Release`."""
     chunk_size: int | None = None
     """The number of rows held at once; None lets the mechanism choose."""
 
@@ -126,11 +126,11 @@ class Question(ABC):
 
     @property
     def public(self) -> tuple[Any, ...]:
-        """The other public inputs of the question: tensors and numbers."""
+        """The public inputs of the question other than its row function and clips, such as a matrix of losses."""
         return ()
 
     def candidates(self, curator: LedgerCurator) -> int | None:
-        """Return the number of candidates to choose among; None if the answer is numbers."""
+        """Return the number of candidates to choose among; None if the question is not a choice."""
         return None
 
     def adapt_to_stand_ins(self, weight: float) -> Question:
@@ -159,9 +159,9 @@ def sum_chunks(
     integers: Callable[[Iterable[Chunk]], Iterator[Sequence[IntegerSum]]],
     totals: Sequence[IntegerSum] = (),
 ) -> list[IntegerSum]:
-    """Add the sums that `integers` yields for each chunk of a sample to `totals`, and return them, one per block.
+    """Return the sums of a sample, one per block: `totals` plus the sums that `integers` yields for each chunk.
 
-    If it fails, chunks are wiped at once, even if a traceback still refers to them.
+    If `integers` fails, the chunks are wiped at once, even if a traceback still refers to them.
     """
     found = list(totals)
     with closing(chunks):

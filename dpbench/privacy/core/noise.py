@@ -16,14 +16,15 @@ MOST_STEPS = 2.0**56  # standard deviation of noise in grid steps: sums and nois
 def add_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> Tensor:
     """Return the sum plus normal noise of standard deviation `std`, rounded to the sum's own grid, in float32.
 
-    `std` may be an array that broadcasts with the sum. At epsilon = inf it is 0, and no noise is drawn.
+    `std` may be an array that broadcasts with the sum. At epsilon = inf, `std` is 0 and no noise is drawn.
 
     The grid is public: its step is the clip times a power of two that depends on the row's shape (see `exact.sums`).
     Noise of about a million steps is added in integers, so the low bits of an answer reveal nothing about the rows
     (Mironov 2012).
 
     Covered: a sum of sensitivity s has the (epsilon, delta) that the accountant states for sigma = std / s.
-    Not covered: research noise comes from a generator that is not cryptographic, as normals rounded to the grid.
+    Not covered: that research noise consists of normals rounded to the grid, from a generator that is not
+    cryptographic.
 
     Raises:
         SpecError: see `draw_noise`.
@@ -49,7 +50,7 @@ def draw_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> np.ndarray |
 
 
 def add_drawn_noise(summed: IntegerSum, noise: np.ndarray | None) -> Tensor:
-    """Add the noise that `draw_noise` drew for a sum, overwriting its array, and return the result in float32."""
+    """Return a sum plus its noise from `draw_noise`, in float32; overwrites `noise`. If it is None, add nothing."""
     if noise is None:
         return summed.value().float()
     noisy = torch.from_numpy(noise).to(summed.total.device).add_(summed.total)

@@ -38,7 +38,10 @@ class Task:
     same_source: bool = True  # whether they are of the private data's own dataset, not of another (`--public-dataset`)
     metric: str = "accuracy"  # what results are compared by, such as balanced_accuracy: a learner may aim for it
     tail: Callable[[], nn.Module] | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Loads the stages of the published network after an extractor's `layer`; examples are this layer's activations."""
+    """Loads the stages of the published network after the layer whose activations are the examples (`Extractor.tail`).
+
+    None if the extractor has no such function.
+    """
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Planned(ABC):
     numbers: ClassVar[tuple[str, ...]]
     """The fields that are numbers, in the order in which they are checked."""
     word: ClassVar[str]
-    """The curator's method that spends it."""
+    """The name of the curator's method that spends a step of this use."""
     gaussian: ClassVar[bool] = False
     """Whether it adds Gaussian noise to sums over Poisson samples, for which accountants have closed forms."""
 
@@ -115,7 +118,7 @@ class Planned(ABC):
         """Refuse impossible values of the fields that only this type of use has.
 
         Raises:
-            PlanError: a value is impossible; the message names the field, and `where` in the plan.
+            PlanError: a value is impossible; the message names the field, and says `where` in the plan it is.
         """
 
     @abstractmethod

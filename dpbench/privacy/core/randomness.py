@@ -96,7 +96,7 @@ class Randomness:
 
     @classmethod
     def for_fit(cls, kind: Kind, seed: int, identity: str, run: int | None = None) -> Randomness:
-        """Return the randomness of a seed's fit, or of its run number `run` in a private selection of several runs."""
+        """Return the randomness of a seed's fit or, in private selection, of run number `run` of the seed."""
         if kind == "secure":
             return cls.secure(seed, quiet=run is not None)
         if run is None:

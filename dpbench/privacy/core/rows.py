@@ -135,7 +135,8 @@ class PrivateRows:
     def expand_units(self, sample: np.ndarray, device: torch.device) -> tuple[np.ndarray, Tensor | None]:
         """Return the rows of a sample's units, ascending, and each row's share of its unit, on `device`.
 
-        The share of a row in a unit with m rows is 1 / m, rounded down; None if each row is a unit of its own.
+        A row's share of a unit with m rows is 1 / m, rounded down. If each row is a unit of its own, return None in
+        place of the shares.
         """
         if self.units is None:
             return sample, None
@@ -157,7 +158,8 @@ class PrivateRows:
     ) -> Generator[Chunk, None, None]:
         """Yield sampled rows in chunks of at most `limit`, in a reused buffer; an empty sample yields an empty chunk.
 
-        Row seeds are derived from `base`; if it is None, for functions that do not read them, they are all 0.
+        If `limit` is None or 0, a chunk has as many rows as fit into `CHUNK_BYTES`. Row seeds are derived from `base`;
+        if it is None, for functions that do not read seeds, they are all 0.
 
         A chunk is a copy: writing to it does not change the data. The next chunk overwrites the buffer; if it is
         shorter, the rest is wiped, and after the last chunk the whole buffer is wiped. So a row function that keeps a

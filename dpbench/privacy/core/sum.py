@@ -184,7 +184,10 @@ def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
 
 
 def count_rows_per_chunk(rows: PrivateRows, scores: int) -> int:
-    """Return the number of rows per chunk, given `scores` numbers per row; at least two, to compare rows."""
+    """Return the number of rows per chunk: as many as fit into `CHUNK_BYTES`, but at most `SCORES` / `scores`.
+
+    `scores` is the number of scores per row. The second limit is never below two, so that rows can be compared.
+    """
     return min(rows.count_rows_per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
 
 

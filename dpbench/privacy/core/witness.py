@@ -39,7 +39,7 @@ class Canaries:
         return np.flatnonzero(self.member)
 
     def integers(self, sampled: np.ndarray, clip: float, device: torch.device) -> IntegerSum:
-        """Return the clipped sum (m,) of the sampled canaries, given by coordinate, on the grid of dense rows."""
+        """Return the clipped sum (m,) of the canaries at the coordinates `sampled`, on the grid of dense rows."""
         grid = clip * 2.0**-DENSE_BITS
         value = torch.full((len(sampled),), EXCESS * clip, dtype=torch.float64)
         whole = (value * weights_within(value, clip - 0.5 * grid) / grid).round_().to(torch.int64)
@@ -93,7 +93,10 @@ class Witness:
         self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws,
         drawn: np.ndarray, sampled: np.ndarray,
     ) -> None:  # fmt: skip
-        """Add noise to the canaries' sum of each block, given its clip and std; pass the observation to `on_sum`."""
+        """Pass the observation of a question for a sum to `on_sum`.
+
+        If there are canaries, first add noise to their sum in each block. `bounds` has each block's clip and std.
+        """
         padding = []
         for summed, (clip, std) in zip(sums, bounds, strict=True):
             if self.canaries is not None:

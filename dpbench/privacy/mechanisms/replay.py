@@ -77,7 +77,7 @@ def equalise_seeds(chunk: Chunk) -> Chunk:
 
 
 def take_row(rows: PrivateRows, index: int) -> PrivateRows:
-    """Return a single row; if rows have units, all rows of one unit."""
+    """Return a single row; if rows have units, return all rows of unit `index`."""
     if rows.units is None:
         return PrivateRows(rows.held[index : index + 1], rows.y[index : index + 1], torch.arange(1))
     return _copy_rows(rows, rows.units.rows(np.array([index])))
@@ -136,7 +136,8 @@ def _number_units(rows: PrivateRows) -> np.ndarray:
 def make_adversarial_rows(base: PrivateRows, classes: int, generator: np.random.Generator, many: bool) -> PrivateRows:
     """Return adversarial rows: extreme norms, entries that are not finite, and one real row under many labels.
 
-    If the base rows have units, these rows are grouped into units of several rows too.
+    With `many`, there are more norms and more labels. If the base rows have units, the adversarial rows are grouped
+    into units of several rows too.
     """
     x = base.x
     flat = x.flatten(1).nan_to_num(0, 0, 0)

@@ -268,7 +268,7 @@ def replay_votes(question: TeacherVotes, setup: ReplaySetup) -> RowInfluence:
 
 
 def released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
-    """Return the released counts, preceded (if there is a threshold) by a `ReleasedSum` without answers."""
+    """Return the released counts; with `confident`, first a `ReleasedSum` without answers for that release."""
     answered = answer[~answer.isnan().any(1)]
     largest = (ReleasedSum((), (largest_count_sensitivity(len(answer)),)),) if question.confident is not None else ()
     return (*largest, ReleasedSum((answered,), (counts_sensitivity(len(answered)),)))

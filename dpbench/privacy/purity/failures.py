@@ -37,7 +37,10 @@ OWN_EXCEPTIONS = frozenset(
 
 
 def name_exception(error: BaseException) -> str:
-    """Return the name of an exception if Python or dpbench defines it: a plugin's name could reveal private values."""
+    """Return the name of an exception that Python or dpbench defines, and a general description of any other.
+
+    The name of a plugin's exception could reveal private values.
+    """
     return type(error).__name__ if type(error) in OWN_EXCEPTIONS else "an exception of the plugin"
 
 
@@ -45,11 +48,11 @@ def call_without_error_text(function: Callable[[A], R], argument: A, what: str, 
     """Call a plugin's function in a quiet room; if it fails, report only the error's type and line.
 
     dpbench's own refusals are raised again with their text, unless a plugin's code caused them with private values.
-    With DPBENCH_DEBUG set, all errors pass through unchanged. If the argument is `public`, such as an empty chunk, the
-    error is reported in full.
+    With DPBENCH_DEBUG set, all errors pass through unchanged. With `public`, for an argument such as an empty chunk,
+    the error is reported in full.
 
     Raises:
-        ComponentFailed: the function failed; names `what` and where.
+        ComponentFailed: the function failed; the message names `what`, the error's type and its line.
         MemoryError: there was too little memory.
         NotPure: see `call_quietly`.
     """

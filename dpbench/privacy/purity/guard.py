@@ -6,12 +6,12 @@ function can reach is read before and after each chunk, and any difference ends 
 Covered, on every chunk: closure variables, defaults, attributes, slots, bound objects, `functools.partial` and caches,
 containers, tensors and arrays, modules' parameters, gradients and buffers, and generators. They are compared by
 identity, length, torch's version counters, and the contents of arrays of up to 16 MiB.
-Covered, on chunks that the harness draws at random, always including the first of a release: globals that the code
-names, in its own module and in those of the functions that it calls; attributes of classes; data in libraries' modules,
-if the code names it; the global generators of torch, numpy and, if no other thread runs, `random`; and the contents of
-tensors and arrays, every byte up to a mebibyte and a checksum above. On these chunks rows are also evaluated again: see
-`spotchecks`. For files, the environment, programs, `ctypes` and output, see `quiet_room`. Objects made by `ctypes` are
-refused unread.
+Covered, on chunks that the harness draws at random, always including the first of a release: globals named in the code
+of each function that is reached, looked up in that function's module and in modules that its code names; attributes of
+classes; data in libraries' modules, if the code names it; the global generators of torch, numpy and, if no other thread
+runs, `random`; and the contents of tensors and arrays, every byte up to a mebibyte and a checksum above. On these
+chunks rows are also evaluated again: see `spotchecks`. For files, the environment, programs, `ctypes` and output, see
+`quiet_room`. Objects made by `ctypes` are refused unread.
 Not covered: threads that run already; frames; attributes of libraries' objects (`LIBRARIES`), and library settings that
 `reach` does not list; globals and attributes that no code names; state that extension types keep in C; and writes that
 a tensor's version counter misses (`.data`, `.numpy()`), between the drawn chunks. Python cannot sandbox malice.
@@ -192,7 +192,11 @@ class GuardedFunction:
         return blocks
 
     def check_shards(self, shards: Iterable[Chunk], check_labels: Checked, schedule: CheckSchedule) -> Iterator[Tensor]:
-        """Yield a teacher's labels for each shard; if a check is due, call it again on half of it and on all of it."""
+        """Yield a teacher's labels for each shard.
+
+        If a check is due, call the teacher again on half of the shard and then on the whole shard, where it must give
+        the same labels.
+        """
         for shard in shards:
             due = schedule.is_due()
             again = shard.take(torch.arange(len(shard), device=shard.y.device)) if due else None

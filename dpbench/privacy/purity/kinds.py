@@ -121,7 +121,7 @@ def _has_attributes(cls: Any) -> bool:
 
 @functools.lru_cache(1024)
 def list_cached_properties(cls: Any) -> frozenset[str]:
-    """Return the names of a class's cached properties that a library defines: they follow from the object."""
+    """Return the names of a class's cached properties that a library defines: they are computed from the object."""
     known = [base for base in cls.__mro__ if top_package(base.__module__) in LIBRARIES]
     pairs = [pair for base in known for pair in vars(base).items()]
     return frozenset(name for name, value in pairs if isinstance(value, functools.cached_property))
@@ -314,7 +314,8 @@ _CONSTANT_TYPES = (
     torch.iinfo, re.Pattern, PurePath, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
     type(threading.Lock()), type(threading.RLock()), logging.Logger,
 )  # fmt: skip
-"""Types whose objects never change; modules and classes are read by the names in code, and log output is withheld."""
+"""Types whose objects are not read. Most of them never change. Modules and classes are read by the names in code, and
+loggers need no reading because log output is withheld."""
 _STATELESS_CALLABLES = frozenset({
     "operator.attrgetter", "operator.itemgetter", "operator.methodcaller", "builtins.fortran",
     "builtins.instancemethod", "nanobind.nb_func", "nanobind.nb_method",
@@ -328,7 +329,7 @@ _C_TYPES: tuple[Any, ...] = (ctypes.Array.__base__, ctypes.CDLL)  # whatever `ct
 def find_readers(cls: Any) -> tuple[ObjectReader, ...] | None:
     """Return the readers of objects of this type: () if they never change, None if they cannot be read.
 
-    dpbench's own curators are not read either, because their state changes with every question.
+    Return () for dpbench's own curators too, because their state changes with every question.
     """
     if issubclass(cls, _C_TYPES):
         return None

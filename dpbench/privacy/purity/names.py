@@ -52,7 +52,7 @@ def namespace_reader(left_out: LeftOut) -> ObjectReader:
 
 
 def library_data_reader(function: FunctionType) -> ObjectReader:
-    """Return the reader of library modules' data that a function's code names: plugins may hide state there.
+    """Return the reader of data in library modules that a function's code names; plugins may hide state there.
 
     Only modules that are imported now are read, so a module that a library imports on first use does not count as a
     change.

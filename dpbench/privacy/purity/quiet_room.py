@@ -54,7 +54,7 @@ READ_EVENTS = frozenset({
     "os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.glob", "glob.glob/2", "pathlib.Path.glob",
     "pathlib.Path.rglob", "os.getxattr", "os.listxattr", "mmap.__new__",
 })  # fmt: skip
-"""Events that are allowed to code that may read files."""
+"""Events that code may cause if it is allowed to read files."""
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 IMPORT, HERE = "<frozen importlib", "dpbench.privacy.purity"
 INTERNAL_MODULES = (
@@ -63,7 +63,7 @@ INTERNAL_MODULES = (
 )  # fmt: skip
 """Modules that are allowed to open files, programs and libraries: they compile code, or count processors."""
 HELPING, HELPERS = frozenset({"Thread.start", "atexit.register"}), LIBRARIES | {"joblib"}
-"""Events that libraries cause to compute faster and to clean up, and the packages that may cause them."""
+"""Events that some packages may cause, to start threads and to clean up at exit; and these packages."""
 ADVICE = (
     "What it does beside its result has no noise. Open files, libraries and connections before asking, hand over what "
     "they hold as public values, and let nothing but contributions out."
@@ -82,7 +82,8 @@ class SideEffectBlocker:
         """Refuse an event that has a lasting effect, unless it is allowed.
 
         Raises:
-            NotPure: names the action, without the event's arguments, which may be private values.
+            NotPure: the event is refused. The message names the action, but not the event's arguments, which may be
+                private values.
         """
         said = USES.get(event) or USES.get(event.partition(".")[0])
         if said is None or self._is_allowed(event, details):

@@ -71,7 +71,7 @@ class ReachState:
     states: list[object]
 
     def has_same_referents(self, other: ReachState) -> bool:
-        """Return whether all objects have the same referents as in `other`, so that both reach the same objects."""
+        """Return whether all objects have the same referents as in `other`; the reach is then still complete."""
         return (
             len(self.flat) == len(other.flat)
             and all(map(is_, self.flat, other.flat))
@@ -82,13 +82,16 @@ class ReachState:
 class Reach:
     """Everything that `root` can reach through closures, attributes and containers.
 
-    If `thorough`, a reach also follows classes and the names in code, in its own module and in those of the functions
-    that it calls, but not into `LIBRARIES`, and it reads the contents of tensors and arrays. It then includes the
-    global generators, if `generators` is true. With `settings`, it includes some settings of libraries. A module that
-    is `left_out` counts as absent.
-
-    With `own_package`, objects that cannot be compared, such as iterators, are skipped, and so are objects of other
-    packages that hold such an object, such as a zip file with its open file.
+    Args:
+        root: where to start, such as a row function.
+        thorough: also follow classes, and the names in the code of each function, looked up in its module and in
+            modules that the code names; and read the contents of tensors and arrays. Functions and classes of
+            `LIBRARIES` are not followed, but library data that code names is read.
+        generators: with `thorough`, include the global generators.
+        settings: include the library settings in which a row function could hide a value.
+        left_out: whether a module, given its name, counts as absent.
+        own_package: skip objects that cannot be compared, such as iterators, and objects of packages other than this
+            one that hold such an object, such as a zip file with its open file. None skips nothing.
 
     Raises:
         NotPure: `root` can reach too many objects, or (without `own_package`) one that cannot be compared.
@@ -202,7 +205,7 @@ class ModuleReach(Reach):
     """All globals of `modules`, whether or not code names them, and everything that these globals can reach.
 
     Objects that cannot be read, and functions and classes of other packages, are compared by identity alone. A module
-    that is `left_out` counts as absent.
+    counts as absent if `left_out` returns True for its name.
     """
 
     def __init__(self, modules: Sequence[ModuleType], left_out: LeftOut) -> None:
@@ -223,7 +226,10 @@ class ModuleReach(Reach):
         return super()._kinds(thing, parent, at)
 
     def _is_foreign(self, thing: type | FunctionType) -> bool:
-        """Return whether another package defines this. `functools.wraps` copies `__module__`, so globals count."""
+        """Return whether another package defines a class or function.
+
+        For a function, its globals decide, because `functools.wraps` copies `__module__`.
+        """
         known = thing.__globals__.get("__name__") if isinstance(thing, FunctionType) else thing.__module__
         return top_package(known) not in self._packages
 

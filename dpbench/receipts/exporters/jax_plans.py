@@ -80,7 +80,11 @@ def _read_batches(selection: Any, size: int, steps: int | None, normalised_by: D
 
 
 def _measure_noise(plan: Any, clipped_per: str | None) -> Noise | None:
-    """Measure the clip and the noise of a step; return None if steps share noise, as in banded factorisations."""
+    """Measure the clip and the noise of a step.
+
+    Returns None if batches cycle through several groups, because steps may then share noise (banded factorisations), or
+    if there is no noise or no clip.
+    """
     import jax.numpy as jnp
 
     if plan.batch_selection_strategy.iterations and getattr(plan.batch_selection_strategy, "cycle_length", 1) != 1:

@@ -86,6 +86,8 @@ def advise(
 ) -> Advice:
     """Return advice based on public images and, if `labels`, on their labels.
 
+    With `wished`, also find the smallest epsilon and the fewest private units at which this accuracy is expected.
+
     Covered: advice depends only on public images, their labels, the classes and the number of private images.
     Not covered: a test set that differs from the public images.
 

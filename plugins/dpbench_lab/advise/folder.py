@@ -28,8 +28,8 @@ from dpbench.records.protocol import SplitRule
 from dpbench.support.files import IMAGE_ENDINGS
 
 READER = "image-file-RGB-1"
-"""The name of `read_image` in cache keys. The dataset `imagefolder` decodes files alike and uses the same name, so
-advice and runs share cached features."""
+"""The name of `read_image` in cache keys. The dataset `imagefolder` decodes files in the same way and uses this name
+too, so advice and runs share cached features."""
 WANTED = "train/CLASS/IMAGE, with two or more class folders"
 
 
@@ -58,7 +58,7 @@ class PublicPart:
 
     @property
     def task(self) -> Task:
-        """The task of the real run."""
+        """The task of a run on this folder with the same split."""
         shape, device = tuple(self.x.shape[1:]), self.x.device
         return Task(shape, len(self.classes), self.private, device, public=len(self.x), same_source=True)
 
@@ -74,12 +74,12 @@ def open_public_part(
 ) -> PublicPart:
     """Open the public images of a folder, with the same split as `dpbench run --dataset imagefolder:FOLDER`.
 
-    Covered: no private or test image is opened; names of files and class folders are read.
+    Guarantee: no private or test image is opened. The names of all files and class folders are read.
     Cached features of public images are looked up by the digests of these images. A cache file may also hold private
     rows; they are read only to compute the checksum of the file.
 
     Args:
-        folder: with train/CLASS/IMAGE, also in folders below the class.
+        folder: holds train/CLASS/IMAGE; images may also be in folders below their class.
         rule: how training images are split into public and private.
         extractor: makes features of the public images; they are cached.
         device: where the extractor computes.
@@ -111,7 +111,7 @@ def open_public_part(
 
 
 def number_units(folder: Path, files: Sequence[Path], dataset: ImageOwners) -> np.ndarray | None:
-    """Return the unit (n,) int64 of each training image in the order of a run, or None if images have no units.
+    """Return the unit (n,) int64 of each training image, in the order of `files`; None if images have no units.
 
     Raises:
         DataMissing: the table of units does not exist.
@@ -124,7 +124,7 @@ def number_units(folder: Path, files: Sequence[Path], dataset: ImageOwners) -> n
 
 
 def list_training_images(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]]:
-    """Return the training images by class and path, labels (n,) int64 and classes, without opening any image.
+    """Return the training images, sorted by class and path, their labels (n,) int64 and the classes; open no image.
 
     The number of files that are not images is reported on standard error.
 

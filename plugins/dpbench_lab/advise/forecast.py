@@ -1,10 +1,10 @@
-"""Forecast accuracies on new data from the boards: a rehearsal, plus each learner's mean distance from it.
+"""Forecast accuracies on new data: the accuracy of a rehearsal plus each learner's mean distance from it on the boards.
 
-A rehearsal is `class-means` with settings chosen by five-fold cross-validation on labelled public images, under the
-noise of the private run: as in `dpbench tune`. Each board has such a record. In logits, a learner's accuracy is
-predicted as the rehearsal's plus that learner's mean distance from the rehearsals on the boards. Without public labels,
-the prediction is the mean accuracy on the boards with a similar number of private images times epsilon per class.
-Either way every dataset of the boards counts the same, however many boards it has.
+A rehearsal fits `class-means` with settings chosen by five-fold cross-validation on labelled public images, under the
+noise of the private run, as `dpbench tune` does. The boards' records hold rehearsals. In logits, a learner's accuracy
+is predicted as the rehearsal's plus that learner's mean distance from the rehearsals on the boards. Without public
+labels, the prediction is the mean accuracy on the boards with a similar number of private images times epsilon per
+class. In both cases every dataset counts the same, however many boards it has.
 
 Half the width of an interval is the 90% quantile of the prediction errors on the boards, each predicted without the
 boards of its own dataset; `tests/lab/advice.py` repeats all of this for each dataset, intervals included.
@@ -75,7 +75,10 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Forecaster:
-    """Predicts accuracies from the records of some boards."""
+    """Predicts accuracies from the records of some boards.
+
+    `basis` says whether predictions start from a rehearsal or only from public numbers (images, classes, epsilon).
+    """
 
     boards: Sequence[BoardRecord]
     basis: Basis

@@ -2,7 +2,7 @@
 
 ::
 
-    title = "..."                          what the paper is called, by whom, when, where
+    title = "..."                          title, authors, year, url and source of the paper
     [shared]                               fields that all claims of this file have
     [sources]                              place = ["field", ...]: where fields of all claims can be read
     [[claims]]                             one claim: its own fields, and its own `sources` if they differ
@@ -65,7 +65,7 @@ class FurtherRelease(FiniteNumbersRecord):
 
 
 class Claim(FiniteNumbersRecord):
-    """A number that a paper or its code states: an accuracy at an epsilon, with the facts that epsilon follows from."""
+    """A number that a paper or its code states: an accuracy at an epsilon, with the facts that determine epsilon."""
 
     id: Name
     model: Text | None = None
@@ -93,7 +93,7 @@ class Claim(FiniteNumbersRecord):
 
     @property
     def rate(self) -> float | None:
-        """The sample rate: as stated, 1 for full batches, or batch / n."""
+        """The sample rate: as stated, 1 for full batches, or batch / n; None if unknown."""
         if self.sample_rate or self.sampler == "full-batch":
             return self.sample_rate or 1.0
         if self.batch is None or self.n is None or self.batch > self.n:
@@ -102,7 +102,7 @@ class Claim(FiniteNumbersRecord):
 
     @property
     def rounds(self) -> int | None:
-        """The number of steps: as stated, or epochs at the sample rate."""
+        """The number of steps: as stated, or epochs divided by the sample rate; None if unknown."""
         if self.steps is not None or self.epochs is None or self.rate is None:
             return self.steps
         return max(1, round(self.epochs / self.rate))
@@ -146,7 +146,7 @@ def read_paper(file: Path) -> Paper:
     """Read one file and check it.
 
     Raises:
-        SpecError: the file cannot be read, a value does not fit, or a field has no source; one sentence.
+        SpecError: the file cannot be read, a value does not fit, or a field has no source; the message is one sentence.
     """
     raw = read_toml(file, "claims of", parse_float=Decimal)  # printed digits are kept
     shared, places = raw.pop("shared", {}), raw.pop("sources", {})

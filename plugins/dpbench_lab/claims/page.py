@@ -43,7 +43,7 @@ class ClaimRow:
 
     @property
     def score(self) -> str:
-        """Accuracy in percent, or the area under the curve."""
+        """Accuracy in percent, or the area under the curve; empty if the claim states neither."""
         if self.claim.accuracy is not None:
             return f"{self.claim.accuracy:g}"
         return "" if self.claim.auc is None else f"{self.claim.auc:g} AUC"
@@ -91,7 +91,10 @@ def _render_files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]
 
 
 def make_charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> list[Chart]:
-    """Return charts of accuracy against epsilon, one per dataset and kind of public data that boards also have."""
+    """Return charts of accuracy against epsilon, one for each dataset and kind of public data that boards also have.
+
+    A chart needs at least `MIN_CLAIMS` claims with an accuracy.
+    """
     groups: dict[tuple[str, PublicData], list[ClaimRow]] = defaultdict(list)
     for row in rows:
         if row.claim.accuracy is not None:
@@ -107,7 +110,10 @@ def make_charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]
 def _collect_board_accuracies(
     families: Sequence[Sequence[Standing]], dataset: str, public: PublicData
 ) -> dict[str, dict[float, float]]:
-    """Return the best accuracy in percent by epsilon, for each board family on this data with a whole private split."""
+    """Return family -> epsilon -> best accuracy in percent, for the board families of this dataset and public data.
+
+    Families that train on only a part of the private split are left out.
+    """
     found: dict[str, dict[float, float]] = {}
     for family in families:
         board = family[0].board

@@ -7,11 +7,11 @@ reproducible       epsilon by `pld` or by `rdp` is within 2% of the stated one
 stated with margin the tighter accountant, mostly `pld`, finds less than the stated epsilon, by more than 2%
 understated        the stated epsilon is more than 2% below what both accountants find, for every sigma that
                    rounds to the printed one
-underspecified     a number is missing that epsilon follows from, or no accountant answers; the verdict says which
+underspecified     a number that epsilon depends on is missing, or no accountant answers; the verdict says which
 ================== =====================================================================================
 
-Both accountants assume Poisson sampling and neighbours that differ by one example more or less. Where a paper states
-another sampler, or none, the verdict says so and is about the accounting alone. It says nothing about the training.
+Both accountants assume Poisson sampling and neighbours that differ by adding or removing one example. Where a paper
+states another sampler, or none, the verdict says so. It is about the accounting and says nothing about the training.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def digest_claim(claim: Claim) -> str:
 
 
 def list_missing_numbers(claim: Claim) -> tuple[str, ...]:
-    """Return the numbers that epsilon depends on and that the paper does not give."""
+    """Return what is missing to compute epsilon: numbers that the paper does not give, or an accountant."""
     if claim.accountant == "pate":
         return ("the teachers' votes, which a data-dependent epsilon follows from",)
     if claim.adjacency == "replace-one":

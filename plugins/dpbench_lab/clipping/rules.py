@@ -87,7 +87,7 @@ class GradientScalingProbe(LinearProbe):
 
 
 def make_learner_with_rule(base: Any) -> type[Learner]:
-    """Return a subclass of a learner with a linear probe (`dp-sgd`, `thrift`) that adds the settings rule and pace."""
+    """Return a subclass of a learner with a linear probe (`dp-sgd`, `thrift`), plus the settings `rule` and `pace`."""
 
     @dataclass(frozen=True)
     class GradientScalingLearner(base):  # type: ignore[misc]  # any learner

@@ -1,9 +1,9 @@
 """Compare the clipping rules at equal ε: `python -m dpbench_lab.clipping.study` writes `record.json`, and resumes.
 
 `thrift` is measured on twelve boards and `dp-sgd` on three of them. For each learner, board and rule, the learning rate
-is the best of half, once and twice the default, by the mean of `CHOICE_SEEDS` on a fifth of the training images, which
-is held out of the fits that choose. Scores are those of `SEEDS`, trained on all training images, on the test images.
-Intervals are over seeds, that is, over noise.
+is the best of half, once and twice the default. It is chosen by the mean score of `CHOICE_SEEDS` on a fifth of the
+training images, which these fits do not train on. The scores are those of `SEEDS`, trained on all training images, on
+the test images. Intervals are over seeds, that is, over noise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BOARDS: Mapping[str, Mapping[str, Any]] = {
     "chest X-rays, 2,000": {"dataset": "pneumonia", "extractor": LITE, "train_fraction": 0.427},
     "HAM10000, 7,199": {"dataset": "ham10000", "extractor": LITE, "metric": "balanced_accuracy"},
 }  # fmt: skip
-"""The data by their name and number of private images, to 1%."""
+"""Name of the data, with the number of private images (to within 1%) -> the keys of a spec that select the data."""
 EPSILONS = 0.1, 1.0, 8.0
 LEARNERS = "dp-sgd", "thrift"
 PACES = 0.5, 1.0, 2.0

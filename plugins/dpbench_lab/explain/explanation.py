@@ -33,10 +33,9 @@ class LiftedStage(Record):
 class Signal(Record):
     """Signal and noise in the steps of a release, in units of the clip.
 
-    The signal is the norm of the mean clipped contribution; the noise is given by its norm, too.
-
-    The signals of many steps add up, while their noise grows with the square root of their number, so a step may
-    contain more noise than signal.
+    The signal is the norm of the mean clipped contribution, and the noise is the norm of one step's noise, divided by
+    the expected sample size. The signals of many steps add up, while their noise grows with the square root of the
+    number of steps, so a step may contain more noise than signal.
     """
 
     release: str

@@ -1,9 +1,9 @@
 """Compare a private run with the same run after removing noise, clipping and so on, one by one, up to the ceiling.
 
-From the private run upwards: tuning (settings chosen with public labels, if requested), noise, clipping, projection
-(k = all), steps (four times as many). The gap that is left to the ceiling is the rest: the effect of the
-ceiling's better loss, penalty and features. Each difference is paired by seeds, and together they are the price of
-privacy, in the metric that learners aim for.
+The stages from the private run upwards are tuning (settings chosen with public labels, if requested), noise, clipping,
+projection (k = all) and steps (four times as many). The gap that is left to the ceiling is the rest: the effect of the
+ceiling's better loss, penalty and features. Each difference is paired by seeds. Together the differences are the price
+of privacy, in the metric that learners optimise.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ LIFTED_STAGES: tuple[Stage, ...] = ("noise", "clipping", "projection", "steps")
 def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Spec] = ()) -> Explanation:
     """Split the price of privacy into parts, for several learners on one protocol.
 
-    Covered: nothing. All runs but the private run itself read private rows without noise, or with noise that guarantees
-    nothing: show the outcome only to people who may read the data.
+    Guarantee: none. All runs except the private run itself read private rows without noise, or with noise that gives no
+    guarantee, so show the outcome only to people who may read the data.
 
     Args:
         specs: a spec for each learner, at a finite epsilon.
         session: the installed plugins and the device; one of its learners is a reference, the ceiling.
-        tuned: the same specs with a search, or none.
+        tuned: the same specs with a search; empty to leave out the stage of tuning.
 
     Raises:
-        SpecError: a learner reads no private data, adds no noise, keeps the best of several fits, or asks for more
-            than sums.
-        DpbenchError: as `run` does.
+        SpecError: a learner is a reference, reads no private data, adds no noise, keeps the best of several fits, or
+            asks for more than sums; no reference is installed; or the metric needs two classes and there are more.
+        DpbenchError: a run cannot be prepared, or fails.
     """
     for spec in specs:
         if session.plugins.find("learner", spec.learner.name).cls.reference:
@@ -189,7 +189,7 @@ def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], de
 
 
 def _mean_interval(values: Sequence[float]) -> Interval:
-    """Return the mean and its interval; no interval if all seeds agree, because equal scores do not show chance."""
+    """Return the mean and its interval; no interval if all seeds agree, because equal scores show no spread."""
     return mean_interval(values if len(set(values)) > 1 else values[:1])
 
 
@@ -215,7 +215,10 @@ def _lift_stage(stage: Stage, learner: Learner, kept: Protection, base: Prepared
 
 
 def _max_dimensions(base: PreparedRun) -> int:
-    """Return the largest dimension of a public projection; for activations, the dimension after pooling."""
+    """Return the largest k of a projection: the number of features, after the network that follows activations, if any.
+
+    A learner that reads public data can use at most one direction fewer than there are public examples.
+    """
     task = base.roles.task
     features = int(np.prod(task.example_shape))
     if task.tail is not None:

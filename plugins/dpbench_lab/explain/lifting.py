@@ -39,7 +39,7 @@ def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protecti
     the same factor, the mean of their clipping factors: a sum keeps about the length for which steps and learning rates
     were chosen, but long rows no longer count for less.
 
-    Not covered: anything. If noise is kept, it is added in floating point, and no sum is exact.
+    Guarantee: none. If noise is kept, it is added in floating point, and no sum is exact.
     """
 
     def answer(question: Question) -> Any:
@@ -107,16 +107,16 @@ def measure_signals(
     """Return the signal and noise in the steps of each release, in order of the plan.
 
     A Poisson sample adds (1 - rate) times the squares of its clipped contributions to the squared norm of their sum, on
-    average; this is subtracted, and the rest is the squared norm of the mean sum. Both lengths are divided by the
-    expected sample size.
+    average; this is subtracted, and the rest is the squared norm of the mean sum. The norms of signal and noise are
+    divided by the expected sample size.
 
     Args:
         steps: the recorded sums, in order.
         plan: the releases.
-        sigma: the noise multiplier of each.
+        sigma: the noise multiplier of each release.
         size: the number of examples, or of units.
-        units: several rows may belong to one unit. Its contribution is their mean. No row function can compute the
-            square of this mean, so sampled releases have no signal.
+        units: whether several rows may belong to one unit. A unit's contribution is the mean of its rows. No row
+            function can compute the square of this mean, so sampled releases have no signal.
     """
     found = []
     for release in plan:

@@ -44,7 +44,7 @@ def _read_explanations(site: Site) -> list[Explanation]:
 
 
 def _make_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
-    """Yield charts of a learner's price of privacy, part by part, for each protocol that was explained."""
+    """Yield a chart of the parts of a learner's price of privacy for each explanation of the learner."""
     for number, explanation in enumerate(found):
         mine = tuple(each for each in explanation.learners if each.learner.name == name)
         if mine:

@@ -74,7 +74,10 @@ def assemble_figure(name: str, plot: Plot, cells: Sequence[PlotCell], series: Se
 def _fit_bound(
     plot: Plot, positioned_cells: Sequence[tuple[Position, PlotCell]], measured: Mapping[Position, Interval]
 ) -> tuple[dict[Position, float], Position | None]:
-    """Scale a theorem's rate to pass through one measured point; return the rate at each position, and that point."""
+    """Scale a theorem's rate to pass through one measured point; return the rate at each position, and that point.
+
+    Return ({}, None) if the plot has no rate, or if that point was not measured or its rate is 0.
+    """
     if plot.bound is None:
         return {}, None
     rates = {at: evaluate_formula(plot.bound, place.numbers, "the bound of [plot]") for at, place in positioned_cells}

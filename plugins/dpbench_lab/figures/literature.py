@@ -1,4 +1,4 @@
-"""Results that papers report, to draw beside those of dpbench: `published.json`, in percent as printed."""
+"""Read `published.json`: results that papers report, in percent as printed, to draw beside those of dpbench."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ def write_sweep_chart(sweep: Path, results: Path | None, files: Sequence[Path], 
     Raises:
         SpecError: the sweep file is invalid, or has no `[plot]`.
         DataMissing: no cell has a result; the message names the command that runs the cells.
+        DataError: a result lacks the metric.
     """
     collected = collect_sweep_figure(sweep, results, plugins)
     for file in files:

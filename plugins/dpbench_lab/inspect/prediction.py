@@ -1,13 +1,13 @@
 """Predictions of theorems from measured features: how many dimensions to keep, and the gain.
 
-Two readings of PILLAR's theorem 1, for features with margin gamma, separability xi_k and a share tau_k of the energy
+PILLAR's theorem 1 has two readings, for features with margin gamma, separability xi_k and a share tau_k of the energy
 outside k directions. Both give a factor: how many times as many private examples the whole space would need.
 
 - As printed: n is of the order of sqrt(k) / (alpha epsilon gamma (1 - xi_k - gamma / 10)), against sqrt(d) with xi = 0.
   The gain is sqrt(d / k) (1 - xi_k - gamma / 10) / (1 - gamma / 10): a gap between two upper bounds.
 - By noise: noise in a head changes the score of a row of norm 1 by the same amount in any dimension, and that of a
-  projected row by sqrt(1 - tau_k) times as much, while the margin shrinks by a factor of about 1 - xi_k. The gain is (1
-  - xi_k) / sqrt(1 - tau_k).
+  projected row by sqrt(1 - tau_k) times as much, while the margin shrinks by a factor of about 1 - xi_k. The gain is
+  (1 - xi_k) / sqrt(1 - tau_k).
 
 Neither is a guarantee: the margin that every row keeps is gamma - sqrt(xi_k (2 - xi_k)) (the proof of theorem 1 has
 gamma (1 - xi_k), which does not follow), and `kept` is the least k for which that is positive.

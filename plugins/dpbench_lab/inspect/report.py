@@ -165,7 +165,9 @@ def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int
 
 
 def complete_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> InspectionRequest:
-    """Return the request with the options of `spec` and every k filled in: the defaults, and all dimensions.
+    """Return the request with the options of `spec` and, if no k was requested, the default numbers of dimensions.
+
+    The defaults are those of `DEFAULT_K` below `dimensions`, and `dimensions` itself.
 
     Raises:
         SpecError: a k larger than the number of dimensions.

@@ -19,12 +19,13 @@ def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], ask
 
     Section 3.1, "Pre-trained features are almost Large-Margin and Low-Rank": a linear SVM w* is trained on a pair of
     classes, and ξ_k = 1 - ‖A_k A_kᵀ w*‖₂ for w* of length 1, where the columns of A_k are the top k eigenvectors of
-    E[x xᵀ] (not centred; half-spaces go through the origin). The distribution of definition 3 is that of the pair:
-    `own`. PILLAR (algorithm 1) projects onto the components of all public rows, regardless of class: `shared`. The
-    paper does not say which of them figure 3 shows, so both are reported.
+    E[x xᵀ] (not centred; half-spaces go through the origin). `own` uses the components of the pair's rows, as in
+    definition 3. `shared` uses the components of all public rows, regardless of class, onto which PILLAR (algorithm 1)
+    projects. The paper does not say which of the two figure 3 shows, so both are reported.
 
-    Nor does it give the C of its SVMs, on which ξ depends: a small C gives the difference of class means, which is
-    low-rank but makes errors. Definition 3 requires a w* without errors, hence the default of 100 for rows of length 1.
+    The paper does not give the C of its SVMs either, on which ξ depends: a small C gives the difference of class means,
+    which is low-rank but makes errors. Definition 3 requires a w* without errors, hence the default of 100 for rows of
+    length 1.
 
     If there are more than `asked.pairs` pairs, that many are sampled with the seed `asked.split_seed`.
     """

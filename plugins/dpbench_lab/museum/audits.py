@@ -65,9 +65,9 @@ def draw_gaussian_scores(member: np.ndarray, generator: np.random.Generator) -> 
 
 
 def draw_randomised_responses(member: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Return randomised responses at epsilon 2, from a run that releases them.
+    """Return the randomised responses, at epsilon 2, of a run that releases them.
 
-    A run releases responses with probability 0.3 and nothing otherwise. The mechanism is 1-Gaussian DP.
+    The mechanism releases responses with probability 0.3, and otherwise nothing. As a whole, it is 1-Gaussian DP.
     """
     honest = generator.random(len(member)) < 1 / (1 + math.exp(-2))
     return np.where(honest == member, 1.0, -1.0), bounds.gaussian_dp_epsilon(1.0, DELTA)

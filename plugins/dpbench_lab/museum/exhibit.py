@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dpbench_lab.museum.record import GUARDS, Guard
 
 Findings = Mapping[Guard, str | None]
-"""The message of each guard that ran; None if it missed the bug. Guards after one that caught it do not run."""
+"""Guard -> its message, or None if it missed the bug. Guards that did not run have no entry."""
 
 
 class ClaimedAndTrueEpsilon(NamedTuple):
@@ -24,12 +24,12 @@ class ClaimedAndTrueEpsilon(NamedTuple):
 
 @dataclass(frozen=True)
 class Exhibit(ABC):
-    """A privacy bug. The docstring of `shown`, its class or function, states how it works and where it was found."""
+    """A privacy bug. `shown` is its class or function, whose docstring says how it works and where it was found."""
 
     shown: Any
 
     def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon | None:
-        """Return the claimed and the actual epsilon; None if the latter is unknown or the bug is not in epsilon."""
+        """Return the claimed and the actual epsilon; None if the latter is unknown or epsilon is not what is wrong."""
         return None
 
     @abstractmethod

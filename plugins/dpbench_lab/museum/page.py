@@ -86,12 +86,12 @@ class ExhibitSection:
 
     @property
     def claimed_epsilon(self) -> str:
-        """The epsilon that the bug claims."""
+        """The epsilon that the bug claims; empty if it or the actual epsilon is unknown."""
         return self.record.epsilon.partition(" → ")[0]
 
     @property
     def true_epsilon(self) -> str:
-        """The actual epsilon."""
+        """The actual epsilon; empty if it or the claimed epsilon is unknown."""
         return self.record.epsilon.partition(" → ")[2]
 
     @property

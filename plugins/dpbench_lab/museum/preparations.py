@@ -38,7 +38,7 @@ class DataBug(Exhibit):
     leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
 
     def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon | None:
-        """Return the epsilon of one row and of all rows of one image (infinite if the exhibit leaks rows)."""
+        """Return the epsilon of one row and that of all rows of one image (infinite if rows leak); None if unknown."""
         if self.leaks:
             return ClaimedAndTrueEpsilon(EPSILON, math.inf)
         if self.copies == 1:

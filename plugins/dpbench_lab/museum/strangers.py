@@ -1,4 +1,7 @@
-"""Exhibits that are learners: each runs on scikit-learn's digits, as for a user, then is checked against the laws."""
+"""Exhibits that are learners. Each runs on scikit-learn's digits, as a user would run it.
+
+Learners that break the contract are then checked against the laws.
+"""
 
 from __future__ import annotations
 

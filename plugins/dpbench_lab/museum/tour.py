@@ -1,4 +1,4 @@
-"""All exhibits in the order of a visit: from those that cannot be written to those that only a board can notice."""
+"""All exhibits in the order of a visit: first bugs that cannot be written, last bugs that only a board can notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every table, figure and theorem of the papers, and how it is run here: `catalogue.toml`. Imports stay light."""
+"""Read `catalogue.toml`: the tables, figures and theorems of papers, and how each is run here. Imports stay light."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PEERS = {
     "opacus-peer": "dpbench_lab.reproduce.opacus_fits:OpacusFits",
     "jax-peer": "dpbench_lab.reproduce.jax_fits:JaxFits",
 }
-"""Studies of no paper, by name: the class that does the same training with another library (`peers`)."""
+"""Studies that belong to no paper: name -> class that does the same training with another library (see `peers`)."""
 
 AxisValues = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
 

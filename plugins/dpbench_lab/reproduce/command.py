@@ -92,7 +92,7 @@ def reproduce(
 
 
 def _check_failures(name: str, summary: SweepSummary | None) -> None:
-    """Raise an error if cells of a study failed, such as those with more dimensions than the public data."""
+    """Raise `SpecError` if cells of a sweep failed; the message gives the number of cells and the first error."""
     from dpbench.errors import SpecError
 
     if summary and summary.failed:
@@ -131,7 +131,10 @@ def _compare_study(study: Study, folder: Path, plugins: Registry) -> StudyCompar
 
 
 def _compare_with_peer(name: str, out: Path | None, compare_only: bool) -> None:
-    """Train on each board with dpbench and with another library, or show the comparisons in `out` or committed ones."""
+    """Train on each board with dpbench and with another library, and print the comparisons.
+
+    With `compare_only`, print stored comparisons instead: those in `out`, or the committed ones if `out` is None.
+    """
     from dpbench.errors import DataError, SpecError
     from dpbench.harness.session import open_session
     from dpbench.registry import load

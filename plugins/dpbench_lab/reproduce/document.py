@@ -33,7 +33,7 @@ def compare_studies(root: Path, plugins: Registry) -> tuple[StudyComparison, ...
 
 
 def study_folder(root: Path, study: Study) -> Path:
-    """Return the leaderboard's folder of a study; studies of the same sweep share it."""
+    """Return the folder with a study's results in the leaderboard `root`; studies of the same sweep share a folder."""
     return root / INSPECTIONS if study.inspection else root / FIGURES / (study.sweep or study.name)
 
 
@@ -167,7 +167,7 @@ def _order_row(found: OrderComparison) -> tuple[str, str, str, str]:
 
 
 def _rate_rows(comparison: StudyComparison) -> list[tuple[str, str, str, str]]:
-    """Return the row of the cell at which the constant was fitted, and of the cells farthest from the curve."""
+    """Return rows for the cell where the constant was fitted, the highest and the lowest cell; empty without a rate."""
     rated = comparison.rated
     if rated is None:
         return []

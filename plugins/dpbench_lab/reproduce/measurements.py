@@ -61,7 +61,10 @@ class Measurement:
 
     @property
     def margin(self) -> float:
-        """Half the width of the 95% interval: over seeds or, if all agree, of a proportion of the test examples."""
+        """Half the width of the 95% interval: over seeds or, if all seeds agree, of drawing the test examples.
+
+        0 if the number is not an accuracy and has no interval.
+        """
         interval = self.interval
         if interval.low is not None and interval.high is not None and interval.high > interval.low:
             return (interval.high - interval.low) / 2

@@ -29,7 +29,7 @@ class OpacusFits(PeerFits):
         self._spent = PRVAccountant()
 
     def train(self, seed: int) -> Tensor:
-        """Train a head from zero weights. Opacus divides by a whole batch size; the learning rate corrects for this."""
+        """Train a head from zero weights. Opacus divides by an integer batch size, which the learning rate corrects."""
         probe = self.learner.probe
         size, expected = len(self.x), probe.sample_rate * len(self.x)
         head = torch.nn.Linear(self.x.shape[1], self.task.classes)

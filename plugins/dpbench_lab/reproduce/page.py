@@ -37,7 +37,7 @@ from dpbench_lab.reproduce.verdict import StudyComparison, compare_with_paper
 
 @dataclass(frozen=True)
 class FigureView:
-    """A table or figure of a paper or theorem: the comparison, and a chart if results are stored."""
+    """A table, figure or theorem of a paper: its comparison with our results, and a chart if results are stored."""
 
     comparison: StudyComparison
     chart: Chart | None
@@ -76,7 +76,7 @@ def _make_figure_view(site: Site, comparison: StudyComparison) -> FigureView:
 
 
 def make_figure_from_results(name: str, results: Sequence[Result]) -> FigureData:
-    """Return a ready-made figure of results, each at the position of its own spec, independent of today's defaults."""
+    """Return a ready-made figure of results; each is placed by its own spec, whatever today's defaults are."""
     plot = Plot.model_validate(tomllib.loads("\n".join(ready_made_sweeps.read_sweep_lines(name)))["plot"])
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
@@ -104,7 +104,7 @@ def _position_sort_key(position: Position) -> tuple[object, ...]:
 
 
 def _read_result_axis_value(result: Result, axis: str) -> object:
-    """Return a result's value on an axis: a field of its spec, or an option of a component; None if it has none."""
+    """Return a result's value on an axis: a field of its spec, or an option of a component; None if not set."""
     field, _, option = axis.partition(".")
     value = getattr(result.spec, field)
     if isinstance(value, Component):

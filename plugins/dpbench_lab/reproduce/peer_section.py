@@ -1,4 +1,4 @@
-"""The section of a board's page on the same training by other libraries: references without a rank."""
+"""The section of a board's page that shows the same training by other libraries, as references without a rank."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROW = Markup(
 
 
 def make_board_section_renderer() -> Callable[[str], Markup]:
-    """Read the committed comparisons; return a function that renders a board's section, empty if the board has none."""
+    """Read the committed comparisons; return a function that renders a board's section (empty without comparisons)."""
     from dpbench_lab.reproduce.peers import find_measured_file, read_comparisons
 
     found: dict[str, list[PeerComparison]] = defaultdict(list)

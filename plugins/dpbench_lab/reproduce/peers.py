@@ -3,9 +3,9 @@
 `dpbench reproduce opacus-peer` and `dpbench reproduce jax-peer` measure and print the table; the folder `measured`
 holds the committed measurements, which the pages of boards show.
 
-Covered: nothing. Private features are handed to another library in this process, without a curator and without the
-guards against learners that keep rows; epsilon is what that library's accountant states. So it is a reference and no
-entry: no result file is written, and no board takes it. The record holds accuracies and seconds.
+Guarantee: none by dpbench. Private features are handed to another library in this process, without a curator and
+without the guards against learners that keep rows; epsilon is what that library's accountant states. So a comparison is
+a reference and no entry: no result file is written, and no board accepts one. The record holds accuracies and seconds.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _margin(side: LibraryScores, tested: int) -> float:
 
 
 def find_measured_file(name: str, folder: Path = MEASURED) -> Path:
-    """Return the file of a study's comparisons; by default, the committed ones."""
+    """Return the file of a study's comparisons; by default, the committed file."""
     return folder / f"{name}.json"
 
 
@@ -197,7 +197,7 @@ def read_comparisons(name: str, folder: Path = MEASURED) -> list[PeerComparison]
 
 
 def write_comparisons(found: Sequence[PeerComparison], file: Path) -> None:
-    """Write comparisons to a file, in a new folder if need be."""
+    """Write comparisons to a file; create its folder if it does not exist."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(COMPARISONS.dump_json([*found], indent=1) + b"\n")
 
@@ -210,7 +210,7 @@ def render_peer_table(found: Sequence[PeerComparison]) -> str:
 
 
 def list_board_specs(seeds: int) -> list[tuple[str, Spec]]:
-    """Return every pair of a board's name and a spec to compare on that board."""
+    """Return (board name, spec) for every comparison."""
     common = {"public_labels": True, "seeds": seeds, "unit": "image"}
     return [
         (board, make_spec({**data, **common, "epsilon": epsilon, "learner": learner}, "the comparison with peers"))
@@ -223,10 +223,11 @@ def list_board_specs(seeds: int) -> list[tuple[str, Spec]]:
 def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerFits]) -> PeerComparison:
     """Fit every seed of a spec with the harness and with another library.
 
-    Covered: nothing. The other library's fits have no guarantee of dpbench; see the module.
+    Guarantee: none by dpbench for the other library's fits; see the module.
 
     Raises:
-        DpbenchError: as `Session.prepare` and a fit do.
+        DpbenchError: the run cannot be prepared (see `Session.prepare`), or a fit fails.
+        TypeError: the learner is not a linear probe.
     """
     prepared = session.prepare(spec)
     learner, privacy = prepared.learner, prepared.privacy

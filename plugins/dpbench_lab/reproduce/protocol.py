@@ -27,7 +27,7 @@ class PublishedProtocol(Record):
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts of a run that a paper's protocol also states. In an inspection, fields with default None stay empty."""
+    """The facts of a run that a paper's protocol also states; of an inspection, only `data` and `network` are known."""
 
     data: str
     network: str

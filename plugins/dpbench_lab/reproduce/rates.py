@@ -1,10 +1,11 @@
 """Compare measured errors with a theorem's rate, and give a verdict by one rule.
 
-The rule: the rate is drawn times one constant, fitted at one cell. A cell *exceeds* this curve if its error is more
-than twice the curve, beyond the 95% interval, and *falls short* if its error is less than half the curve. A
-theorem *does not hold* if a cell where its conditions are met exceeds the curve. It *holds* if no cell falls short
-either, and the constant is itself within a factor of two of 1. Otherwise it *holds up to a constant*: as a bound, and
-not as a law. A rate that is less than one test example of one seed is met by an error of 0.
+The rule: the curve is the rate times one constant, which is fitted at one cell. A cell *exceeds* the curve if its error
+is more than twice the curve, and *falls short* if its error is less than half the curve; both count only beyond the 95%
+interval. A theorem *does not hold* if a cell where its conditions are met exceeds the curve. It *holds* if no cell
+falls short either, and the constant is within a factor of two of 1. Otherwise it *holds up to a constant*: as a bound,
+and not as a law. Where the curve is at most one test example of one seed (`Rate.unseen`), no cell falls short, even
+without errors.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class RateComparison:
 
     @property
     def factor(self) -> float:
-        """The error divided by the curve."""
+        """The error divided by the curve; 1 if the curve is 0."""
         return self.measured.interval.mean / self.curve if self.curve else 1.0
 
     @property
@@ -41,7 +42,10 @@ class RateComparison:
 
     @property
     def is_clearly_below(self) -> bool:
-        """Whether the error is less than half the curve, beyond its 95% interval."""
+        """Whether the error is less than half the curve, beyond its 95% interval.
+
+        False if the curve is at most `Rate.unseen`.
+        """
         interval = self.measured.interval
         return (
             interval.mean if interval.high is None else interval.high
@@ -86,7 +90,7 @@ class RateReport:
 def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
     """Compare measurements with the study's theoretical rate, times a constant that is fitted at one cell.
 
-    Return None if the study has no rate, or that cell was not measured.
+    Return None if the study has no rate, or if that cell was not measured or has no errors.
     """
     found = [(our, our.rate) for our in ours if our.rate and not _is_outside_conditions(study, our.rate)]
     constant = next(

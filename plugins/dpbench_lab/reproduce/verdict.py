@@ -1,16 +1,16 @@
 """Compare our numbers with a paper's, and give a verdict by one rule.
 
 A number or an order is *decided* if it was measured with the paper's learner, and each accuracy in it is above chance
-(always guessing the largest class) by its interval. If something was measured but nothing is decided, or nothing for
-the learner that the paper proposes, the verdict is *cannot tell*.
+(always guessing the largest class) by its interval. The verdict is *cannot tell* if something was measured, but nothing
+is decided, or nothing that is decided was measured with the learner that the paper proposes.
 
 A study *holds* if every number of the paper is decided and met within 2 points (at most 2 points below, where the paper
-says "more than"), and every order that it states without numbers is found here, by a difference beyond its 95%
+says "more than"), and every order that the paper states without numbers is found here, by a difference beyond its 95%
 interval. It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, none is reversed
-beyond both 95% intervals, and at least half lie the paper's way round beyond them. Both are *in part* where some of
-the paper's numbers or orders are not decided. Where none of our data is the paper's, orders alone are judged, and it
-*holds on other data* if all are found. Otherwise it *does not hold* (*on other data*). Without any measurement, it was
-*not run*. A study of a theorem's rate has the verdict of `rates`.
+beyond both 95% intervals, and at least half have the paper's order beyond both intervals. Both verdicts are *in part*
+if some of the paper's numbers or orders are not decided. If none of our data is the paper's, only orders are judged,
+and the study *holds on other data* if all of them are found. Otherwise it *does not hold* (*on other data*). Without
+any measurement, it was *not run*. A study of a theorem's rate has the verdict of `rates`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NumberComparison:
 
     @property
     def difference(self) -> float | None:
-        """Our number minus the paper's, in points."""
+        """Our number minus the paper's, in points; None if not measured."""
         return None if self.ours is None else 100 * self.ours.interval.mean - self.point.percent
 
     @property
@@ -89,7 +89,10 @@ class OrderComparison:
 
     @property
     def difference(self) -> float | None:
-        """Our result for the setting that is better in the paper, minus our result for the other setting."""
+        """Our result for the setting that is better in the paper minus that for the other; None if not measured.
+
+        If the order is one of losses, each result is counted from its own start (`starts`).
+        """
         if not self.ends:
             return None
         higher, lower = (end.interval.mean for end in self.ends)
@@ -234,7 +237,7 @@ def _is_on_papers_data(study: Study, kept: Sequence[Measurement]) -> bool:
 
 
 def _ordered_pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:
-    """Return the pairs of numbers that differ in the paper, the higher number first."""
+    """Return the pairs of numbers that lie more than `APART` points apart in the paper, the higher number first."""
     ordered = [sorted(pair, key=lambda row: -row.point.percent) for pair in combinations(rows, 2)]
     return [(high, low) for high, low in ordered if high.point.percent - low.point.percent > APART]
 

@@ -64,9 +64,9 @@ class Ham10000(Dataset):
 
     Units are lesions: 1,956 of them have 2 to 6 images, always in one class. No split is published, so this one is
     dpbench's own: the test split has the fifth of each class's lesions with the smallest SHA-256 of "SEED LESION_ID".
-    No lesion is in both splits, and the split follows from the published table alone. Two thirds of the images are
-    naevi. Patients are not published; a patient may have several lesions. Groups of the test split are the table's sex,
-    age (in bands of ten years) and dataset (the source of an image).
+    No lesion is in both splits, and the split depends on the published table and SEED alone. Two thirds of the images
+    are naevi. Patients are not published; a patient may have several lesions. Groups of the test split are the table's
+    sex, age (in bands of ten years) and dataset (the source of an image).
 
     The digest covers split, class, lesion, file name, size and CRC-32 of every image, so resized copies have other
     digests. It is the same for zips and folders; folders are read in full to compute it.
@@ -165,7 +165,7 @@ def _read_table(table: Path) -> dict[str, TableRow]:
 
 
 def _choose_test_names(kinds_and_names: Iterable[tuple[str, str]], seed: int) -> set[str]:
-    """Return the names (of lesions or images) in the test split: a fifth of each class."""
+    """Return the names (of lesions or images) in the test split: the fifth of each class with the smallest SHA-256."""
     of_kind = defaultdict(set)
     for kind, name in kinds_and_names:
         of_kind[kind].add(name)

@@ -67,9 +67,10 @@ def open_repository(
 
 
 def _find_shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, list[Path]]:
-    """Return the shards of both splits from one folder below `root`: the one named `config`, if `config` is given.
+    """Return the shards of each split by its name, from one folder below `root`.
 
-    If no folder has both splits, a folder with one of them and no other split is used.
+    The folder is the one named `config` or, if `config` is empty, the only one that has both splits. If no
+    folder has both, a folder with one of the splits and no other split is used.
     """
     found: dict[Path, dict[str, list[re.Match[str]]]] = {}
     files = sorted(root.rglob("*.parquet"))

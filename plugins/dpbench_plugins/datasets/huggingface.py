@@ -40,8 +40,8 @@ class HuggingFace(Dataset):
     run.
 
     A mirror is a folder `<id>` below a data folder, with all shards `<split>-00000-of-0000N.parquet` in one folder; if
-    several folders have them, the one named `config`. Without a mirror, or with a `revision`, the hub is used. Images
-    stay as stored, even grey or with transparency.
+    several folders have them, `config` names the folder to use. Without a mirror, or with a `revision`, the hub is
+    used. Images stay as stored, even grey or with transparency.
 
     If a repository or a mirror has only one split, named by `train` or `test`, dpbench cuts it: a row belongs to the
     test split if the SHA-256 of the stored bytes of its image, read as a big-endian number, is divisible by five,

@@ -39,7 +39,7 @@ def make_array_records(array: np.ndarray) -> Records[bytes]:
 
 
 def read_rgb_image(path: Path) -> Image:
-    """Decode an image file to RGB, so that images stack.
+    """Decode an image file to RGB, so that all images have three channels.
 
     Raises:
         DataError: the file cannot be read.

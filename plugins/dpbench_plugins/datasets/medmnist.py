@@ -121,7 +121,7 @@ class _MedMnist(Dataset):
         return Splits(self._split(path, parts), self._split(path, {"test": tested}), digest)
 
     def _split(self, path: Path, parts: Mapping[str, int]) -> Split:
-        """Return the images of these published splits, in order."""
+        """Return the images and labels of the published splits in `parts`, in order, as one split."""
         import numpy as np
 
         pixels = (self.size, self.size, *([3] if self.colour else []))

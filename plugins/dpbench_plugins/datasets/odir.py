@@ -75,10 +75,10 @@ class Odir(Dataset):
 
     The labels of the challenge's test split are not published, so this split is dpbench's own: a patient belongs to the
     test split if the SHA-256 of the patient number (the smaller of two) is divisible by five, regardless of other
-    patients. Groups of the test split are sex and age (in bands of ten years; age 1 stands for unknown).
+    patients. Groups of the test split are sex and age (in bands of ten years; age 1 means unknown).
 
     The digest covers split, class, file name, size and CRC-32 of every image, and the table's lines. Resized copies
-    have other digests. A zip and its unpacked folder have the same; a folder is read in full to compute it.
+    have other digests. A zip and its unpacked folder have the same digest; a folder is read in full to compute it.
     """
 
     name = "odir"

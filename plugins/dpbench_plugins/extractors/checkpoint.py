@@ -177,8 +177,8 @@ class Checkpoint(Backbone):
 class ResNet50BYOL(Backbone):
     """The 2,048 pooled features of a ResNet-50 pre-trained by BYOL (Grill et al. 2020, arXiv:2006.07733).
 
-    A checkpoint of solo-learn (github.com/vturrisi/solo-learn, MIT): backbone under `backbone.`, or `encoder.` in old
-    files. The licence of the weights is stated on their page.
+    Use a checkpoint of solo-learn (github.com/vturrisi/solo-learn, MIT), which has the backbone under `backbone.`, or
+    under `encoder.` in old files. The licence of the weights is stated on their page.
     """
 
     name = "resnet50-byol"
@@ -188,8 +188,8 @@ class ResNet50BYOL(Backbone):
 class ResNet50MoCoV2(Backbone):
     """The 2,048 pooled features of a ResNet-50 pre-trained by MoCo v2 (Chen et al. 2020, arXiv:2003.04297).
 
-    The reference's moco_v2_800ep_pretrain.pth.tar (github.com/facebookresearch/moco, CC BY-NC 4.0): backbone under
-    `module.encoder_q.`; or solo-learn's, under `backbone.`.
+    Use the authors' moco_v2_800ep_pretrain.pth.tar (github.com/facebookresearch/moco, CC BY-NC 4.0), which has the
+    backbone under `module.encoder_q.`, or a checkpoint of solo-learn, which has it under `backbone.`.
     """
 
     name = "resnet50-mocov2"
@@ -200,8 +200,8 @@ class ResNet50MoCoV2(Backbone):
 class ResNet50MoCoV3(Backbone):
     """The 2,048 pooled features of a ResNet-50 pre-trained by MoCo v3 (Chen et al. 2021, arXiv:2104.02057).
 
-    The reference's r-50-1000ep.pth.tar (github.com/facebookresearch/moco-v3, CC BY-NC 4.0): backbone under
-    `module.base_encoder.`; or solo-learn's, under `backbone.`.
+    Use the authors' r-50-1000ep.pth.tar (github.com/facebookresearch/moco-v3, CC BY-NC 4.0), which has the backbone
+    under `module.base_encoder.`, or a checkpoint of solo-learn, which has it under `backbone.`.
     """
 
     name = "resnet50-mocov3"

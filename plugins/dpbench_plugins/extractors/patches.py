@@ -25,15 +25,15 @@ class Patches(Extractor):
     """Responses to whitened patches of images from random processes (after Coates and Ng 2011; Thiry et al. 2021).
 
     Each `patch` x `patch` patch of an image is centred, divided by its contrast, whitened, and brought to norm 1. Its
-    response to a filter is their cosine. The excess of responses over `threshold`, and the excess below -`threshold`,
-    are averaged over each of `pool` x `pool` parts of the image. Features are these means to the power `power`: d =
-    filters * pool^2. The means have long tails, because few responses are large; principal components of their roots
-    say more about the classes.
+    response to a filter is the cosine between patch and filter. The excess of responses over `threshold`, and the
+    excess below -`threshold`, are averaged over each of `pool` x `pool` parts of the image. Features are these means to
+    the power `power`: d = filters * pool^2. The means have long tails, because few responses are large; principal
+    components of their roots say more about the classes.
 
     Filters are patches of `images` images from each of two random processes, StyleGAN-oriented and dead leaves, which
     `dpbench pretrain randp-wrn16-4` uses too. Half of the filters are mirror images of the others, so an image and its
-    mirror image have the same features, and averaging over both needs no second pass. `seed` chooses the images and
-    patches. No photograph and no label is used.
+    mirror image have the same features, and no second pass is needed to average over the two. `seed` chooses the images
+    and patches. No photograph and no label is used.
 
     Images are resized to `size` x `size`; the side of the random processes' images is the next power of two, and at
     least 8. `precision=bfloat16` computes the responses with 8 bits of precision: extraction is 1.4 times as fast on

@@ -21,9 +21,9 @@ LARGEST = 2048  # pixels a side
 class Pixels(Extractor):
     """Pixels in [0, 1], flattened: d = channels * height * width.
 
-    `size` first resizes every image to size x size (bilinear); needed if images differ in size. `flat=false` keeps
+    `size` first resizes every image to size x size (bilinear). Set it if images differ in size. `flat=false` keeps
     (channels, height, width), for learners that train a network on images. `mode` converts every image to RGB or grey
-    (L); needed if a dataset has both. Features of a dataset of features are unchanged.
+    (L). Set it if a dataset has both. Features of a dataset of features are unchanged.
     """
 
     name = "pixels"
@@ -41,7 +41,7 @@ class Pixels(Extractor):
         return read_pixels(image, self.size, self.mode)
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the map (c, channels, height, width) -> (c, d)."""
+        """Return the map (c, channels, height, width) -> (c, d), or the identity if `flat` is false."""
         return lambda images: images.flatten(1) if self.flat else images
 
 

@@ -1,6 +1,7 @@
 """ScatterNet: wavelet features without training (package kymatio), and a private linear probe on them.
 
-Source of both: Tramèr and Boneh, "Differentially Private Learning Needs Better Features", ICLR 2021 (arXiv:2011.11660).
+Source of features and probe: Tramèr and Boneh, "Differentially Private Learning Needs Better Features", ICLR 2021
+(arXiv:2011.11660).
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class ScatterNet(Extractor):
     d = channels * 81 * (size / 4 / pool)^2: 15,552 for 32x32 colour images, as in the paper. Images are resized to size
     x size (bilinear); as in the authors' code, colours are normalised by ImageNet's mean and std, and `grey` keeps one
     channel in [0, 1], for sets such as Fashion-MNIST (size=28: 3,969). `pool` averages the coefficients over pool x
-    pool positions: 2 gives a quarter of the features. No weights; kymatio is BSD-3-Clause. Learner `scatternet` adds
-    the paper's group normalisation and linear probe.
+    pool positions: 2 gives a quarter of the features. There are no weights; kymatio is BSD-3-Clause. Learner
+    `scatternet` adds the paper's group normalisation and linear probe.
     """
 
     name = "scatternet"
@@ -196,7 +197,7 @@ class ScatterNetLinear(ProbeLearner):
 
 
 def normalise_groups(x: Tensor, groups: int) -> Tensor:
-    """Scale each of `groups` runs of every row (c, d) to mean 0 and variance 1, as `torch.nn.functional.group_norm`.
+    """Scale each of `groups` runs of every row (c, d) to mean 0 and variance 1, as torch's `group_norm` does.
 
     Sums are folded, so that a row's bits do not depend on its position in a chunk.
     """

@@ -57,7 +57,7 @@ class TimmNetwork(PhotographExtractor):
 
     @property
     def trained_on(self) -> str:  # type: ignore[override]  # the weights decide
-        """The training data that the tag of the weights names, such as in1k; empty if the tag has no known word."""
+        """The training data that the tag of the weights (such as a1_in1k) names; empty if the tag has no known word."""
         words = self.selection.partition(".")[2].split("_")
         return ", ".join(dict.fromkeys(DATA_OF_TAGS[word] for word in words if word in DATA_OF_TAGS))
 

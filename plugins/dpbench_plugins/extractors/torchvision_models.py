@@ -62,7 +62,7 @@ class TorchvisionClassifier(PhotographExtractor):
 
     @cached_property
     def _entry(self) -> Any:
-        """The member of torchvision's weights enumeration."""
+        """The member of torchvision's weights enumeration that `selection` names."""
         from torchvision import models
 
         model, tag = self.selection

@@ -30,9 +30,10 @@ def torch_cache_folder() -> Path:
 
 
 def hub_cache_path(repository: str, name: str) -> Path:
-    """Return the path of a model file in the Hugging Face cache, existing or not; `try_to_load_from_cache` is slow.
+    """Return the path of a model file in the Hugging Face cache, whether or not the file exists.
 
-    The cache names folders by commit, and the file `refs/main` holds the last one requested.
+    The cache names folders by commit, and the file `refs/main` holds the last one requested. The hub's own
+    `try_to_load_from_cache` is slow.
     """
     from huggingface_hub import constants
 
@@ -48,7 +49,7 @@ def candidate_paths(path: str) -> list[Path]:
 
 
 def find_first_file(paths: Iterable[Path]) -> Path | None:
-    """Return the first of `paths` that is a file."""
+    """Return the first of `paths` that is a file; None if there is none."""
     return next((path for path in paths if path.is_file()), None)
 
 

@@ -40,13 +40,13 @@ class AdaDPS(Learner):
 
     Every `refresh` steps, the learner computes the second moment of public per-example gradients at the current head.
     This gives the preconditioner A = sqrt(E[g^2]) + epsilon_c, scaled to mean 1 so that the learning rate and the clip
-    keep their meaning. Each private gradient is divided by A, then clipped, and then noise is added. The number of
-    steps and the learning rate follow from the budget (`travel`). AdaDPS needs public labels, so the protocol must
-    provide them; compare its results only with others that use public labels.
+    keep their meaning. Each private gradient is divided by A, then clipped, and then noise is added. By default, the
+    number of steps and the learning rate are computed from the budget (`travel`). AdaDPS needs public labels, so the
+    protocol must provide them; compare its results only with those of learners that also use public labels.
 
     `adadps:paper` is a setting of `paper_space`, the grid of PILLAR's comparison (appendix B.5). Appendix C counts
-    three times its 1,440 settings, for micro-batches of 2, 4 and 32. It gives no momentum, and the authors' code has
-    none.
+    three times its 1,440 settings, for micro-batches of 2, 4 and 32. The paper gives no momentum, and the authors' code
+    has none.
 
     Differences from the authors' code: this learner has no micro-batches (they average examples before clipping, so
     that one record can move the sum by twice the clip), draws Poisson samples, uses moments of per-example gradients
@@ -91,7 +91,7 @@ class AdaDPS(Learner):
     )
 
     def resolve_batch(self, task: Task) -> Self:
-        """Return the learner with `batch` converted to a sample rate."""
+        """Return the learner with `batch` converted to a sample rate; unchanged if `batch` is None."""
         return replace(self, batch=None, sample_rate=min(1.0, self.batch / task.size)) if self.batch else self
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -99,7 +99,7 @@ class AdaDPS(Learner):
         return self._choose_steps_and_rate(travel(task, budget))
 
     def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
-        """Return the settings that version 0.2 chose: its travel did not depend on the number of features."""
+        """Return the settings that version 0.2.0 chose; its `travel` did not depend on the number of features."""
         return {"0.2.0": self._choose_steps_and_rate(travel(task, budget, "version 0.2"))}
 
     def _choose_steps_and_rate(self, distance: float) -> Mapping[str, Any]:

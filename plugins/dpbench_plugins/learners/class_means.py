@@ -46,13 +46,14 @@ class ClassMeans(Learner):
     noise by 5% for ten classes and by 29% for two. A row is classified by its inner products with the noisy sums; they
     are sums and not means, so larger classes count for more. The whole budget is spent on one release, so the noise on
     each sum has standard deviation sigma(epsilon), without the factor sqrt(steps) of an iterative method. This makes
-    the learner strongest at very small epsilon and with few examples. `k` follows from the budget (`components`).
+    the learner strongest at very small epsilon and with few examples. By default, `k` is computed from the budget
+    (`components`).
 
     If the protocol compares balanced accuracy, the sums are scaled to equal length, so that all classes count the same.
     This is post-processing and needs no class counts. The default `k` is then half as large, because rare classes
-    support fewer components. Both were chosen on held-out training images: HAM10000 (5,750 private images, epsilon 0.3
-    to 2) and CIFAR-10 with a class imbalance of 20 to 1 (epsilon 0.1 to 1). Balanced accuracy rose from 37.0% to 40.6%
-    on HAM10000 at epsilon 0.7, and from 58.5% to 65.4% on CIFAR-10 at epsilon 0.3.
+    support fewer components. The scaling and the factor 1/2 were chosen on held-out training images: HAM10000 (5,750
+    private images, epsilon 0.3 to 2) and CIFAR-10 with a class imbalance of 20 to 1 (epsilon 0.1 to 1). Balanced
+    accuracy rose from 37.0% to 40.6% on HAM10000 at epsilon 0.7, and from 58.5% to 65.4% on CIFAR-10 at epsilon 0.3.
 
     Multiplied by k classes / n, the sums are the logits of linear discriminant analysis for classes of equal size (n /
     classes examples each), because whitened rows of norm 1 have variance 1 / k in every direction.
@@ -67,7 +68,10 @@ class ClassMeans(Learner):
     k: int | None = setting(None, ge=1, says="whitened public components kept")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return k for the budget, at most 6 sqrt(m): m public rows do not estimate more variances well enough."""
+        """Return `k` for the budget, half as large if the protocol compares balanced accuracy.
+
+        `k` is at most 6 sqrt(m), because m public rows do not estimate more variances well enough.
+        """
         share = 0.5 if task.metric == BALANCED else 1.0
         return {"k": max(1, min(round(share * components(task, budget)), round(6 * task.public**0.5)))}
 

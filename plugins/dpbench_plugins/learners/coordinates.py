@@ -61,7 +61,10 @@ class Coordinates:
 
 
 def choose_settings(task: Task, budget: Budget, steps: int | None) -> Mapping[str, Any]:
-    """Choose k, graph, steps and learning rate for a budget; each component has at least two public examples."""
+    """Choose k, graph, steps and learning rate for a budget; if `steps` is given, keep that number.
+
+    k is at most half the number of public examples, and at most the number of features.
+    """
     size = effective_size(task, budget)
     k = 1.3 * math.pow(size, 0.6)  # infinite without privacy
     travel = min(7 + k / 6, LONGEST)
@@ -79,7 +82,10 @@ def choose_settings(task: Task, budget: Budget, steps: int | None) -> Mapping[st
 
 
 def head_probe(k: int, steps: int, learning_rate: float, clip: float = CLIP) -> LinearProbe:
-    """Return full-batch gradient descent for a head on `k` coordinates; `clip` is in units of the norm of a row."""
+    """Return a probe that trains a head on rows of norm sqrt(k) by full-batch gradient descent.
+
+    `clip` is in units of sqrt(k + 1), the norm of a row with its bias of 1.
+    """
     norm = (k + 1) ** 0.5  # of a row, however many coordinates it has, and its bias
     return LinearProbe(steps, 1.0, learning_rate, 0.0, clip * norm)
 
@@ -87,14 +93,18 @@ def head_probe(k: int, steps: int, learning_rate: float, clip: float = CLIP) -> 
 def train_head(
     curator: Curator, probe: LinearProbe, features: Transform, generator: torch.Generator, release: str = "gradient"
 ) -> Tensor:
-    """Train a private head (classes, coordinates + 1) on mapped rows, and shrink its bias to remove noise."""
+    """Train a private head (classes, coordinates + 1) on rows mapped by `features`; shrink its bias to remove noise."""
     head = probe.descend(curator.map(features), generator, release)
     step = probe.learning_rate * curator.sigma[release] * probe.clip / curator.task.size
     return shrink_bias(head, step**2 * probe.steps)  # the variance of each of the head's numbers
 
 
 def shrink_bias(head: Tensor, noise: float) -> Tensor:
-    """Return the head (classes, coordinates + 1) with its bias shrunk to remove noise of variance `noise`."""
+    """Return the head (classes, coordinates + 1) with its biases centred and shrunk towards 0.
+
+    The factor is 1 minus the share of the sum of squares that noise of variance `noise` explains, and at least 0 (James
+    and Stein 1961).
+    """
     import torch
 
     bias = head[:, -1] - head[:, -1].mean()
@@ -103,10 +113,11 @@ def shrink_bias(head: Tensor, noise: float) -> Tensor:
 
 
 def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator: torch.Generator) -> Transform:
-    """Return the map from rows (c, *shape) to coordinates (c, k or fewer) in the graph of these public rows.
+    """Return the map from rows (c, *shape) to coordinates (c, k or fewer) in the graph of the rows `public`.
 
-    Mapped rows have unit norm or are zero. Neighbours are found by cosine similarity in min(200, m / 4) half-whitened
-    components, where m is the number of public rows. A row has m / 24 neighbours, at least 3 and at most 20.
+    The coordinates of a row have norm 1, or are all zero. Neighbours are found by cosine similarity in min(200, m / 4)
+    half-whitened components, where m is the number of public rows. A row has m / 24 neighbours, at least 3 and at most
+    20.
     """
     import torch
 
@@ -125,7 +136,11 @@ def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator
 
 
 def build_graph(rows: Tensor, count: int) -> Tensor:
-    """Return symmetric weights (m, m) between unit rows and their `count` nearest rows: the cubes of their cosines."""
+    """Return the symmetric weights (m, m) of a graph that connects each unit row with its `count` nearest rows.
+
+    The weight of a connection is the cube of the cosine, or 0 if that is negative. It counts twice if each of the two
+    rows is among the nearest of the other.
+    """
     import torch
 
     cosines = (rows @ rows.T).fill_diagonal_(-1)

@@ -41,9 +41,9 @@ class DPNewton(Learner):
 
     Rows have at most 100 of the public components of `thrift`, without its graph. Each of `steps` steps asks for the
     noisy sum of clipped gradients and multiplies it by the inverse of a curvature matrix, whose eigenvalues are first
-    raised to at least `floor`. All classes share one matrix: the mean of u z z^T, where z is a row and u is the
-    curvature of the softmax loss averaged over directions: (1 - |p|^2) / (classes - 1) for probabilities p, and 1 /
-    classes at the zero head. `curvature` selects the data that the matrix is computed from:
+    raised to at least `floor`. All classes share one matrix, the mean of u z z^T over rows z. Here u is the curvature
+    of the softmax loss, averaged over directions: (1 - |p|^2) / (classes - 1) for probabilities p, which is 1 / classes
+    at the zero head. `curvature` selects the data that the matrix is computed from:
 
     - `hessian`: private rows at the current head, a noisy sum at every step. This is the Newton step of Ganesh et al.
       (NeurIPS 2023, arXiv:2305.13209), with noise in the gradient and in the curvature.
@@ -60,8 +60,9 @@ class DPNewton(Learner):
 
     Differences from the papers: Ganesh et al. add their second noise to the step itself, in proportion to the noisy
     gradient (algorithm 3). A noisy sum over rows cannot do this: here the second noise is in the matrix, and everything
-    after it is post-processing. They have two classes. The reference code of DP-FC adds the same noise for all classes;
-    here each class has its own. If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
+    after it is post-processing. Ganesh et al. have two classes. The reference code of DP-FC adds the same noise for all
+    classes; here each class has its own. If the protocol compares balanced accuracy, logits are adjusted as in
+    `thrift`.
 
     `floor`, `steps` and `learning_rate` were chosen on training images of the digits, some of them held out, at epsilon
     0.5, 1 and 4. There, the learner is as accurate as `thrift` without its graph, for every `curvature`.
@@ -86,13 +87,16 @@ class DPNewton(Learner):
     clip: float = setting(CLIP, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return k (that of `thrift`, at most 100) and the floor that follows from the travel of `thrift`."""
+        """Return `k`, that of `thrift` but at most 100, and `floor`, 4 divided by the travel of `thrift`."""
         settled = choose_settings(task, budget, None)
         travel = settled["learning_rate"] * settled["steps"]
         return {"k": min(MOST, settled["k"]), "floor": float(f"{FLOOR / travel:.2g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan a noisy gradient per step and, unless the curvature is public, one noisy curvature or one per step."""
+        """Plan a noisy gradient per step and, unless the curvature is public, one noisy curvature or one per step.
+
+        `moment` needs one curvature, `hessian` one per step.
+        """
         gradient = Release("gradient", self.steps)
         if self.curvature == "public":
             return [gradient]
@@ -136,7 +140,10 @@ class DPNewton(Learner):
 
 
 def make_curvature_weights(head: Tensor) -> Callable[[Any], Tensor]:
-    """Return a function that computes the curvature (c,) of rows (c, k) at a head, as a multiple of 1 / classes."""
+    """Return a function from rows (c, k) to the curvature u (c,) of their loss at a head, times the number of classes.
+
+    Its values are in [0, 1]. See `DPNewton` for u.
+    """
     import torch
 
     weight, bias = head[:, :-1].contiguous(), head[:, -1].contiguous()

@@ -1,4 +1,4 @@
-"""DP-RAFT: a full-batch recipe whose learning rate follows from epsilon, so that you do not have to tune it."""
+"""DP-RAFT: a full-batch recipe whose learning rate is computed from epsilon, so that you do not have to tune it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class DPRAFT(Learner):
     in 1 / sigma^2, on a separate release of the noisy mean of the features, and then trains on centred features. The
     default share is that of table 23.
 
-    Differences from the authors' code: the share is a setting, and is not searched by adding new noise to the true
-    mean, which reads private data without accounting for it; the last head is scored, not the head that is best on the
+    Differences from the authors' code: the share is a setting (the authors search it by adding new noise to the true
+    mean, which reads private data without accounting for it); the last head is scored, not the head that is best on the
     test set; the mean is divided by n, which the protocol declares public.
     """
 
@@ -99,7 +99,7 @@ class DPRAFT(Learner):
         return probe.train(curator, lambda x: normalise(x) - mean, generator)
 
     def learning_rate(self, sigma: float) -> float:
-        """Return the rate of the linear scaling rule for a gradient release with noise multiplier `sigma`."""
+        """Return the rate of the linear scaling rule for the noise multiplier `sigma`; without noise, `rate_limit`."""
         return (
             min(self.rate_limit, require_setting(self.travel) / (sigma * self.steps**0.5)) if sigma else self.rate_limit
         )

@@ -30,8 +30,9 @@ class DPSGD(ProbeLearner):
     `scaling` says how each example's features are scaled first: `public` standardises them with the mean and standard
     deviation of public features, as the authors of PILLAR do for this baseline; `norm` divides them by the example's
     own norm; `none` leaves them as they are. By default, every step uses the full batch and momentum, so there is no
-    batch size to search for. `steps` and `learning_rate` follow from the budget (`travel`). `dp-sgd:paper` is a setting
-    of PILLAR's paper (batches of 1,024), and `paper_space` is that paper's grid (appendix B.1).
+    batch size to search for. By default, `steps` and `learning_rate` are computed from the budget (`travel`).
+    `dp-sgd:paper` is a setting of PILLAR's paper (batches of 1,024), and `paper_space` is that paper's grid (appendix
+    B.1).
 
     Differences from the authors' code: Poisson samples, as the accountant assumes; division by the expected batch size;
     and no augmentation of public features.
@@ -52,7 +53,7 @@ class DPSGD(ProbeLearner):
 
     @property
     def rows(self) -> Literal["standardised", "unit-norm"]:
-        """How rows are scaled; training moves a head further on rows of norm 1."""
+        """How rows are scaled; the default learning rate and steps move a head further on rows of norm 1."""
         return "unit-norm" if self.scaling == "norm" else "standardised"
 
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Callable[[Tensor], Tensor]:

@@ -52,13 +52,14 @@ class GEP(Learner):
     200, or all if there are fewer). Power iteration finds `k` orthonormal directions of the subspace that these
     gradients span. Each private gradient is released in two parts: its embedding in the subspace, clipped to `clip`,
     and the residual, clipped to `residual_ratio` times `clip` (PILLAR's ratio). `residual=false` drops the residual,
-    which is B-GEP. Both parts come from the same sample and are accounted as one release. The number of steps and the
-    learning rate follow from the budget (`travel`); `k` is 120, or the number of anchors if that is smaller.
+    which is B-GEP. Both parts come from the same sample and are accounted as one release. By default, the number of
+    steps and the learning rate are computed from the budget (`travel`), and `k` is 120, or the number of anchors if
+    that is smaller.
 
     `gep:paper` is a setting of `paper_space`, the grid of PILLAR's comparison (appendix B.5): 3,528 settings, as
     appendix C counts. Its public shares, 0.1% and 0.01% of the data, leave 50 and 5 examples of CIFAR-10, fewer than
     most values of k in the grid: k is then reduced to the number of examples. The paper gives no momentum; 0.9 is from
-    the authors' code. Its weight decay of 2e-4 and decreasing learning rate are left out.
+    the authors' code, whose weight decay of 2e-4 and decreasing learning rate are left out.
 
     Differences from the authors' code: Poisson samples; the two parts are one Gaussian mechanism, where the authors
     double the Renyi divergence of one part, which is valid only without sampling; bases must be orthonormal to 1e-4,
@@ -112,15 +113,15 @@ class GEP(Learner):
             )
 
     def resolve_batch(self, task: Task) -> Self:
-        """Return the learner with `batch` converted to a sample rate."""
+        """Return the learner with `batch` converted to a sample rate; unchanged if `batch` is None."""
         return replace(self, batch=None, sample_rate=min(1.0, self.batch / task.size)) if self.batch else self
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return steps and learning rate, and k: 120, or the number of anchors if that is smaller."""
+        """Return steps, learning rate and `k`: 120, or fewer if there are fewer anchors or parameters."""
         return self._choose_settings(task, travel(task, budget))
 
     def earlier_auto(self, task: Task, budget: Budget) -> Mapping[str, Mapping[str, Any]]:
-        """Return the settings that version 0.2 chose: its travel did not depend on the number of features."""
+        """Return the settings that version 0.2.0 chose; its `travel` did not depend on the number of features."""
         return {"0.2.0": self._choose_settings(task, travel(task, budget, "version 0.2"))}
 
     def _choose_settings(self, task: Task, distance: float) -> Mapping[str, Any]:
@@ -167,7 +168,7 @@ class GEP(Learner):
         return features[torch.randperm(len(features), generator=generator)[:anchors].to(features.device)]
 
     def _count_directions(self, anchors: int) -> int:
-        """Return k; with a `public_share`, at most the number of anchors."""
+        """Return `k`; if `public_share` is below 1, at most the number of anchors."""
         k = require_setting(self.k)
         return min(k, anchors) if self.public_share < 1 else k
 
@@ -207,10 +208,10 @@ def compute_anchors(head: Tensor, features: Tensor, generator: torch.Generator) 
 def leading_subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generator) -> AnchorBasis | DenseBasis:
     """Return an orthonormal basis of (at most) `k` leading directions of the anchors, by power iteration.
 
-    Let A be the (s, p) matrix of anchors. `iterations` powers of A^T A, applied to the random combination A^T N(0, 1),
-    stay in the span of the anchors, so they are computed in the s x s Gram space. Directions below a thousandth of the
-    largest are dropped, so there may be fewer than k. Of the two forms of a basis, the function returns the one that
-    embeds faster.
+    Let A be the (s, p) matrix of anchors. A^T A is applied `iterations` times to random combinations A^T N(0, 1) of the
+    anchors. The results stay in the span of the anchors, so they are computed in the s x s Gram space. Directions below
+    a thousandth of the largest are dropped, so there may be fewer than k. Of the two forms of a basis, the function
+    returns the one that embeds faster.
     """
     import torch
 

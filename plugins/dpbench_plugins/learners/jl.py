@@ -59,7 +59,10 @@ class JL(ProbeLearner):
 
     @property
     def rows(self) -> Literal["standardised", "unit-norm"]:
-        """How rows are scaled; the projection keeps their scale. Training moves a head further on rows of norm 1."""
+        """How rows are scaled before the projection, which keeps their scale.
+
+        The default learning rate and steps move a head further on rows of norm 1.
+        """
         return "unit-norm" if self.scaling == "norm" else "standardised"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:

@@ -137,7 +137,11 @@ class LeastSquares(Learner):
         return lambda x: torch.addmm(head[:, -1], features(x), head[:, :-1].T)
 
     def _second_moment(self, curator: Curator, rows: Tensor) -> Tensor:
-        """Return n times the second moment (k + 1, k + 1), float64: of public rows (m, k + 1), or of both splits."""
+        """Return n times the second moment (k + 1, k + 1), float64.
+
+        If `moment` is 0, this is the second moment of the public `rows` (m, k + 1). Otherwise it is the weighted mean
+        of this and the noisy second moment of the private rows.
+        """
         import torch
 
         n, (m, width) = curator.task.size, rows.shape

@@ -51,8 +51,8 @@ class NonPrivate(Learner):
     scikit-learn. A board shows this learner as a line, not as an entry.
 
     If you do not set `regularisation`, five-fold cross-validation on the private rows chooses it by accuracy: it tries
-    1, 4, 16 and so on until two values in a row bring no improvement. The fold of a row follows from its own features
-    and the seed, so identical rows are in the same fold.
+    1, 4, 16 and so on until two values in a row bring no improvement. The fold of a row is computed from its own
+    features and the seed, so identical rows are in the same fold.
     """
 
     name = "non-private"
@@ -91,7 +91,7 @@ class NonPrivate(Learner):
 
 
 class _RegressionProblem:
-    """Logistic regression by questions to the curator: fits a head (k, d + 1), or one head per fold.
+    """Logistic regression that asks the curator for losses and gradients; fits one head (k, d + 1), or one per fold.
 
     Weights are scaled by the root of the curvature at zero, (1 - 1/k) / k times the second moments, so that few steps
     are enough for any spectrum.
@@ -107,7 +107,10 @@ class _RegressionProblem:
         self._values, self._vectors = self._decompose_second_moments()
 
     def cross_validate(self, factor: float) -> tuple[float, Tensor]:
-        """Return the `regularisation` with the best accuracy, and its heads (f, k, d + 1), one per held-out fold."""
+        """Return the `regularisation` with the best accuracy, and its heads (f, k, d + 1), one per held-out fold.
+
+        The penalty of a fit is `factor` / `regularisation`.
+        """
         best, right, heads, worse = STRENGTHS[0], -math.inf, None, 0
         found: Tensor | None = None
         for strength in STRENGTHS:
@@ -128,7 +131,7 @@ class _RegressionProblem:
             release: the release that the questions are charged to.
             penalty: the factor of half the squared weights in the loss.
             enough: the largest entry of the gradient, in scaled weights, at which to stop.
-            start: heads to start from, or their mean; None starts from zero.
+            start: heads to start from, averaged if one head is fitted; None starts from zero.
             heads: the number of heads.
         """
         import torch
@@ -145,7 +148,7 @@ class _RegressionProblem:
         return objective.unflatten(found.x)
 
     def _decompose_second_moments(self) -> tuple[Tensor, Tensor]:
-        """Return eigenvalues (d,) and eigenvectors (d, d) of the second moments; for large d, ones and no vectors."""
+        """Return eigenvalues (d,) and eigenvectors (d, d) of the second moments; ones and no vectors if d > 4,096."""
         import torch
 
         if self._features > SQUARE:
@@ -245,7 +248,7 @@ class _Objective:
 
 
 def _logits(x: Tensor, heads: Tensor, mask: Tensor) -> Tensor:
-    """Return (c, f, k) logits of mapped rows (c, d) under heads (f, k, d + 1)."""
+    """Return the logits (c, f, k) of rows (c, d) under heads (f, k, d + 1), plus `mask` (k,)."""
     flat = heads.flatten(0, 1)  # (f * k, d + 1)
     return (x @ flat[:, :-1].T + flat[:, -1]).reshape(len(x), *heads.shape[:2]) + mask
 
@@ -259,7 +262,7 @@ def _assign_folds(x: Tensor, salt: int) -> Tensor:
 
 
 def _bound_norm(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
-    """Return a power of two that is at least the norm of every finite row (c, ...)."""
+    """Return a power of two that is at least the norm of every finite row that the function `rows` returns."""
     import torch
     from torch.nn.functional import one_hot
 

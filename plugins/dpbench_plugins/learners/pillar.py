@@ -36,10 +36,10 @@ class Pillar(ProbeLearner):
 
     `center` subtracts the public mean before the projection, as the authors' code does; without it, the components are
     those of the uncentred second moment, as in algorithm 1. `scaling=public` standardises features first, as the
-    authors' code does, so that the only difference from dp-sgd is the projection. `k`, `steps` and `learning_rate`
-    follow from the budget (`components`, `travel`). `pillar:paper` has the k that section 4.1 states for CIFAR-10 at
-    epsilon 0.1; for CIFAR-100 at epsilon 0.7 it is 200. `paper_space` is the grid of appendix B.1, with the k of the
-    authors' runs (`published_grids`).
+    authors' code does, so that the only difference from dp-sgd is the projection. By default, `k`, `steps` and
+    `learning_rate` are computed from the budget (`components`, `travel`). `pillar:paper` has the k that section 4.1
+    states for CIFAR-10 at epsilon 0.1; for CIFAR-100 at epsilon 0.7 it is 200. `paper_space` is the grid of appendix
+    B.1, with the k of the authors' runs (`published_grids`).
 
     Differences from the authors' code: Poisson samples; division by the expected batch size; by default, zero init and
     full batches with momentum; no augmentation of private or public features (the authors' code augments both, although

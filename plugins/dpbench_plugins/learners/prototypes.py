@@ -94,7 +94,7 @@ class Prototypes(Learner):
         """Plan one choice for each group of each class.
 
         Raises:
-            SpecError: there are no public images, or more components than public images or features allow.
+            SpecError: there are fewer than two public images, or more components than public images or features allow.
         """
         if task.public < 2:
             raise SpecError(

@@ -37,8 +37,8 @@ class PublicOnly(Learner):
     default is the best value in five-fold cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
 
     With `tail`, the stages of the network after the cached activations, plus a head, are trained on the public labels
-    as in `public-tail`, and this network predicts. It is the control for `public-tail` and `self-tail`, and needs an
-    extractor with a `layer`.
+    as in `public-tail`, and this network predicts. With this option, the learner is the control for `public-tail` and
+    `self-tail`, and needs an extractor with a `layer`.
     """
 
     name = "public-only"

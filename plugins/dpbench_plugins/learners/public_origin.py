@@ -39,7 +39,8 @@ class PublicOrigin(Learner):
 
     Rows have the coordinates of `thrift` without its graph; `k`, `steps` and `learning_rate` are those that `thrift`
     chooses for the budget. At each step, the learner computes the mean gradient of the public examples at the current
-    head. It then asks for a noisy sum over all private examples. `rule` says how the step uses both:
+    head. It then asks for a noisy sum over all private examples. `rule` says how the step combines this sum with the
+    public gradient:
 
     - `origin` is DOPE-SGD (Nasr et al., ICML 2023). Each private gradient is clipped around the public one: an example
       contributes its gradient minus the public gradient, clipped to `clip`. The public gradient is then added to the
@@ -48,7 +49,7 @@ class PublicOrigin(Learner):
       experiments: the step is a times the private gradient, clipped as usual, plus 1 - a times the public one. In step
       t of T, a is cos(pi t / 2T), so public data prevail in the end.
 
-    Sensitivity: the public gradient follows from public data and earlier noisy answers. It is the same for every
+    Sensitivity: the public gradient is computed from public data and earlier noisy answers. It is the same for every
     private example, whichever examples are present. Clipping bounds the difference that an example contributes, so
     adding or removing it moves the sum by at most `clip`, as in DP-SGD; what is added afterwards is post-processing.
     The sum is divided by n, which the protocol declares public, and not by the number of rows.
@@ -61,7 +62,7 @@ class PublicOrigin(Learner):
     makes synthetic images from the public ones with a generative model and averages models of several steps; these
     parts are left out.
 
-    No constant was tuned for this learner; the clip and what follows from the budget are those of `thrift`.
+    No constant was tuned for this learner; the clip and the settings computed from the budget are those of `thrift`.
     """
 
     name = "public-origin"
@@ -116,7 +117,7 @@ class PublicOrigin(Learner):
 
 
 def make_contribution_rows(head: Tensor, origin: Tensor | None) -> RowFn:
-    """Return a row function: the gradient with respect to a head (classes, k + 1), minus `origin` of the same shape."""
+    """Return a row function: the gradient with respect to a head (classes, k + 1), minus `origin` if it is given."""
     gradients = make_gradient_rows(head)
     return gradients if origin is None else lambda chunk: gradients(chunk).dense() - origin
 

@@ -64,9 +64,9 @@ class PublicPrior(Learner):
        the noise variance of one release that spends the whole budget. The first term of the precision is the Fisher
        information of the public labels. The second term accounts for the noise: when a gradient over n examples carries
        noise of variance v, the posterior mean is the same as for a noiseless gradient and a precision multiplied by 1 +
-       v / (n kappa l_j). Everything in the prior follows from public numbers, so the pull is post-processing. When the
-       pull is strong, the learning rate is reduced, so that the head averages the noise of a third of the steps instead
-       of keeping that of the last step.
+       v / (n kappa l_j). Everything in the prior is computed from public numbers, so the pull is post-processing. When
+       the pull is strong, the learning rate is reduced, so that the head averages the noise of a third of the steps
+       instead of keeping that of the last step.
     4. Balanced accuracy. If the protocol compares balanced accuracy, logits are adjusted as in `thrift`.
 
     With much noise, the result is therefore close to the public head; with little noise, it is `thrift` with a better

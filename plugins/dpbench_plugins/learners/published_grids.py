@@ -16,13 +16,17 @@ LINEAR_GRID = {
     "momentum": (0.0,),
     "init": ("uniform",),
 }
-"""Appendix B.1 has steps, batches, learning rates and no momentum. The authors' code starts at torch's default init.
+"""The grid for linear heads: steps, batches and learning rates of appendix B.1, which gives no momentum.
 
-That code also has values outside this grid: learning rate 0.001, 20,000 and 40,000 steps, batches of 64 and 256.
+`init` is torch's default, as in the authors' code. That code also has values outside this grid: learning rate 0.001,
+20,000 and 40,000 steps, batches of 64 and 256.
 """
 
 LINEAR_SETTINGS = {"batch": 1024, "steps": 1000, "learning_rate": 0.1, "momentum": 0.0, "init": "uniform"}
 """One of the settings of `LINEAR_GRID`. The paper does not print the settings that its search chose."""
 
 PUBLIC_SHARES = (0.001, 0.0001)
-"""Appendix B.5: public share of the data for GEP and AdaDPS. Section 4.2: a tenth for all methods with public data."""
+"""The public shares of the data for GEP and AdaDPS (appendix B.5).
+
+Section 4.2 states a tenth for all methods with public data.
+"""

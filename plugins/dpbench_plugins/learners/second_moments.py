@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def ask_second_moment(curator: Curator, release: str, weigh: Callable[[Chunk], Tensor] | None = None) -> Tensor:
-    """Return the noisy sum of z z^T, (k + 1, k + 1) float64 and symmetric; z is a row of norm sqrt(k), then a 1.
+    """Return the noisy sum of z z^T, symmetric (k + 1, k + 1) float64; z is a row of norm sqrt(k) with a 1 appended.
 
-    `weigh` returns a factor in [0, 1] for the outer product of each row of a chunk.
+    `weigh` returns a factor in [0, 1] for the outer product of each row of a chunk; None means 1.
 
     Sensitivity: the outer product of a row has norm |z|^2, at most k + 1, and is clipped at k + 1.
     """

@@ -27,8 +27,10 @@ class Spectrum:
     def make_whitening_map(self, k: int, whitening: float) -> Transform:
         """Return the map from features (c, *shape) to leading components (c, k), softly whitened, of unit norm or zero.
 
+        Each component is divided by its standard deviation, relative to the largest, to the power `whitening`.
+
         Raises:
-            SpecError: there are fewer public examples or features than components.
+            SpecError: `k` is not below the number of public examples, or exceeds the number of features.
         """
         features, values = len(self.centre), self.components.values
         most = min(self.examples - 1, features)
@@ -46,7 +48,7 @@ class Spectrum:
 
 
 def compute_spectrum(x: Tensor, learner: str = "thrift") -> Spectrum:
-    """Return the principal components of public features (m, *shape) that are centred, scaled and of unit norm.
+    """Return the `Spectrum` of public features (m, *shape), which are first centred, scaled and brought to unit norm.
 
     Raises:
         SpecError: there are fewer than two examples, or some features are not finite.

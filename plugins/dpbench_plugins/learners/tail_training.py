@@ -3,12 +3,12 @@
 Training starts at the published network with a softmax regression on its frozen features. Some examples are held out:
 if the trained network explains too little of their targets compared with the start, the start is kept (`train_tail`).
 
-Covered: the features of a row follow from that row and public values, up to rounding, which may depend on other rows in
-the batch, as in `learners.networks.tail`.
+Guarantee: the features of a row are computed from that row and public values alone, except for rounding, which may
+depend on other rows in the batch, as in `learners.networks.tail`.
 
 The constants were chosen on 1,000 of 5,000 public images of CIFAR-10 (efficientnet-lite0 at 128 pixels): a rate of 3e-4
-was 3.2 points worse, half as many passes were 0.6. Images are mirrored with probability 1/2; examples and targets are
-mixed in pairs (mixup, Zhang et al. 2018); weights are averaged exponentially.
+was 3.2 points worse, and half as many passes were 0.6 points worse. Images are mirrored with probability 1/2; examples
+and targets are mixed in pairs (mixup, Zhang et al. 2018); weights are averaged exponentially.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ class PooledNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class TrainedTail:
-    """A network trained on public examples, or the network it started from if training explained too little."""
+    """A network trained on public examples, or its start if training explains too little of the held-out targets."""
 
     network: PooledNetwork
     explained: float = 0.0
     """How much the trained network reduces the held-out cross-entropy, compared with predicting the mean target,
-    divided by the reduction of the start; infinite if the start reduces nothing."""
+    divided by the reduction of the start; plus or minus infinity if the start reduces nothing."""
     is_trained: bool = False  # whether this is the trained network, and not its start
 
     @classmethod
     def from_published(cls, tail: nn.Module) -> TrainedTail:
-        """Return the published tail, untrained, with an empty head."""
+        """Return the published tail, untrained; its head is a placeholder, so only `pool` is meaningful."""
         empty = next(tail.parameters()).new_zeros(1, 1)
         return cls(PooledNetwork(tail, empty, empty[0]).requires_grad_(False).eval())
 
@@ -95,8 +95,8 @@ def train_tail(
 ) -> TrainedTail:
     """Train a tail and a head on public activations, with soft or one-hot targets (m, classes).
 
-    The trained network is kept if it reduces the cross-entropy of held-out targets by more than `least` times what its
-    start does (`TrainedTail.explained`). The result depends on the arguments and the number of threads only.
+    The trained network is returned if its `TrainedTail.explained` exceeds `least`, otherwise its start. The result
+    depends on the arguments and the number of threads only.
     """
     order = torch.randperm(len(public.x), generator=generator).to(public.x.device)
     held = order[: min(round(HELD_SHARE * len(order)), MOST_HELD)]
@@ -145,7 +145,7 @@ def _train_with_adamw(
 
 
 def _mirror_at_random(public: PublicData, rows: Tensor, draw: np.random.Generator) -> Tensor:
-    """Return the activations of these examples, each mirrored with probability 1/2 if mirrored ones exist."""
+    """Return the activations of `rows`, each mirrored with probability 1/2 if `public` has mirrored activations."""
     flips = torch.from_numpy(draw.random(len(rows)) < 0.5).to(public.x.device)
     if public.mirrored is None:
         return public.x[rows]

@@ -25,7 +25,7 @@ def tail_loader(task: Task, learner: str) -> Callable[[], nn.Module]:
     """Return the loader of the tail.
 
     Raises:
-        SpecError: the examples have no tail.
+        SpecError: the examples have no tail, because the extractor has no `layer`.
     """
     if task.tail is None:
         raise SpecError(
@@ -89,7 +89,7 @@ def train_tail_on_answers(
 
 
 def limit_to_pooled_features(settings: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """Return the settings with `k` limited to the number of pooled features."""
+    """Return the settings with `k` limited to the number of pooled features; unchanged without a tail."""
     if task.tail is None:
         return dict(settings)
     return {**settings, "k": min(settings["k"], count_pooled_features(task.tail(), task.example_shape))}
@@ -106,7 +106,7 @@ def choose_answer_passes(task: Task) -> int:
 
 
 def count_pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
-    """Return the number of pooled features, from a call of the tail; the shape of its input does not determine it."""
+    """Return the number of features that the tail returns for an input of this shape, found by calling it on zeros."""
     import torch
 
     with torch.no_grad():

@@ -98,7 +98,7 @@ class Thrift(Learner):
     shrink: bool = setting(True, says="whether noise is taken out of the bias")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return k, graph, steps and learning rate; each component has at least two public examples."""
+        """Return k, graph, steps and learning rate; k is at most half the number of public examples."""
         return choose_settings(task, budget, self.steps)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

@@ -40,9 +40,9 @@ class WhitenedProbe(ProbeLearner):
     magnified.
 
     With `distil`, the noisy head labels the public features with softened probabilities, and a student with ridge
-    penalty `ridge` is fitted to them. This averages out noise that differs between public examples. It is
-    post-processing of a private head with unlabelled public data, so it costs no privacy. The combination is our own;
-    its parts are known (public-data preconditioning; knowledge distillation, Hinton et al. 2015).
+    penalty `ridge` is fitted to them. This averages out noise that differs between public examples. The student
+    post-processes a private head with unlabelled public data, so it costs no privacy. The combination is our own; its
+    parts are known (public-data preconditioning; knowledge distillation, Hinton et al. 2015).
     """
 
     name = "whitened"

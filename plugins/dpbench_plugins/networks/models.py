@@ -22,7 +22,7 @@ EPSILON = 1e-4  # below it a filter is too small to be standardised
 
 
 def standardise(weight: Tensor, gain: Tensor) -> Tensor:
-    """Return filters (o, ...) of mean 0 and norm 1, times their `gain` (o,): scaled weight standardisation.
+    """Standardise filters (o, ...) to mean 0 and norm 1, then multiply each by its `gain` (o,).
 
     Source: De et al. 2022, appendix; the authors' WSConv2D (gain * (w - mean) / sqrt(fan-in * variance)).
     """
@@ -82,7 +82,7 @@ class ResidualBlock(nn.Module):
             self.skip = nn.Sequential(nn.ReLU(), nn.GroupNorm(GROUPS, inputs), WSConv2d(inputs, outputs, 1, stride))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sum of both branches."""
+        """Return the output of the two convolutions plus that of the skip connection."""
         inner = self.conv1(self.norm1(x.relu()))
         total: Tensor = self.skip(x) + self.conv2(self.norm2(inner.relu()))
         return total
@@ -105,7 +105,10 @@ def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network
 
 
 class _MishGradient(torch.autograd.Function):
-    """The gradient of Mish with respect to its input, in one call for many examples; vmap would split torch's own."""
+    """The gradient of Mish with respect to its input, computed in one call for many examples.
+
+    vmap would split torch's own gradient function into one call per example.
+    """
 
     @staticmethod
     def forward(gradient: Tensor, x: Tensor) -> Tensor:
@@ -221,7 +224,7 @@ def draw_parameters(network: nn.Module, generator: torch.Generator) -> dict[str,
     """Return initial parameters on the generator's device: normal with variance 1 / fan-in, truncated at two std.
 
     Biases are 0; gains and the scales of normalisations are 1. Source: De et al.'s code. Sander et al.'s code truncates
-    at the numbers -2 and 2, which changes nothing.
+    at the numbers -2 and 2, which hardly any draw exceeds.
     """
     made = {}
     for name, shape in ((name, parameter.shape) for name, parameter in network.named_parameters()):

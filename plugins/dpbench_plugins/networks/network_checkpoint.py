@@ -43,7 +43,7 @@ class Checkpoint:
         """Read a file that `save` wrote.
 
         Raises:
-            DataError: it is not a safetensors file, or its manifest is missing or of another format.
+            DataError: the file cannot be read as safetensors, or its manifest is missing or has another format.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -61,10 +61,14 @@ class Checkpoint:
         return cls(about["network"], state, about)
 
     def apply_to_parameters(self, start: Mapping[str, Tensor], network: str) -> dict[str, Tensor]:
-        """Return the parameters `start` with the checkpoint's values where it has them, in the precision of `start`.
+        """Return the parameters `start`, each replaced by the checkpoint's value if the checkpoint has one.
+
+        The precision stays that of `start`. The checkpoint may lack `head.*` and `norm.*`, and its `embedding.*` is
+        ignored.
 
         Raises:
-            SpecError: the checkpoint is for another network, or a parameter is missing, unknown or of another shape.
+            SpecError: the checkpoint is for another network, lacks any other parameter, or has one that is unknown or
+                of another shape.
         """
         if self.network != network:
             raise SpecError(

@@ -23,7 +23,7 @@ def normalise_pixels(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Augmentation multiplicity: `count` random crops of an image padded by reflection, each mirrored half of the time.
+    """Augmentation multiplicity: `count` random crops of an image padded by reflection; `flip` mirrors half of them.
 
     Source: De et al. 2022, section 3 (after Fort et al. 2021, Hoffer et al. 2019). With `count` 0, the image is its
     only view.
@@ -58,7 +58,7 @@ class Augmentation:
 
 
 def hash_seeds(seeds: Tensor, count: int) -> Tensor:
-    """Return a SplitMix64 hash (c, count) int64 for each pair of a seed in `seeds` (c,) and a view's index."""
+    """Return SplitMix64 hashes (c, count) int64, one for each seed in `seeds` (c,) and each index below `count`."""
     z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _as_signed(_GOLDEN)
     z = (z ^ _shift_right(z, 30)) * _as_signed(_FIRST)
     z = (z ^ _shift_right(z, 27)) * _as_signed(_SECOND)

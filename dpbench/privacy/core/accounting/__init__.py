@@ -1,1 +1,1 @@
-"""Compute epsilon from plan and sigma, sigma from plan and budget, and a second opinion. Pure arithmetic."""
+"""Compute epsilon from plan and sigma, and sigma from plan and budget; cross-check epsilon. Pure arithmetic."""

@@ -51,6 +51,8 @@ _STRIDE = math.log(1.5)  # of the search for a bracket
 def epsilon(plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName = "pld") -> float:
     """Return an upper bound on epsilon, in nats, of `plan` with base noise multiplier `sigma` at `delta`.
 
+    An empty plan has epsilon 0; with sigma = 0, any other plan has an infinite epsilon.
+
     Raises:
         PlanError: the accountant cannot answer for this plan.
     """
@@ -85,13 +87,14 @@ def is_pure(plan: Sequence[Planned]) -> bool:
 def calibrate(
     plan: Sequence[Planned], budget: Budget, accountant: AccountantName = "pld", hint: float | None = None
 ) -> float:
-    """Return a base noise multiplier that keeps `plan` within the budget; 0 if the budget's epsilon is infinite.
+    """Return a base noise multiplier that keeps `plan` within the budget.
 
-    It is within about 1e-4 of the smallest such multiplier. `hint`, for example from an earlier run, is tried first and
-    returned only if its epsilon is at most the target and less than 0.1% below it.
+    It is 0 if the budget's epsilon is infinite or the plan is empty; otherwise it is within about 1e-4 of the smallest
+    such multiplier. `hint`, for example from an earlier run, is tried first and returned only if its epsilon is at most
+    the target and less than 0.1% below it.
 
     Raises:
-        PlanError: no sigma up to 1e7 keeps within the budget with this accountant, or every sigma does.
+        PlanError: no sigma up to 1e7 meets the budget with this accountant, or every sigma does.
     """
     if math.isinf(budget.epsilon) or not plan:
         return 0.0
@@ -108,7 +111,7 @@ def calibrate(
 def find_smallest_sigma(
     reached: Callable[[float], float], target: float, guess: float, asked: str, advice: str
 ) -> float:
-    """Return the smallest sigma, to 1e-4 and rounded up to six digits, whose epsilon is at most the target.
+    """Return the smallest sigma whose epsilon is at most the target, to within 1e-4 and rounded up to six digits.
 
     This is Brent's method on log sigma. dp-accounting's `calibrate_dp_mechanism` uses it too, but searches for a
     bracket only upwards, and evaluates epsilon two to three times as often. The returned sigma itself is always
@@ -151,7 +154,7 @@ def find_smallest_sigma(
 
 
 def gaussian_sigma(budget: Budget) -> float:
-    """Return the noise multiplier of one release over all examples that spends the whole budget; 0 without privacy.
+    """Return the noise multiplier at which one release over all examples spends the budget; 0 at epsilon = inf.
 
     This is the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8). It is the standard deviation of the noise
     on one sum of vectors of norm 1, so n / sigma compares the number of examples with the noise. Learners may derive
@@ -190,10 +193,10 @@ def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
 
 
 def neighbour_distance(plan: Sequence[Planned], sigma: float) -> float:
-    """Approximate mu, by how many standard deviations neighbours differ (central limit theorem, Bu et al. 2019).
+    """Approximate mu, the distance of neighbours in standard deviations (central limit theorem, Bu et al. 2019).
 
     It is exact for sums at rate 1. Otherwise it is an approximation, neither an upper nor a lower bound, that suits
-    many steps at small rates. It serves for guesses, and to find plans that take too long to compose; no stated epsilon
+    many steps at small rates. It is used to guess, and to find plans that take too long to compose; no stated epsilon
     depends on it.
     """
     squared = 0.0
@@ -254,7 +257,7 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
 
 
 def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = math.inf, large: float = 0.0) -> float:
-    """Compute epsilon on a grid that is fine enough for its size and for the losses of one step.
+    """Compute epsilon on a grid that is fine enough for the size of epsilon and for the losses of one step.
 
     The first computation finds the size of epsilon. Below 0.2, the default grid of 1e-4 would overstate it by over
     0.5%.
@@ -276,7 +279,10 @@ def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = ma
 
 
 def smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
-    """Return the smallest (approximate) std of one step's privacy loss, among releases of many steps."""
+    """Return the smallest (approximate) std of one step's privacy loss, over releases of `MANY_STEPS` steps or more.
+
+    It is infinite if there is no such release.
+    """
     losses = [neighbour_distance([use], sigma) / math.sqrt(use.steps) for use in plan if use.steps >= MANY_STEPS]
     return min(losses, default=math.inf)
 

@@ -30,7 +30,7 @@ class EpsilonInterval:
 
     @classmethod
     def tight(cls, accountant: str, upper: float) -> EpsilonInterval:
-        """Return the interval of an accountant whose rounding error is below 1%."""
+        """Return the interval from 0.99 * `upper` to `upper`, for an accountant whose rounding error is below 1%."""
         return cls(accountant, 0.99 * upper, upper)
 
     @classmethod
@@ -48,8 +48,8 @@ class EpsilonInterval:
 
 
 GRID_POINTS = 2**24
-"""The largest grid of prv-accountant, for its range as guessed from epsilon. The range that it computes may need eight
-times as many points; a wider one would not fit into memory."""
+"""The most points of prv-accountant's grid for the range that is guessed from epsilon. The range that prv-accountant
+then computes may need up to eight times as many; more would not fit into memory."""
 
 
 def cross_check(
@@ -58,11 +58,14 @@ def cross_check(
     """Compute epsilon by an independent library and method, and refuse a run whose stated epsilon contradicts it.
 
     `pld` and `rdp` are checked with Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
-    2021); if its grid would exceed `GRID_POINTS`, RDP checks `pld`. `prv` is checked with `pld`, because Opacus' code
-    descends from prv-accountant. A plan with delta 0 is checked with its mechanism's bounds on epsilon.
+    2021). If prv-accountant cannot answer, for example because its grid would exceed `GRID_POINTS`, RDP checks `pld`,
+    and nothing checks `rdp`. `prv` is checked with `pld`, because Opacus' code descends from prv-accountant. A plan
+    with delta 0 is checked with its mechanism's bounds on epsilon. An infinite epsilon and an empty plan are not
+    checked.
 
     Raises:
-        AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
+        AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, more than 0.5% above
+            the upper bound.
     """
     if math.isinf(stated) or not plan:
         return EpsilonInterval.exact("none", stated)
@@ -104,7 +107,8 @@ def make_prv_accountant(
 ) -> tuple[Any, list[int]] | None:
     """Return prv-accountant's accountant for a plan, and how many copies of each mechanism it composes.
 
-    `about` is a guess of epsilon; its error is at most `error`. Return None if the grid would be too fine.
+    `about` is a guess of epsilon, and `error` the largest error of the epsilons that the accountant computes. Return
+    None if the grid would be too large or prv-accountant fails.
     """
     import prv_accountant as prv
     from prv_accountant.accountant import compute_safe_domain_size
@@ -128,10 +132,10 @@ def make_prv_accountant(
 def _rdp_interval(
     plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
 ) -> EpsilonInterval:
-    """Return RDP's epsilon as an upper bound.
+    """Return RDP's epsilon as an upper bound, or prv-accountant's interval on a coarser grid.
 
-    If it is far above the stated epsilon, first try prv-accountant on a coarser grid. If the run's own accountant is
-    `rdp` and this fails, nothing is checked: return the stated epsilon.
+    prv-accountant is tried if RDP's epsilon is far above the stated epsilon. If prv-accountant gives no interval and
+    the run's own accountant is `rdp`, nothing is checked: return the stated epsilon.
     """
     upper = epsilon(plan, sigma, delta, "rdp")
     coarser = _prv_interval(tuple(plan), sigma, delta, upper / 2) if FAR_RATIO * stated < upper < math.inf else None

@@ -83,7 +83,7 @@ def fit_gaussian_curve(plan: Sequence[Planned], sigma: float) -> GaussianFit:
 
 
 def bound_true_positive_rates(epsilons: np.ndarray, deltas: np.ndarray, false_positive_rate: float) -> np.ndarray:
-    """Return, from each point of a curve, an upper bound (at most 1) on membership tests' true-positive rate."""
+    """Return the upper bound (at most 1) that each point of a curve puts on membership tests' true-positive rate."""
     above = np.exp(np.minimum(epsilons, 700.0)) * false_positive_rate + deltas
     rates: np.ndarray = np.minimum(1.0, np.minimum(above, 1 - np.exp(-epsilons) * (1 - false_positive_rate - deltas)))
     return rates

@@ -28,7 +28,8 @@ FALSE_POSITIVE_RATES = (0.001, 0.01)
 def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rate: float) -> float:
     """Return an upper bound on the true-positive rate of every membership test at this false-positive rate.
 
-    Covered: add-or-remove-one, whatever the test knows about the other examples. The bound is rounded up.
+    The bound holds for adding or removing one example, whatever the test knows about the other examples. It is rounded
+    up.
 
     Raises:
         SpecError: the rate is not between 0 and 1.

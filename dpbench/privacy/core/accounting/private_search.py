@@ -146,7 +146,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCou
     """Return an upper bound on epsilon, in nats, of a whole search at `delta`: the smaller of the module's two bounds.
 
     Every run spends `plan` with base noise multiplier `sigma`. `rows` is the number of rows that one person may remove.
-    Covered and not covered: see the module.
+    For what the guarantee covers, see the module.
     """
     if not plan:
         return 0.0
@@ -186,9 +186,10 @@ def _selection_cost(repeats: RunCountDistribution, epsilons: np.ndarray, deltas:
 
 
 def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution) -> float:
-    """Compute the bound of `epsilon` again with other libraries: the smaller of two bounds.
+    """Compute the bound of `epsilon` again with other libraries, and return the smaller of two bounds.
 
-    The Rényi bound uses Opacus. The curve of one run is computed by Microsoft's prv-accountant, with its errors added.
+    One is the Rényi bound, computed with Opacus. The other uses the curve of one run, which Microsoft's prv-accountant
+    computes, with its errors added.
     """
     if not plan:
         return 0.0
@@ -203,10 +204,10 @@ def independent_renyi_epsilon(
 ) -> float:
     """Return the bound of `renyi_epsilon`, computed with Opacus' Rényi curve and this module's code for the theorem.
 
-    Both functions agree to rounding if every rate is 1, or if the best order is a whole number up to 1,024, as mostly
-    for epsilon in [0.05, 5]. This bound is lower if the best order is a fraction: for such orders, dp-accounting sums
-    the absolute values of an alternating series, and skips an order if they do not converge. It is higher if the best
-    order is above 1,024, because Opacus overflows there.
+    The two functions agree to rounding if every rate is 1, or if the best order is a whole number up to 1,024, which
+    it mostly is for epsilon in [0.05, 5]. The bound of this function is lower if the best order is a fraction: for such
+    orders, dp-accounting sums the absolute values of an alternating series, and skips an order if this sum does not
+    converge. It is higher if the best order is above 1,024, because Opacus overflows there.
 
     Source: theorem 2 of the paper, for the search; Canonne, Kamath and Steinke 2020, proposition 12, for delta.
     """
@@ -255,13 +256,13 @@ def cross_check(
     Args:
         plan: the plan of every run.
         sigma: base noise multiplier of every run.
-        delta: of the whole search.
+        delta: the delta of the whole search.
         repeats: the distribution of the number of runs.
         stated: the result of `epsilon` for these arguments.
 
     Raises:
-        AccountantsDisagree: `independent_epsilon` is more than 2% above both the stated epsilon and 0.05; small
-            values are loose.
+        AccountantsDisagree: `independent_epsilon` is more than 2% above the larger of the stated epsilon and 0.05.
+            Below 0.05 it is a loose bound.
     """
     other = independent_epsilon(plan, sigma, delta, repeats)
     if max(stated, 0.05) < other / (1 + _LOOSE):
@@ -273,10 +274,12 @@ def cross_check(
 
 
 def calibrate(plan: Sequence[Planned], budget: Budget, repeats: RunCountDistribution) -> float:
-    """Return the smallest base noise multiplier, to 1e-4, that keeps a search within `budget`; 0 at epsilon = inf.
+    """Return the smallest base noise multiplier, to 1e-4, that keeps a search within `budget`.
+
+    It is 0 if the budget's epsilon is infinite or the plan is empty.
 
     Raises:
-        PlanError: no sigma up to 1e7 keeps within the budget, or every sigma does.
+        PlanError: no sigma up to 1e7 meets the budget, or every sigma does.
     """
     if math.isinf(budget.epsilon) or not plan:
         return 0.0

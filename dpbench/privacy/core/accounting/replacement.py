@@ -49,7 +49,7 @@ def calibrate(plan: Sequence[Planned], budget: Budget) -> float:
     """Return a base noise multiplier that keeps `plan` within the budget under replacing one example.
 
     Raises:
-        PlanError: no sigma up to 1e7 keeps within the budget, or every sigma does.
+        PlanError: no sigma up to 1e7 meets the budget, or every sigma does.
     """
     guess = MOVED * accountant.guess_sigma(plan, budget)
     return accountant.find_smallest_sigma(

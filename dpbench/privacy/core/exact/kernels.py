@@ -97,7 +97,7 @@ def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows 
 
 @kernel_helper
 def _sum_into_first_row(terms: np.ndarray) -> None:
-    """Sum (k, b) along k into the first row, in the order of `elementwise.folded`; the others are overwritten."""
+    """Sum (k, b) along k into the first row, in the order of `elementwise.folded`; the other rows are overwritten."""
     count = terms.shape[0]
     while count > 1:
         half = count // 2
@@ -174,7 +174,7 @@ def _compute_factors(
 def _round_left_factors(
     left: np.ndarray, factors: np.ndarray, column_factors: np.ndarray, numbers: np.ndarray, columns: np.ndarray
 ) -> None:
-    """Write left factors (k, b) in whole grid steps to `numbers`; add those of the bias column to `columns` (k,)."""
+    """Write left factors (k, b) in whole grid steps to `numbers`; add their sums in bias steps to `columns` (k,)."""
     for j in range(left.shape[0]):
         total = i64(0)
         for i in range(left.shape[1]):
@@ -208,7 +208,10 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
 
 @kernel
 def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> None:
-    """Write numbers (k, d), zero-padded to a multiple of `LANES`, @ q[places].T to `scores` (k, c), rounded once."""
+    """Write the product numbers @ q[places].T to `scores` (k, c), rounded once.
+
+    `numbers` (k, d) is zero-padded along d to a multiple of `LANES`.
+    """
     count, block, packed = numbers.shape[0], choose_block_size(q.shape[1]), pack_numbers(numbers)
     rows = np.zeros((block, padded_stride(q.shape[1])), i16)
     part, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)

@@ -29,7 +29,10 @@ def uses_compiled_loops(device: torch.device) -> bool:
 
 
 def exact_matmul_transposed(numbers: Tensor, q: Tensor) -> Tensor:
-    """Return numbers @ q.T, (k, c) float32, rounded once; whole numbers (k, d) up to 127 * 2^7, int8 q (c, d)."""
+    """Return numbers @ q.T, (k, c) float32, rounded once.
+
+    `numbers` (k, d) holds whole numbers of at most 127 * 2^7; `q` (c, d) is int8.
+    """
     if not uses_compiled_loops(q.device):
         return _multiply_in_slices(numbers, q.T).float()
     from dpbench.privacy.core.exact import kernels, tiles
@@ -42,7 +45,10 @@ def exact_matmul_transposed(numbers: Tensor, q: Tensor) -> Tensor:
 
 
 def exact_matmul(numbers: Tensor, q: Tensor) -> Tensor:
-    """Return numbers @ q, (k, d) int64; whole numbers (k, c) up to 127 * 2^7, int8 q (c, d)."""
+    """Return numbers @ q, (k, d) int64.
+
+    `numbers` (k, c) holds whole numbers of at most 127 * 2^7; `q` (c, d) is int8.
+    """
     if not uses_compiled_loops(q.device):
         return _multiply_in_slices(numbers, q)
     from dpbench.privacy.core.exact import kernels
@@ -58,7 +64,7 @@ def exact_matmul(numbers: Tensor, q: Tensor) -> Tensor:
 def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int], count: int) -> np.ndarray:
     """Run `add` in several threads that share one counter, each with its own int64 total; return the sum of the totals.
 
-    `count` times the width of the total is the number of products, from which the number of threads follows.
+    `count` times the width of the total is the number of products, which determines the number of threads.
     """
 
     def sum_own_blocks(counter: np.ndarray) -> np.ndarray:

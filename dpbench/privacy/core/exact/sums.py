@@ -42,7 +42,7 @@ class IntegerSum:
         """Return the sum of two parts of one sample.
 
         Raises:
-            NotPerExample: they differ in form, shape or grid; broadcasting would count a row several times.
+            NotPerExample: the parts differ in form, shape or grid; broadcasting would count a row several times.
         """
         same = type(other) is IntegerSum and self.total.shape == other.total.shape
         if not same or not torch.equal(self.grid, other.grid):
@@ -182,7 +182,7 @@ def two_slice_weights(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> 
 def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterGrids) -> IntegerSum:
     """Return sums of outer products times weights (s, c), rounded to integers: (s, m, d) or, with bias, (s, m, d + 1).
 
-    `left` is (s, m, c), classes first. Under setting s, row i adds its rounded left factor times right.q[i].
+    `left` is (s, m, c), classes first. In the sum of index s, row i adds its rounded left factor times right.q[i].
     """
     right.check_unchanged()
     settings, outputs, count = left.shape

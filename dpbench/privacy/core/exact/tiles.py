@@ -163,7 +163,7 @@ def multiply(a: np.ndarray, b: np.ndarray, low: int, pairs: int, c: np.ndarray, 
 
 @kernel_helper
 def round_up_to_multiple(count: int, multiple: int) -> int:
-    """Return the smallest multiple of a number that is at least `count`."""
+    """Round `count` up to a multiple of `multiple`."""
     return (count + multiple - 1) // multiple * multiple
 
 

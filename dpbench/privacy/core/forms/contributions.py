@@ -64,7 +64,7 @@ class Rows(Contribution):
     rows: Tensor  # (c, ...)
 
     def __post_init__(self) -> None:
-        """Refuse tensors with fewer than two axes (rows and entries), or neither in float32 nor in float64."""
+        """Refuse tensors with fewer than two axes (rows and entries) or of a type other than float32 and float64."""
         if self.rows.ndim < 2:
             raise SpecError(
                 f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
@@ -106,7 +106,7 @@ class Joined(Contribution):
     parts: tuple[Tensor, ...]  # each (c, ...)
 
     def __post_init__(self) -> None:
-        """Refuse no parts, parts with different numbers of rows, and parts with fewer than two axes."""
+        """Refuse an empty tuple, and parts with fewer than two axes, different numbers of rows or mixed types."""
         shapes = [tuple(part.shape) for part in self.parts]
         if not shapes or min(map(len, shapes)) < 2 or len({shape[0] for shape in shapes}) > 1:
             raise SpecError(

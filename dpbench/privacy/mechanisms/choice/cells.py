@@ -34,8 +34,8 @@ class CellContribution(Contribution):
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Count the rows in each cell, (count,), in whole numbers; the clip must be 1.
 
-        Sensitivity: adding or removing one row moves one cell by 1. With `shares` a row adds its share of 2^20
-        steps of 2^-20, rounded down, instead of 1.
+        Sensitivity: adding or removing one row moves at most one cell, by 1. With `shares` (c,) a row adds its share of
+        2^20 steps of 2^-20, rounded down, instead of 1.
         """
         if clip != 1:
             raise SpecError(f"Expected clip=1 of rows in cells, got {clip:g}: each counts once.")
@@ -65,7 +65,8 @@ class CellContribution(Contribution):
 def count_rows_in_cells(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
     """Count the rows of a chunk in each cell.
 
-    Sensitivity: adding or removing one row moves one count by 1, or by its share.
+    Sensitivity: adding or removing one row moves at most one count, by 1 or, with `shares` (c,), by the row's share of
+    its unit, rounded down.
     """
     return block.integers(1.0, shares)
 
@@ -96,7 +97,7 @@ def check_whole_numbers(index: object, what: str) -> Tensor:
 
 
 def wrap_as_bytes(rows: RowFn) -> RowFn:
-    """Wrap a row function to return its integers as bytes (c, 8), which even a tolerant comparison tells apart."""
+    """Wrap a row function to return its integers as bytes (c, 8), which a comparison with a tolerance tells apart."""
 
     def return_bytes(chunk: Chunk) -> Tensor:
         index: Any = rows(chunk)

@@ -122,7 +122,7 @@ class Choice(Planned):
         ), copies
 
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
-        """Return the Renyi divergence that follows from the choice's zCDP, at every order."""
+        """Return the Renyi divergence of all steps at every order, computed from the choice's zCDP."""
         import numpy as np
 
         curve: np.ndarray = self.steps * compute_eps0(noise) ** 2 / 8 * np.array(orders)

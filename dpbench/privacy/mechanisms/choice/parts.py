@@ -115,8 +115,8 @@ class PartLosses(Contribution):
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the total losses, part after part, (parts * N,); the clip must be 1.
 
-        Sensitivity: adding or removing one row moves the totals of one part, each by 0 to 2^20 steps; with `shares`, by
-        the row's share of these, rounded down.
+        Sensitivity: adding or removing one row moves the totals of at most one part, each by 0 to 2^20 steps or, with
+        `shares` (c,), by the row's share of these, rounded down.
         """
         if clip != 1:
             raise SpecError(f"Expected clip=1 of losses by parts, got {clip:g}: a loss is at most 1.")
@@ -146,7 +146,8 @@ def combine_losses_with_parts(
     """Combine a row function that returns losses with one that returns parts into one that returns `PartLosses`.
 
     Raises:
-        SpecError: when called, if losses are not (c, N) with N as planned, or parts are not one whole number per row.
+        SpecError: when called, if losses are not (c, N) with N from 1 to the planned number of candidates, or parts are
+            not one whole number per row.
     """
 
     def make_part_losses(chunk: Chunk) -> PartLosses:

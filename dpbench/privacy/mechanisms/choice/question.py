@@ -141,7 +141,7 @@ class MajorityChoiceByPart(ChoiceQuestion):
         return wrap_as_bytes(self.rows)
 
     def candidates(self, curator: LedgerCurator) -> int | None:
-        """Return the number of candidates of each part."""
+        """Return the planned number of candidates of each part; 0 if the release is not planned as a choice."""
         planned = curator.ledger.find_release(self.release)
         return planned.candidates if isinstance(planned, Choice) else 0
 
@@ -250,8 +250,8 @@ def check_losses(block: Contribution, candidates: int) -> Rows:
 def sum_losses(block: Contribution, count: int, shares: Tensor | None = None) -> IntegerSum:
     """Add up a chunk's losses for each of `count` candidates, in steps of 2^-20.
 
-    Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps, or with `shares` (c,) by the row's
-    share.
+    Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps or, with `shares` (c,), by the row's
+    share of these, rounded down.
 
     Raises:
         SpecError: the number of candidates differs from that in an empty chunk.

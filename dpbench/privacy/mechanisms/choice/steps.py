@@ -13,7 +13,7 @@ MOST_LOSSES_HELD = 2**24  # losses of a chunk that are held at once
 
 
 def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
-    """Return losses (c, N) in whole steps of 2^-20: 0 to 2^20 or, with `shares`, the row's share of these."""
+    """Return losses (c, N) in whole steps of 2^-20: 0 to 2^20 or, with `shares`, a share of these, rounded down."""
     steps = _steps(lost)
     if shares is not None:  # down, so that those of a unit add up to 2^20 at most
         steps = steps.double().mul_(shares.unsqueeze(1)).floor_()

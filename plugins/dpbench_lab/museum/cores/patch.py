@@ -33,7 +33,7 @@ class Edit:
         """Return the file's text with the bug.
 
         Raises:
-            NoLongerApplies: the original text of a change is missing, or occurs more than once.
+            StalePatch: the original text of a change is missing, or occurs more than once.
         """
         for change in self.changes:
             before, after = REMOVED.sub(r"\1", ADDED.sub("", change)), ADDED.sub(r"\1", REMOVED.sub("", change))
@@ -78,7 +78,7 @@ def find_function(qualified_name: str) -> tuple[Any, str, Any]:
     """Return the owner of a function (a module or class of `dpbench.privacy`), its name, and the function itself.
 
     Raises:
-        NoLongerApplies: there is no such function.
+        StalePatch: there is no such function.
     """
     module, _, path = qualified_name.partition(":")
     *classes, name = path.split(".")

@@ -27,7 +27,7 @@ json.dump([[group for group in match.groups() if group] if match else [] for mat
 
 
 def is_table(units: str) -> bool:
-    """Return whether the option names a table, rather than a pattern or folders."""
+    """Return whether the option `units` names a table, rather than a pattern or folders."""
     return units.endswith(TABLE)
 
 
@@ -60,7 +60,9 @@ def check_units(units: str, unit: str) -> None:
 
 
 def find_owners(units: str, names: Sequence[str]) -> dict[str, str]:
-    """Return each image's owner, by image name (`make_image_name`): from the table, the folder or the pattern's groups.
+    """Return the owner of each image, by image name (`make_image_name`).
+
+    The owner comes from the table that `units` names, from the image's folder, or from the groups of a pattern.
 
     Raises:
         DataMissing: the table does not exist.
@@ -80,7 +82,7 @@ def _normalise_name(owner: str) -> str:
 
 
 def make_image_name(file: ImageFile) -> str:
-    """Return an image's name: its split folder (val stays val), its class and the path below the class."""
+    """Return an image's name: its split folder (val is not renamed to test), its class and the path below the class."""
     return "/".join([*file.below.split("/")[-3:-1], file.file])
 
 
@@ -110,7 +112,9 @@ def _owners_by_name(pattern: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
-    """Return the non-empty groups that a pattern matches in each name. The pattern may come from a stranger.
+    """Return the non-empty groups that a pattern matches in each name.
+
+    The pattern may come from a stranger, so it is matched in a process of its own, for at most 20 seconds.
 
     Raises:
         DataError: the pattern needs too much memory or time (some never end).

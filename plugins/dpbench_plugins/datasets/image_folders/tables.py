@@ -22,7 +22,7 @@ def read_table(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
     Raises:
         DataMissing: there is no such file.
-        DataError: it is not a CSV file, or lacks a column.
+        DataError: the file is not a CSV file, or lacks a column.
     """
     try:
         names, rows = parse_rows(table.read_bytes(), ",", strict=True)

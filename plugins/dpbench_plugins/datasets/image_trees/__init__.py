@@ -1,7 +1,7 @@
 """Trees of images: class folders in a folder, or in a zip that stays packed, as Kaggle ships them.
 
-It registers nothing; datasets in this layout are built on it. A zip and its unpacked folder are the same data: same
-order, labels, pixels and digest.
+It registers nothing; datasets in this layout are built on it. A zip and its unpacked folder are the same data, with the
+same order, labels, pixels and digest.
 """
 
 from dpbench_plugins.datasets.image_trees.groups import add_groups, age_band

@@ -81,7 +81,7 @@ def list_images(path: Path, layout: Layout) -> list[ImageFile]:
 
 
 def list_ignored_files(path: Path, files: Sequence[ImageFile]) -> list[str]:
-    """Return the names of the files in a folder or zip that are not in `files`; a hidden folder on disk is one name.
+    """Return the names of the files in a folder or zip that are not in `files`; a hidden folder on disk counts as one.
 
     Raises:
         DataError: a folder cannot be read.
@@ -129,7 +129,7 @@ def read_unpacked(file: ImageFile) -> bytes:
     """Return the bytes of an image, unpacked if it is in a zip.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the image cannot be read.
     """
     try:
         return file.read()
@@ -236,7 +236,10 @@ def _unreadable_error(error: OSError) -> DataError:
 
 
 def _unpack_member(path: Path, info: zipfile.ZipInfo) -> bytes:
-    """Read a zip's member, at most as long as listed, without a ZipFile: forked processes would share its position."""
+    """Read a member of a zip, at most as many bytes as the zip lists.
+
+    No `ZipFile` is kept open, because forked processes would share its position in the file.
+    """
     with path.open("rb") as file:
         file.seek(info.header_offset)
         name, extra = struct.unpack("<26x2H", file.read(30))  # lengths of the fields after the local header

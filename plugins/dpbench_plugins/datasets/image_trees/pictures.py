@@ -23,7 +23,7 @@ READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
 
 @dataclass(frozen=True)
 class PictureReader:
-    """Reads an image file and converts it to `mode`, so that images stack; None keeps the stored mode."""
+    """Reads an image file and converts it to `mode`, so that all images have the same channels; None keeps its mode."""
 
     advice: str
     mode: str | None  # None: as stored
@@ -147,7 +147,7 @@ def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Pa
     """Check that each split has the published number of images.
 
     Raises:
-        DataError: the message gives the expected and the actual number.
+        DataError: a split has another number of images; the message gives the expected and the actual numbers.
     """
     got = {split: sum(file.split == split for file in files) for split in counts}
     if got != counts:
@@ -172,7 +172,7 @@ def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path
 
 
 def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | None, digest: str, advice: str) -> Splits:
-    """Return the splits: an image's label is the index of its class folder in `kinds`."""
+    """Return the training and test splits; an image's label is the index of its class folder in `kinds`."""
     import numpy as np
 
     label_of = {kind: label for label, kind in enumerate(kinds)}

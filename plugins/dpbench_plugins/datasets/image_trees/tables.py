@@ -38,9 +38,10 @@ def parse_rows(content: bytes, delimiters: str, *, strict: bool = False) -> tupl
 def read_rows(
     path: Path, name: str, columns: Sequence[str], advice: str, optional: Sequence[str] = ()
 ) -> list[dict[str, str]]:
-    """Return these columns of each line of a table: the file `path` or, if that is a zip, its member `name`.
+    """Return some columns of each line of a table, which is the file `path` or, if that is a zip, its member `name`.
 
-    Cells are separated by tabs, semicolons or commas. A column of `optional` that the table lacks is empty.
+    Cells are separated by tabs, semicolons or commas. The columns are those in `columns` and `optional`; a column of
+    `optional` that the table lacks is empty.
 
     Raises:
         DataError: there is no such table, it lacks one of `columns`, or a line ends before one of them.

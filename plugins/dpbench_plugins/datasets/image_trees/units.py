@@ -18,6 +18,8 @@ def add_units(
 ) -> Splits:
     """Return splits with the unit of each image, or unchanged if the unit of any training image is unknown.
 
+    If only the unit of a test image is unknown, the training split has units and the test split has none.
+
     Args:
         splits: what `open_splits` returned for these files.
         files: the files, in the order of each split.

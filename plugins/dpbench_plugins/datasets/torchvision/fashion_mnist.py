@@ -97,7 +97,10 @@ class FashionMnist(Dataset):
 
 
 def _parse_idx(content: bytes, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Read one idx file: two zero bytes, the type (8 is uint8), the number of axes, their sizes, then the values."""
+    """Return the array in one idx file.
+
+    The file has two zero bytes, the type (8 is uint8), the number of axes, their sizes, and the values.
+    """
     import numpy as np
 
     header = struct.pack(f">4B{len(shape)}I", 0, 0, 8, len(shape), *shape)

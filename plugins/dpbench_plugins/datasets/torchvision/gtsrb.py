@@ -131,7 +131,10 @@ def _find_track(file: ImageFile) -> str | None:
 
 
 def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> None:
-    """Check that all class folders and no others exist: torchvision numbers those it finds, so labels would shift."""
+    """Check that all class folders exist and no others.
+
+    torchvision numbers the folders that it finds, so its labels would shift.
+    """
     found = {file.kind for file in files}
     for kind in (f"{label:05d}" for label in range(classes)):
         if kind not in found:

@@ -76,7 +76,7 @@ def radii_at_quantiles(u: Tensor) -> Tensor:
 def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return column terms and row terms (n, leaves, 4, size): a pixel is inside an edge if column term <= row term.
 
-    The edges of a polygon are its sides. The first edge of a disc is its circle, and every pixel is inside the others.
+    The edges of a polygon are its sides. The first edge of a disc is its circle; every pixel is inside the other three.
 
     Args:
         centres: (n, leaves, 2), across and down, in units of the image's side.

@@ -62,9 +62,9 @@ class StatisticalImages:
 def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """Return the filters (m, side, side) of each octave of a steerable pyramid, and the squared low-pass filter (s, s).
 
-    All are in the Fourier domain. Each octave has `ORIENTATIONS` odd filters, and the highest also has a high-pass
-    residual; the side halves with each octave, down to about 32 pixels. The squared amplitudes of all filters add up to
-    one (Simoncelli and Freeman 1995).
+    All are in the Fourier domain; s is `size`. Each octave has `ORIENTATIONS` odd filters, and the highest also has a
+    high-pass residual; the side halves with each octave, down to about 32 pixels. The squared amplitudes of all filters
+    add up to one (Simoncelli and Freeman 1995).
     """
     levels = []
     for octave in range(max(1, int(math.log2(size)) - 4)):
@@ -81,7 +81,7 @@ def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tens
 
 
 def _low_pass_filter(radius: Tensor, octaves: int) -> Tensor:
-    """Return a low-pass filter that falls from 1 to 0 from `octaves` + 1 to `octaves` octaves below the maximum."""
+    """Return a low-pass filter: 1 from `octaves` + 1 octaves below the highest frequency down, 0 from `octaves` up."""
     octave = torch.log2(radius.clamp(min=1e-6) / 0.5)  # 0 at the highest frequency
     return torch.cos(math.pi / 2 * (octave + octaves + 1).clamp(0, 1))
 
@@ -146,7 +146,7 @@ def _invert_distribution(below: Tensor, x: Tensor, wanted: Tensor) -> Tensor:
 
 
 def draw_palette(draws: ImageRandomState, size: int) -> tuple[Tensor, Tensor]:
-    """Draw a palette; return its principal components in ascending order, (n, 3, pixels), and its axes (n, 3, 3)."""
+    """Draw a palette; return its sorted values (n, 3, pixels) along its principal axes, and the axes (n, 3, 3)."""
     most = COLOURS[1] - 1
     number = COLOURS[0] + draws.integers(1, below=COLOURS[1] - COLOURS[0])
     colours = draws.uniform(most, 3)

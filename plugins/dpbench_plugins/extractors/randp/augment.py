@@ -22,9 +22,9 @@ YIQ = (LUMINANCE, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 def augment_images(images: Tensor, draws: ImageRandomState, size: int) -> Tensor:
     """Return one view (n, 3, size, size) of each image (n, 3, h, w) in [0, 1].
 
-    Random resized crop, flip half of the time, colour jitter, grey at times, with the ranges of Wang and Isola 2020.
-    Differs: the parts of the jitter have a fixed order, and hue is a rotation in YIQ, so that all images are processed
-    at once.
+    A view is a random resized crop, flipped half of the time, with colour jitter, and grey with probability 0.2. The
+    ranges are those of Wang and Isola 2020. Differs: the parts of the jitter have a fixed order, and hue is a rotation
+    in YIQ, so that all images are processed at once.
     """
     cropped = _crop_and_flip(images, draws, size)
     bright = (cropped * draws.uniform(1, 1, 1, low=1 - JITTER, high=1 + JITTER)).clamp(0, 1)

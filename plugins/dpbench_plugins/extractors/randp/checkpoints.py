@@ -48,7 +48,7 @@ class TrainingState:
         _replace_file(file, lambda part: save_file(tensors, part, metadata=about))
 
     def identity(self) -> str:
-        """Return everything that decides the weights, as JSON: equal for all states of one pre-training."""
+        """Return, as JSON, everything that decides the weights; it is the same for all states of one pre-training."""
         decisive = {key: value for key, value in asdict(self.recipe).items() if not key.startswith("probe")}
         return json.dumps({"network": self.network, "size": self.size, **decisive}, sort_keys=True)
 
@@ -102,7 +102,7 @@ def export_checkpoint(encoder: Mapping[str, Tensor], state: TrainingState, out: 
 
 
 def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of names, shapes and bytes of tensors, in the order of their names."""
+    """Return one SHA-256 of the names, types, shapes and bytes of tensors, in the order of their names."""
     total = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

@@ -94,7 +94,7 @@ class Encoder(nn.Module):
 
 
 class EncoderFeatures(nn.Module):
-    """The part of an encoder that an extractor uses: features of one or every stage, its embedding, or activations."""
+    """The part of an encoder that an extractor uses: features of the last or all stages, embedding, or activations."""
 
     def __init__(self, encoder: Encoder, pool: int, *, stages: str, layers: int | None) -> None:
         super().__init__()

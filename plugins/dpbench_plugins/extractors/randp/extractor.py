@@ -56,7 +56,11 @@ class RandPWRN(Trainable):
     )
 
     def __post_init__(self) -> None:
-        """Check that `layer` exists and has no pooling options, and that `pool` divides the last stage's map."""
+        """Check that `layer` exists, and that `stages` and `pool` fit `layer`, each other and the network.
+
+        `layer` allows no `stages` and no `pool`, `stages=embedding` allows no `pool`, and `pool` must divide the side
+        of the last stage's map.
+        """
         if self.layer is not None and self.layer not in self.layers():
             raise SpecError(unknown_name("layer", self.layer, self.layers()))
         if self.layer is not None and (self.stages, self.pool) != ("all", 1):

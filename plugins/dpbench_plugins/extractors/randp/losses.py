@@ -35,7 +35,7 @@ def align_uniform(x: Tensor, y: Tensor) -> Tensor:
 
 
 def info_nce(queries: Tensor, keys: Tensor, queue: Tensor) -> Tensor:
-    """Return InfoNCE of queries and keys (n, d) against a queue (k, d). Source: He et al. 2020 (MoCo), eq. 1."""
+    """Return the InfoNCE loss of queries, keys (n, d) and a queue (k, d). Source: He et al. 2020 (MoCo), eq. 1."""
     own = (queries * keys).sum(1, keepdim=True)
     logits = torch.cat([own, queries @ queue.T], 1) / TEMPERATURE
     return cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64, device=logits.device))

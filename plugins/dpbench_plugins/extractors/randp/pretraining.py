@@ -31,7 +31,11 @@ class Pretrainer:
     """An encoder in training, and everything that its next step depends on."""
 
     def __init__(self, network: str, size: int, recipe: Recipe, device: torch.device) -> None:
-        """Start at step 0."""
+        """Start at step 0 with random parameters.
+
+        Raises:
+            SpecError: the recipe has an embedding, and views of another size than `size`.
+        """
         self.network, self.size, self.recipe, self.device, self.done = network, size, recipe, device, 0
         self.view = recipe.view or size
         if recipe.embed and self.view != size:
@@ -121,7 +125,7 @@ def pretrain(training: Pretrainer, out: Path, resume: bool, report: Report, prob
     Raises:
         SpecError: `out` already exists, or an unfinished state does and `resume` is false.
         DataMissing: there is nothing to resume.
-        DpbenchError: the loss is not finite.
+        DpbenchError: the loss is not finite, a batch does not fit in memory, or a weight does not fit half precision.
     """
     recipe, kept = training.recipe, unfinished_state_path(out)
     if out.exists():

@@ -16,7 +16,7 @@ class Recipe:
     """Contrastive pre-training without data; the defaults are those of Baradad et al. 2021, for 21 million images.
 
     `generator` makes the images, `canvas` pixels wide; no image is seen twice. `view` is the width in pixels of the
-    views that the network is trained on; None is the width at which it is used, and smaller is cheaper.
+    views that the network is trained on; None is the width at which the network is used. Smaller views are cheaper.
     `precision=bfloat16` lets convolutions and products round, which is faster on hardware that supports it; weights
     stay float32.
 

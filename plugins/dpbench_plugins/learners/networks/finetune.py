@@ -33,19 +33,26 @@ class DPFineTune(TailTuningLearner):
 
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4. The examples are then the
     activations after this layer. The tail is the rest of the network with its published weights (`Task.tail`). Batch
-    statistics are folded into the convolutions, so the result for one example does not depend on others in the batch.
+    statistics are folded into the convolutions, so the result for one example does not depend on other examples in the
+    batch.
 
     First, the learner trains a head on the pooled features, projected on the leading components of the public features
     (this is `thrift` without its graph). The head gets the share `head_share` of the budget, measured in 1 / sigma^2.
     Then the learner takes `steps` noisy gradient steps on the tail, from Poisson samples of rate `sample_rate`. The
     head stays fixed, because training it would add noise to as many as 34,000 more numbers.
 
-    `parameters` says which parameters of the tail are trained: `head` trains none, and the first phase gets the whole
-    budget; `bias` trains the biases (BitFit, Zaken et al. 2022); `film` trains the biases and a factor for each
-    channel, as FiLM does with the factors and shifts of a normalisation (Perez et al. 2018); `lora` adds adapters of
-    rank `rank` to the 1x1 convolutions and linear layers (Hu et al. 2022); `last` trains the last layer that has
-    weights; `all` trains all convolutions and linear layers. Each trained tensor is measured in units of the root mean
-    square of its entries before the first noisy step, so that one clip and one learning rate suit all tensors.
+    `parameters` says which parameters of the tail are trained:
+
+    - `head`: none; the first phase gets the whole budget.
+    - `bias`: the biases (BitFit, Zaken et al. 2022).
+    - `film`: the biases and a factor for each channel, as FiLM does with the factors and shifts of a normalisation
+      (Perez et al. 2018).
+    - `lora`: adapters of rank `rank` at the 1x1 convolutions and linear layers (Hu et al. 2022).
+    - `last`: the last layer that has weights.
+    - `all`: all convolutions and linear layers.
+
+    Each trained tensor is measured in units of the root mean square of its entries before the first noisy step, so that
+    one clip and one learning rate suit all tensors.
 
     `optimiser=adam` is DP-AdamBC (Tang et al. 2024), which subtracts the variance of the noise, known from sigma, from
     the second moment; a parameter then moves by about `learning_rate` of its tensor's unit in a step.
@@ -55,11 +62,11 @@ class DPFineTune(TailTuningLearner):
 
     With `probes`, the learning rate is corrected that many times, evenly spread over the steps. A probe asks for two
     noisy sums over a Poisson sample: how much each example's loss changes with the next step, and with the opposite
-    step. The two changes of an example are clipped as one vector of norm 0.5. A parabola through the answers gives the
-    multiple of the step that minimises the loss; the rate is multiplied by this number, limited to [1/2, 2]. It stays
-    the same if the noise, whose size is known, hides both slope and curvature. All probes together cost 2% of the
-    budget of the tail. This follows HyFreeDP (Liu and Bu 2025, arXiv:2503.00703), which fits the same parabola to
-    losses instead of their changes, at every step, and adapts the bound on a loss.
+    step. The two changes of an example are clipped together, as one vector, to norm 0.5. A parabola through the answers
+    gives the multiple of the step that minimises the loss; the rate is multiplied by this number, limited to [1/2, 2].
+    The rate stays the same if the noise, whose size is known, hides both slope and curvature. All probes together cost
+    2% of the budget of the tail. This follows HyFreeDP (Liu and Bu 2025, arXiv:2503.00703), which fits the same
+    parabola to losses instead of their changes, at every step, and adapts the bound on a loss.
 
     `start=answers` fine-tunes the network of `self-tail` instead of the published one: the tail and a new head are
     first trained on the private head's probabilities for the public images, which costs no more privacy. The new head
@@ -71,9 +78,9 @@ class DPFineTune(TailTuningLearner):
     The defaults were set on training images of CIFAR-10 (10,000 private and 3,000 held out) and HAM10000, in a few runs
     without a search. Before, test images of HAM10000 had shown that a clip of 0.05 lost accuracy even without noise. On
     a held-out fifth of the private units, at epsilon 8 with one seed, clips of 0.25, 1, 4 and 16 give a balanced
-    accuracy of 36.8, 43.5, 51.1 and 44.0% on HAM10000, and 1 and 4 an accuracy of 75.0 and 76.4% on CIFAR-10 (3,200
-    private images). So held-out training images also reject a small clip, and `clip=4` is worth a try if rare classes
-    count.
+    accuracy of 36.8, 43.5, 51.1 and 44.0% on HAM10000; on CIFAR-10 (3,200 private images), clips of 1 and 4 give an
+    accuracy of 75.0 and 76.4%. So held-out training images also reject a small clip, and `clip=4` is worth a try if
+    rare classes count.
     """
 
     name = "dp-finetune"

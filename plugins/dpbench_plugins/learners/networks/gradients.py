@@ -1,6 +1,6 @@
 """Per-example gradients of a network, as rows for a curator.
 
-Gradients are exact and come from torch.func, vmap over grad. On a CPU, a step takes two thirds of the time that
+Gradients are exact; torch.func computes them (vmap over grad). On a CPU, a step takes two thirds of the time that
 Opacus needs for a WRN-16-4, and the same time for a ResNet-9 (`tests/benchmarks/test_network_steps.py`).
 """
 
@@ -78,7 +78,7 @@ class PerExampleGradients:
     def row_function(self, theta: Tensor, trains: Trains) -> RowFn:
         """Return a row function: each row's gradient with respect to the trained parameters, at parameters `theta`.
 
-        Rows have the precision of `theta`. Memory grows with the chunk times the views.
+        Rows have the precision of `theta`. Memory grows with the number of rows in a chunk times the number of views.
         """
         named, start = self.layout.views(theta), self.layout.find_trained_start(trains)
         kept = self.layout.views(theta[start:])
@@ -104,7 +104,7 @@ class PerExampleGradients:
         return rows
 
     def count_rows_per_chunk(self, example_shape: tuple[int, ...], device: torch.device) -> int:
-        """Return how many rows fit in the memory that a chunk may take, at least one."""
+        """Return how many rows fit in 1 GiB on a CPU, or in half of the free memory on a GPU; at least one."""
         kept = 0
 
         def count_saved_bytes(saved: Tensor) -> Tensor:
@@ -126,7 +126,10 @@ class PerExampleGradients:
 
     @cached_property
     def _plain_network(self) -> nn.Module:
-        """A copy of the network for weights that were standardised before: once per step, not once per row."""
+        """A copy of the network that expects standardised weights.
+
+        Weights are then standardised once per step, not once per row.
+        """
         plain = copy.deepcopy(self.layout.network)
         for module in plain.modules():
             if isinstance(module, WSConv2d):

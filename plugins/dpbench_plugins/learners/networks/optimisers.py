@@ -15,7 +15,7 @@ class Optimiser(Protocol):
     """Turns noisy sums of gradients into directions, step by step."""
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
-        """Return the direction (p,) of a step whose gradient is `total` times `weight`; the next step overwrites it."""
+        """Return the direction (p,) of a step with gradient `total` times `weight`; the next step may overwrite it."""
 
 
 class MomentumSGD:
@@ -49,7 +49,7 @@ class KalmanFilter:
 
     @property
     def lookahead(self) -> Tensor:
-        """The last direction times (1 - gain) / gain: the direction to the point of the next gradient."""
+        """The direction to the point of the next gradient: (1 - gain) / gain times the last direction, 0 at first."""
         return self._estimate * ((1 - GAIN) / GAIN)
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:

@@ -30,10 +30,10 @@ class DPRandP(NetworkLearner):
     24).
 
     The default allocation is that of section 3.3. Below an epsilon of `probe_below`, the whole budget goes to phase II.
-    From there on, phase II is fixed and phase III grows with epsilon along Table 13. It is planned in instalments, one
-    for each row of the table that epsilon reaches. The steps of phase III are the total of the last row reached less
-    the steps of phase II, and its learning rate is also that of the last row reached.
-    `paper_space` has the steps of phase II of Figure 6 (appendix E) up to 240, and the learning rates of Table 13.
+    From there on, phase II is fixed and phase III grows with epsilon along Table 13. Phase III is planned in
+    instalments, one for each row of the table that epsilon reaches. The steps of phase III are the total of the last
+    row reached less the steps of phase II, and its learning rate is also that of the last row reached. `paper_space`
+    has the steps of phase II of Figure 6 (appendix E) up to 240, and the learning rates of Table 13.
 
     `phase2_trains` says what phase II trains. The paper trains the head; the authors' code also trains the final
     GroupNorm, and so does the default. Differences from that code: the sample rate is 4,096 / 50,000 as accounted
@@ -75,7 +75,7 @@ class DPRandP(NetworkLearner):
         """Check that the network, and the checkpoint that comes with dpbench, can read the examples.
 
         Raises:
-            SpecError: it cannot; the message says which examples it reads.
+            SpecError: the network or the checkpoint cannot; the message says which examples it reads.
         """
         from dpbench_plugins.networks.network_checkpoint import SHIPPED
 
@@ -100,7 +100,7 @@ class DPRandP(NetworkLearner):
         return self.train(curator, self._phases(reached), weights, generator)
 
     def _count_instalments(self, epsilon: float) -> int:
-        """Return how many instalments of phase III epsilon reaches; 1 if its steps are set, 0 if it is left out."""
+        """Return how many instalments of phase III epsilon reaches: 1 if `phase3_steps` is set, 0 without phase III."""
         if self.phase3_steps == 0 or (epsilon < self.probe_below and self.phase2_steps and self.phase3_steps is None):
             return 0
         return 1 if self.phase3_steps else max(1, sum(row[0] <= epsilon for row in TABLE))

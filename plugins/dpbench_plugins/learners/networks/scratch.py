@@ -74,10 +74,10 @@ class NetworkLearner(Learner):
         generator: torch.Generator,
         optimiser: OptimiserName = "momentum",
     ) -> Predict:
-        """Train through all phases, from random weights or the checkpoint `weights`, and return the predictor.
+        """Train through all phases from the checkpoint `weights`, or from random weights if None; return the predictor.
 
         Raises:
-            DpbenchError: the checkpoint does not match, or memory does not suffice.
+            DpbenchError: the checkpoint is missing or does not match, or there is too little memory.
         """
         from dpbench_plugins.learners.networks.gradients import ParameterLayout, PerExampleGradients
         from dpbench_plugins.learners.networks.training import NetworkTrainer, predictor

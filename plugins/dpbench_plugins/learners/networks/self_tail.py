@@ -42,9 +42,9 @@ class SelfTail(Learner):
     You need an extractor with a `layer`, such as efficientnet-lite0:layer=blocks.4. `thrift` trains a private head on
     the pooled features. The stages after the layer, plus a new head, are trained on this head's probabilities for the
     public images (`tail_training`). This is post-processing, so it costs no more privacy. The new network predicts,
-    because it is more flexible than a head. If it explains less than half as much of held-out answers as a head on the
-    published features does, the private head predicts instead. If the protocol compares balanced accuracy, the answers
-    are adjusted as in `thrift`, and so are the predictions of the network that was trained on them.
+    because it is more flexible than a head. If the new network explains less than half as much of held-out answers as a
+    head on the published features does, the private head predicts instead. If the protocol compares balanced accuracy,
+    the answers are adjusted as in `thrift`, and so are the predictions of the network that was trained on them.
 
     With `two_heads`, half of the budget trains a second private head on the new features, and the probabilities of the
     network and of this head are averaged geometrically. By default, `two_heads` is set if n / sigma is at least 500 per

@@ -1,13 +1,13 @@
 """The fine-tuned end of a pre-trained network (tail, public projection and head), and its per-example gradients.
 
 Per-example gradients come from one backward pass over a chunk. The network records the input and output of each trained
-convolution and linear layer. Autograd returns the gradient with respect to each output, and its product with the input,
-example by example, is the gradient of that layer. On the last stage of efficientnet-lite0, on a CPU, vmap over
-grad takes 1.7 times as long; the hooks of Opacus, which expand depthwise convolutions in full, take 10 times as
-long (`tests/benchmarks/test_finetune_steps.py`).
+convolution and linear layer. Autograd returns the gradient with respect to each output. The product of this gradient
+with the input, example by example, is the gradient with respect to the layer's weight. On the last stage of
+efficientnet-lite0, on a CPU, vmap over grad takes 1.7 times as long; the hooks of Opacus, which expand depthwise
+convolutions in full, take 10 times as long (`tests/benchmarks/test_finetune_steps.py`).
 
-Covered: a row follows from its example, its label and public values, up to rounding, which may depend on other rows in
-the batch (`privacy.core.sum` states that assumption). No layer uses statistics of a batch.
+Guarantee: a row is computed from its example, its label and public values alone, except for rounding, which may depend
+on other rows in the batch (`privacy.core.sum` states this assumption). No layer uses statistics of a batch.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Neck:
 
 
 def flatten_features(features: Tensor) -> Tensor:
-    """Return pooled features (c, d, ...) as rows: the inputs of a head that reads all of them."""
+    """Return pooled features (c, d, ...) flattened to rows, for a head that reads all of them."""
     return features.flatten(1)
 
 
@@ -152,10 +152,11 @@ class TailGradients:
     def for_parameters(
         cls, network: TunedNetwork, kind: str, rank: int, length: int, generator: torch.Generator
     ) -> TailGradients:
-        """Return the gradients for the parameters of this kind; `lora` and `film` add layers to the tail in place.
+        """Return the gradients for the parameters that `kind` names; `lora` and `film` add layers to the tail in place.
 
-        Chunks of fewer than `length` rows are padded with zeros: convolutions over another number of rows may round
-        differently, and a ReLU turns rounding into a jump, so one row in a hundred would differ by up to two percent.
+        Chunks of fewer than `length` rows are padded with zeros, because convolutions over another number of rows may
+        round differently. A ReLU turns rounding into a jump: without padding, one row in a hundred would differ by up
+        to two percent.
 
         Raises:
             SpecError: the tail has no parameters of this kind.
@@ -226,7 +227,7 @@ class LayerRecorder:
     """A copy of the network that records the inputs and outputs of trained layers for one chunk."""
 
     def __init__(self, meta_network: TunedNetwork, units: Mapping[str, float]) -> None:
-        """Copy a network that is on the meta device and share its neck; each call of the copy needs the parameters."""
+        """Copy a network on the meta device but share its neck; a call of the copy must supply the parameters."""
         neck = meta_network.neck
         self.network, self._units = copy.deepcopy(meta_network, {id(neck): neck}), units
         self._seen: list[tuple[str, nn.Module, Tensor, Tensor]] = []
@@ -249,7 +250,7 @@ class LayerRecorder:
 
 
 def _weight_gradients(layer: nn.Module, inputs: Tensor, gradient: Tensor) -> Tensor:
-    """Return per-example gradients (c, ...) of a layer's weight, from the layer's input and its output gradient."""
+    """Return per-example gradients (c, ...) of a layer's weight, from its input and the gradient of its output."""
     if isinstance(layer, ChannelGain):
         return (gradient * inputs).view(*inputs.shape[:2], -1).sum(2)
     if not isinstance(layer, nn.Conv2d):
@@ -329,7 +330,10 @@ def _add_gains(tail: nn.Module) -> None:
 
 
 def _add_adapters(tail: nn.Module, rank: int, generator: torch.Generator) -> None:
-    """Put adapters beside 1x1 convolutions and linear layers, their first factors drawn with variance 1 / fan-in."""
+    """Put a low-rank adapter beside each 1x1 convolution and linear layer, in place.
+
+    Its first factor is drawn with variance 1 / fan-in; the second is zero.
+    """
     for name, layer in list(tail.named_modules()):
         if not isinstance(layer, nn.Conv2d | nn.Linear) or (narrow := _narrow_layers(layer, rank)) is None:
             continue

@@ -58,7 +58,7 @@ class TailTuningLearner(Learner):
 
     @property
     def probe_share(self) -> float:
-        """The share of the budget of the tail that probes take."""
+        """The share of the tail's budget that probes take; 0 without probes."""
         return PROBE_SHARE if self.probes else 0.0
 
     def tail_releases(self) -> Sequence[Release]:
@@ -71,7 +71,7 @@ class TailTuningLearner(Learner):
         return [gradients, Release("probe", probes, self.sample_rate, relative_noise=noise)]
 
     def tune(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
-        """Return the network after the noisy steps, with the mean of the last iterates; its head does not change."""
+        """Return the network at the mean of the last half of the noisy iterates; its head does not change."""
         import torch
 
         from dpbench import AdamBC

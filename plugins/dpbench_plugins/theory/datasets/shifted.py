@@ -32,7 +32,7 @@ class ShiftedLowRank(LowRankHalfspace):
     eta: float = setting(0.0, ge=0, le=1, says="total variation between public and private examples")
 
     def draw_public(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw as `draw` does, then move a share `eta` to the last tail direction."""
+        """Draw as `draw` does, then move a share `eta` of the examples to the last tail direction."""
         import numpy as np
 
         away = self.draw_rotation(copy.deepcopy(target_rng))[-1]
@@ -113,7 +113,7 @@ class IncompatibleDisjunction(Disjunction):
     mixed: float = setting(0.0, ge=0, le=1, says="share of the examples that are joined with another")
 
     def draw(self, target_rng: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw as `theory-disjunction` does, then join a share `mixed` of the examples with others."""
+        """Draw as `theory-disjunction` does, then join a share `mixed` of the examples with another example each."""
         import numpy as np
 
         drawn = super().draw(target_rng, stream)

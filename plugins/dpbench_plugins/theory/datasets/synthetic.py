@@ -25,12 +25,12 @@ STREAM = 0x7E08
 class SyntheticDataset(Dataset):
     """A random distribution with a random target.
 
-    It has `n` training examples, `m` public examples beside them (--public-fraction adds a share of the training
-    examples) and `test` fresh draws, on which a hypothesis is tested; the standard error of its accuracy is at most 1 /
-    (2 sqrt(test)). Labels are those of the target. A share `noise` of the training labels is flipped: 1 - accuracy is
-    the chance of disagreement with the target, and the excess error is this chance times 1 - 2 noise. Without `seed`,
-    each seed of a run draws its own distribution and examples, so the mean over seeds is the mean over samples in a
-    theorem. With a `seed`, all seeds of a run share one distribution and its examples.
+    It has `n` training examples, `m` further public examples (--public-fraction adds a share of the training examples)
+    and `test` fresh draws, on which a hypothesis is tested; the standard error of its accuracy is at most 1 / (2
+    sqrt(test)). Labels are those of the target. A share `noise` of the training labels is flipped: 1 - accuracy is the
+    chance of disagreement with the target, and the excess error is this chance times 1 - 2 noise. Without `seed`, each
+    seed of a run draws its own distribution and examples, so the mean over seeds is the mean over samples in a theorem.
+    With a `seed`, all seeds of a run share one distribution and its examples.
     """
 
     classes = ("no", "yes")

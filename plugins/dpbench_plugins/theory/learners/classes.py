@@ -1,7 +1,7 @@
 """Hypothesis classes on public points: one representative for each labelling of the points by the class.
 
 A private example lies in a cell between public points, and each representative is constant on a cell. So
-representatives are a public table of answers by cell or, for half-planes and stumps, a function of rows.
+representatives are stored as a public table of answers by cell or, for half-planes and stumps, as a function of rows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class HypothesisClass(ABC):
 
 
 class ThresholdClass(HypothesisClass):
-    """x >= t on the line: m + 1 patterns."""
+    """Thresholds x >= t on the line; m points give m + 1 patterns."""
 
     dimension, vc = 1, 1
 
@@ -85,16 +85,16 @@ class ThresholdClass(HypothesisClass):
 
 
 class IntervalClass(HypothesisClass):
-    """a <= x < b on the line: m (m + 1) / 2 + 1 patterns."""
+    """Intervals a <= x < b on the line; m points give m (m + 1) / 2 + 1 patterns."""
 
     dimension, vc = 1, 2
 
     def max_representatives(self, points: int, features: int) -> int:
-        """Return the number of pairs of cuts, plus one for the empty interval."""
+        """Return the number of pairs of ends, plus one for the empty interval."""
         return points * (points + 1) // 2 + 1
 
     def representatives(self, points: Tensor) -> CellCandidates:
-        """Return the empty interval and then the intervals between two cuts."""
+        """Return the empty interval, then the intervals whose ends lie below, between or above the points."""
         import torch
 
         cell, cells = _make_cell_map(points[:, 0])
@@ -105,7 +105,10 @@ class IntervalClass(HypothesisClass):
 
 
 class StumpClass(HypothesisClass):
-    """x_f >= t or its negation, for any of p features f: 2 p (m + 1) representatives; constant ones are repeated."""
+    """Stumps: x_f >= t or its negation, for any of p features f.
+
+    m points give 2 p (m + 1) representatives, of which the constant ones are repeated.
+    """
 
     dimension, vc = None, 2
 
@@ -129,12 +132,12 @@ class StumpClass(HypothesisClass):
 
 
 class RectangleClass(HypothesisClass):
-    """Axis-aligned rectangles in the plane: for each pattern the tightest, which up to four points span."""
+    """Axis-aligned rectangles in the plane; at most four points span the tightest rectangle of a pattern."""
 
     dimension, vc, points = 2, 4, 20
 
     def max_representatives(self, points: int, features: int) -> int:
-        """Return the number of sets of up to four points, which can touch the sides."""
+        """Return the number of sets of up to four points, those that can touch the sides of a tightest rectangle."""
         return sum(math.comb(points, touching) for touching in range(5))
 
     def representatives(self, points: Tensor) -> CellCandidates:
@@ -225,7 +228,7 @@ def _distinct_rows(patterns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _midpoints(ordered: Tensor) -> Tensor:
-    """Return the midpoints between neighbours of sorted rows, never equal to the lower neighbour."""
+    """Return the midpoints between neighbouring values of sorted rows, never equal to the lower value."""
     import torch
 
     low, high = ordered[..., :-1], ordered[..., 1:]

@@ -26,7 +26,7 @@ def check_public_examples(task: Task, learner: str) -> None:
     """Check that a task has public examples.
 
     Raises:
-        SpecError: there is none.
+        SpecError: there are none.
     """
     if not task.public:
         raise SpecError(

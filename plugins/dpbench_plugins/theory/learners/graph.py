@@ -1,6 +1,6 @@
 """Disjunctions from a component graph: public data connects variables, and private labels show which are literals.
 
-For comparison, a learner without public data: one noisy count per variable.
+For comparison, `literal-counts` works without public data, from one noisy count per variable.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class ComponentGraph(Learner):
     that no example touches is fair, as it is in the mechanism over unions.
 
     Privacy (add or remove one): epsilon-DP. The graph is public. An example affects one coin, whose log-odds move by
-    epsilon at most: parallel composition (`Curator.noisy_choices`). Covered: the coins and their union. Not covered: an
-    example of several components counts for the first alone.
+    epsilon at most, so the coins compose in parallel (`Curator.noisy_choices`). This covers the coins and their union.
+    If a private example has variables of several components, it counts only for the component of its first active
+    variable.
 
     Differs from the paper: its exp(epsilon q / 2) is for replacing an example; adding or removing an example moves
     losses in one direction only, so the 2 is not needed. As in the paper, the union need not have k literals. All 2^Z

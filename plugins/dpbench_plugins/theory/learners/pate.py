@@ -46,13 +46,14 @@ class Pate(Learner):
     changes one teacher, and this teacher's vote on each of m queries. Votes move by at most sqrt(2) per query and
     sqrt(2 m) together, in one Gaussian release; the largest counts move by at most 1 per query and sqrt(m) together.
     The student is post-processing. Covered: an epsilon that does not depend on the votes. Not covered: the smaller
-    epsilon that follows from clear votes (theorem 6 of 2018); it is a function of private votes, and is never stated.
+    epsilon that clear votes would give (theorem 6 of Papernot et al. 2018); it is a function of private votes, and is
+    never stated.
 
     Differs from the papers: all queries are one release, not one release each; teachers are nearest means instead of
     networks, since shards are small. The noise of a count is sqrt(2 m) sigma(epsilon). It must stay below the gap
     between classes, which grows with the number of teachers. So `auto` takes shards of 20 examples, and `queries` =
     (gap / sigma)^2 / 2 for a gap of 0.15 of the teachers. With one example per teacher, this is private nearest
-    neighbours, with m C counts in place of the k C numbers of `class-means`.
+    neighbours. For C classes, it releases m C counts, and `class-means` releases k C numbers.
     """
 
     name = "pate"
@@ -124,7 +125,7 @@ class Pate(Learner):
 
 
 def compute_class_means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return the mean of each class, (classes, k), zero for classes without rows, and which classes have rows."""
+    """Return the class means (classes, k), zero for classes without rows, and a mask (classes,) of those with rows."""
     from torch.nn.functional import one_hot
 
     member = one_hot(y, classes).float()  # (c, classes)

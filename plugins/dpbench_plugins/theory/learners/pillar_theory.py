@@ -53,13 +53,13 @@ class PillarTheory(Learner):
     Rows are shrunk to norm 1 and projected on the top `k` eigenvectors of the public second moment (k = 0: no
     projection). The learner descends `repeats` = ceil(log(1 / beta)) times: it takes `steps` gradient steps, from 0 and
     within the unit ball, on the hinge loss max(0, 1 - y <w, z> / zeta) or, with `loss=ramp`, on min(1, hinge) (theorem
-    3 of Hu et al., whose PCA is centred: `center`). The mean iterate is a candidate. The exponential mechanism picks
-    the candidate with the least clamped loss.
+    3 of Hu et al.; `center` centres the PCA as they do). The mean iterate is a candidate. The exponential mechanism
+    picks the candidate with the least clamped loss.
 
     Privacy (add or remove one). Projections read public data only. A row's gradient is clipped to rho / zeta, and
     exceeds this norm only if |z| exceeds rho; rho is 1 or, with `radius=public`, the 0.99 quantile of the public |z|.
     The ledger composes the Gaussian releases, and a choice by losses in [0, 1], under one sigma. Covered: gradients,
-    the choice, and everything that follows from them. Not covered: a k, margin or xi that somebody set after looking at
+    the choice, and everything computed from them. Not covered: a k, margin or xi that somebody set after looking at
     private rows.
 
     Differs from the paper:
@@ -72,8 +72,8 @@ class PillarTheory(Learner):
     - Algorithm 2 prints noise of variance 32 L^2 n^2 log(n / delta) log(1 / delta) / epsilon; Bassily et al. divide by
       epsilon^2, as a noise multiplier must (variance in units of sensitivity squared scales as 1 / epsilon^2).
       `mode=faithful` uses the variance with the square, at (epsilon, delta) / repeats, and takes n^2 - 1 steps on
-      single records. This `noise` (a multiplier that follows from the budget) is far more than the plan needs; the
-      learner adds the difference itself. For n <= 1000 only.
+      single records. This `noise` (a multiplier computed from the budget) is far more than the plan needs; the learner
+      adds the difference itself. This mode needs n <= 1000.
     - Its line 8 passes -loss to an exponential mechanism whose weight, in line 26, is exp(+loss). Here the weight
       decreases with the loss, so the least loss is the most likely choice.
     - With `mode=tight`, every step uses all examples: the sensitivity is the same, and the total noise is sqrt(steps)
@@ -125,7 +125,7 @@ class PillarTheory(Learner):
         return "theory-lowrank:n=1500,m=300,test=400,d=20,k=5,tau=0.3"
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return the paper's noise multiplier for one record's gradient with `mode=faithful`, otherwise 0."""
+        """Return the paper's noise multiplier for one record's gradient; 0 with `mode=tight` or without privacy."""
         if self.mode == "tight" or math.isinf(budget.epsilon):
             return {"noise": 0.0}
         delta = budget.delta / self.repeats

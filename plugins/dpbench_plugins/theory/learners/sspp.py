@@ -41,11 +41,11 @@ class SemiPrivateLearner(Learner):
     """A_SSPP (Alon, Bassily, Moran 2019, algorithm 1): the exponential mechanism over patterns on public points.
 
     Each labelling of the distinct public points by the class has one representative; the learner chooses the one with
-    the fewest private errors, with noise. Theorem 3.1: for VC dimension v, error alpha above the best and chance 1 -
-    beta, m = O((v log(1 / alpha) + log(1 / beta)) / alpha) unlabelled public and n = O((v log(1 / alpha) + log(1 /
-    beta)) max(1 / alpha^2, 1 / (epsilon alpha))) private examples are enough, and in the realisable case the maximum is
-    1 / (epsilon alpha). Theorem 4.1: thresholds on the line, which no private learner can learn without public data,
-    need m = Omega(1 / alpha).
+    the fewest private errors, with noise. Theorem 3.1: let v be the VC dimension. For an error of at most alpha above
+    the best, with probability 1 - beta, m = O((v log(1 / alpha) + log(1 / beta)) / alpha) unlabelled public examples
+    and n = O((v log(1 / alpha) + log(1 / beta)) max(1 / alpha^2, 1 / (epsilon alpha))) private examples are enough. In
+    the realisable case, the maximum is 1 / (epsilon alpha). Theorem 4.1: thresholds on the line, which no private
+    learner can learn without public data, need m = Omega(1 / alpha).
 
     Privacy (add or remove one): epsilon-DP. Representatives are a function of public points (lemma 3.2), and the loss
     of each on a row is 0 or 1. Covered: the choice and its predictions. Not covered: a class that somebody chose after

@@ -245,7 +245,8 @@ class AnchorBasis(Basis):
     five).
 
     Raises:
-        SpecError: the vectors are not orthonormal.
+        SpecError: the vectors are not orthonormal or too many, or `mixing` does not fit the anchors.
+        PrivacyError: the anchors are not a `RankOne`, but for example a subclass.
     """
 
     anchors: RankOne  # s public gradients

@@ -25,8 +25,8 @@ EMBEDDING_BITS = 20  # embeddings are rounded to a grid of clip * 2^-20 before t
 class Residual(Contribution):
     """Row i contributes G_i - V ê_i: an outer product minus its part along a public basis V, with `embedding` ê.
 
-    The embedding is computed here, not taken from the caller, because the bound on the norm holds only for G's own.
-    Return ``Blocks((residual.embedding, residual))`` to release both parts of one sample.
+    The embedding is computed here, not taken from the caller, because the bound on the norm holds only for
+    G's own embedding. Return ``Blocks((residual.embedding, residual))`` to release both parts of one sample.
 
     Raises:
         SpecError: basis and rows differ in shape.
@@ -43,7 +43,7 @@ class Residual(Contribution):
         return self._embedding.clone()
 
     def __post_init__(self) -> None:
-        """Refuse other classes, shapes that do not fit and a changed basis; compute the embedding."""
+        """Refuse other types of rows or basis, shapes that do not fit, and a changed basis; compute the embedding."""
         if type(self.basis) not in {DenseBasis, AnchorBasis} or type(self.outer) is not RankOne:
             raise PrivacyError(
                 f"Expected a RankOne and a DenseBasis or AnchorBasis in a Residual, got {type(self.outer).__name__} "

@@ -97,7 +97,7 @@ def open_published_split(images: Path, labels: Path, size: int) -> PublishedSpli
 
 
 def join_published_splits(training: Sequence[PublishedSplit], test: PublishedSplit, fraction: float) -> Splits:
-    """Return the splits: a share of the published training splits, in their order, and the published test split."""
+    """Return the share `fraction` of the published training splits, in their order, and the published test split."""
     import numpy as np
 
     labels = np.concatenate([part.labels for part in training])
@@ -127,7 +127,7 @@ def _read_shape(path: Path, key: str) -> tuple[tuple[int, ...], str]:
 
 
 def _read_rows(path: Path, key: str, rows: Any = None) -> Any:
-    """Return some rows of a dataset in an HDF5 file, or its shape and type."""
+    """Return `rows` of a dataset in an HDF5 file, or its shape and type if `rows` is None."""
     try:
         import h5py
     except ImportError as error:

@@ -33,11 +33,13 @@ LAYOUT = Layout(
 
 
 def open_archive(images: Path, table: Path, fraction: float) -> Splits:
-    """Open the labelled images, split by the SHA-256 of their ids; for a zip, both paths are the zip.
+    """Open the labelled images, split by the SHA-256 of their ids, and keep the share `fraction` of the training split.
+
+    For a zip, both paths are the zip.
 
     Raises:
-        DataError: the table is missing from a zip or does not parse, a label is not 0 or 1, or the table does not match
-            the images.
+        DataError: the table is missing from a zip or does not parse, a label is not 0 or 1, the table does not match
+            the images, or there are more images than published.
     """
     listed, rows = list_images(images, LAYOUT), _read_labels(table)
     check_one_line_per_image(

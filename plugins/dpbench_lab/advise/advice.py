@@ -128,8 +128,8 @@ def _rehearse(part: PublicPart, runner: TrialRunner) -> Sequence[Trial]:
         return runner.choose_setting().trials
     except SpecError as error:
         raise SpecError(
-            f"{len(part.y):,} public images are too few to rehearse on: no setting of {GUIDE} can be cross-validated on "
-            "them. Raise --public-fraction, or add images."
+            f"{len(part.y):,} public images are too few to rehearse on: no setting of {GUIDE} can be cross-validated "
+            "on them. Raise --public-fraction, or add images."
         ) from error
 
 

@@ -205,6 +205,8 @@ def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusa
     few = ("--public-fraction", "0.02", "--extractor", "pixels")
     said = refusal.command("advise", str(photos), *few)
     assert "at least 10 labelled public images to rehearse on, got 5 of 240: use --public-fraction 0.05" in said
+    share = ("--public-fraction", "0.042", "--extractor", "pixels")
+    assert "10 public images are too few to rehearse on" in refusal.command("advise", str(photos), *share)
     assert "Expected a FOLDER of images, or --dataset" in refusal.command("advise")
     assert "Expected --dataset imagefolder:FOLDER, got digits" in refusal.command("advise", "--dataset", "digits")
     assert "units=folder,unit=patient" in refusal.command("advise", str(photos), "--unit", "patient")

@@ -18,7 +18,7 @@ from dpbench.harness.tuning.trials import TrialRunner
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.records.protocol import Component
-from dpbench.records.search import ResolvedSearch, Search
+from dpbench.records.search import ResolvedSearch, Search, Trial
 from dpbench.registry import Registry
 from dpbench.registry.components import build, resolve_search
 from dpbench.support import progress
@@ -118,11 +118,21 @@ def _advise_at_epsilon(
     rehearsal = None
     if forecaster.basis == "rehearsal":
         with progress.show_status(f"Rehearsing at ε = {epsilon:g}"):
-            trials = _make_bench(part, Budget(epsilon, delta), plugins, GUIDE).choose_setting().trials
+            trials = _rehearse(part, _make_bench(part, Budget(epsilon, delta), plugins, GUIDE))
         rehearsal = max(trial.accuracy for trial in trials if trial.accuracy is not None)
     asked = ForecastInput(part.private, len(part.classes), epsilon, rehearsal)
     found = {learner: forecaster.predict(asked, learner) for learner in LEARNERS}
     return AdviceAtEpsilon(epsilon, rehearsal, found, forecaster.pick(asked))
+
+
+def _rehearse(part: PublicPart, runner: TrialRunner) -> Sequence[Trial]:
+    try:
+        return runner.choose_setting().trials
+    except SpecError as error:
+        raise SpecError(
+            f"{len(part.y):,} public images are too few to rehearse on: no setting of {GUIDE} can be cross-validated "
+            "on them. Raise --public-fraction, or add images."
+        ) from error
 
 
 def _list_candidate_epsilons() -> Iterator[float]:

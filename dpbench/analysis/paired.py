@@ -122,12 +122,12 @@ def collect_ranking_scores(result: Result, metric: str) -> RankingScores:
 
 def _stack_correct_bits(result: Result) -> np.ndarray:
     try:
-        return np.stack([decode_correct_answers(seed, result.task.test) for seed in result.seeds])
+        return np.stack([decode_correct_predictions(seed, result.task.test) for seed in result.seeds])
     except ValueError as error:
         raise DataError(f"Result {result.file_name} does not say which answers were correct: {error}.") from error
 
 
-def decode_correct_answers(seed: SeedResult, test: int) -> np.ndarray:
+def decode_correct_predictions(seed: SeedResult, test: int) -> np.ndarray:
     """Return whether each test example was classified correctly, in order; see `decode_bits`."""
     return decode_bits(seed.correct, test)
 

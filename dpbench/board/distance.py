@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from dpbench.board.index import Distance, Standing
+from dpbench.board.index import MeanDistanceFromBest, Standing
 from dpbench.board.rows import EntryRow, make_board_rows
 
 RESAMPLES = 10_000
@@ -36,7 +36,7 @@ DistancesByDataset = Mapping[str, Mapping[str, Sequence[float]]]
 """Distances in points by dataset and family."""
 
 
-def compute_distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
+def compute_distances(standings: Iterable[Standing]) -> tuple[MeanDistanceFromBest, ...]:
     """Return the mean distance of each learner, sorted by number of datasets (most first), then by distance."""
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
@@ -58,14 +58,16 @@ def list_default_rows(standing: Standing) -> list[EntryRow]:
     return list({row.facts.learner: row for row in reversed(ranked) if row.facts.selection == "default"}.values())
 
 
-def _average_distances(learner: str, gaps: DistancesByDataset) -> Distance:
+def _average_distances(learner: str, gaps: DistancesByDataset) -> MeanDistanceFromBest:
     by_data = [
         _exact_mean([_exact_mean(family) for family in families.values()]) for _, families in sorted(gaps.items())
     ]
     low, high = _bootstrap_interval(by_data)
     boards = sum(len(family) for families in gaps.values() for family in families.values())
     points = round(_exact_mean(by_data), DIGITS)
-    return Distance(learner=learner, points=points, low=low, high=high, boards=boards, data_sets=len(by_data))
+    return MeanDistanceFromBest(
+        learner=learner, points=points, low=low, high=high, boards=boards, data_sets=len(by_data)
+    )
 
 
 def _bootstrap_interval(by_data: Sequence[float]) -> tuple[float | None, float | None]:

@@ -188,7 +188,7 @@ class Gap(Record):
     examples: float = Field(gt=0)  # independent test examples that count: images, or units that images come in
 
 
-class Distance(Record):
+class MeanDistanceFromBest(Record):
     """A learner's mean distance from the best comparable entry over all boards, at default settings.
 
     See `board.distance`.
@@ -230,7 +230,7 @@ class Index(Record):
 
     schema_version: Literal[1] = 1
     ranking: str  # how ranks are made, in one sentence
-    distances: tuple[Distance, ...] = ()  # one a learner over all boards, the nearest to the best first
+    distances: tuple[MeanDistanceFromBest, ...] = ()  # one a learner over all boards, the nearest to the best first
     standings: tuple[Standing, ...]  # boards by name, those without results too (`entries` empty, sizes 0)
 
     @classmethod

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbench.analysis.paired import LEVEL, RankingScores, compare_entries, decode_correct_answers, holm_correction
+from dpbench.analysis.paired import LEVEL, RankingScores, compare_entries, decode_correct_predictions, holm_correction
 from dpbench.records.result import Result
 from dpbench.records.tolerance import RELATIVE_TOLERANCE
 
@@ -58,7 +58,7 @@ def compute_sort_value(result: Result, metric: str) -> int:
     if metric not in result.metrics:
         return -1
     if metric == "accuracy":
-        return sum(int(decode_correct_answers(seed, result.task.test).sum()) for seed in result.seeds)
+        return sum(int(decode_correct_predictions(seed, result.task.test).sum()) for seed in result.seeds)
     return round(result.metrics[metric].mean / RELATIVE_TOLERANCE)
 
 

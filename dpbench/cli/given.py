@@ -100,7 +100,7 @@ class UserSettings:
         Raises:
             SpecError: a value does not fit.
         """
-        return self._validate_record(RunOptions)
+        return self._build_record(RunOptions)
 
     @cached_property
     def keys(self) -> Mapping[str, Any]:
@@ -225,7 +225,7 @@ class UserSettings:
                 names = ", ".join(setting.option for setting in by_key.values() if setting.name in found)
                 raise SpecError(f"Use {names} with --tune or --selection: without either, nothing is searched.")
             return None
-        self._validate_record(Search)
+        self._build_record(Search)
         return {**first, **(table or {}), **found}
 
     def _check_selection_rule(self, rule: Setting) -> None:
@@ -235,7 +235,7 @@ class UserSettings:
             words = ", ".join(self.command_settings.choices.get(rule.key, rule.choices))
             raise SpecError(f"Expected {rule.option} {value} to be one of {words}.{hint}")
 
-    def _validate_record(self, record: type[R]) -> R:
+    def _build_record(self, record: type[R]) -> R:
         """Build a record from the user's values; error messages name keys as the user wrote them."""
         found = {setting.name: setting for setting in list_record_settings(record)}
         values = {**self.command_settings.defaults, **self.values}

@@ -176,7 +176,7 @@ def count_overlap(hashes: Hashes, others: Hashes) -> OverlapCounts:
     Images are counted again if the cached counts fail their checksum or have another number of identical images.
     """
     exact = np.isin(hashes.exact, others.exact)
-    known = _CachedCounts(
+    known = _CountsCacheFile(
         OverlapCounts, [MIN_NEAR_CORRELATION, crops.MIN_DETAIL_CORRELATION, hashes.digest, others.digest]
     )
     found = known.read()
@@ -195,14 +195,14 @@ def count_altered_copies(public: Hashes, private: Hashes) -> AlteredCopyCounts |
     if len(many) < MIN_OTHERS or not few.thumbnails.any():
         return None
     few = few.take(np.arange(min(len(few), MAX_SEARCHED)))
-    known = _CachedCounts(AlteredCopyCounts, ["altered", SEARCH_VERSION, VIEW_FORMAT, few.digest, many.digest])
+    known = _CountsCacheFile(AlteredCopyCounts, ["altered", SEARCH_VERSION, VIEW_FORMAT, few.digest, many.digest])
     if (counted := known.read()) is None:
         found = find_altered_copies(few.image_views, many.image_views)
         counted = known.write(AlteredCopyCounts(found=int(found.sum()), among=len(few)))
     return counted
 
 
-class _CachedCounts(Generic[Counts]):
+class _CountsCacheFile(Generic[Counts]):
     """Counts in the cache; their key holds everything that determines them."""
 
     def __init__(self, kind: type[Counts], key: list[object]) -> None:

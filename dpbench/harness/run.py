@@ -155,7 +155,7 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
         digests=images.digests, licence=dataset.licence, overlap=compared.overlap,
         largest=float(np.bincount(labels).max() / len(labels)), sketch=compared.sketch,
         looks=compared.looks, copies=compared.copies, altered=compared.altered,
-        processing=images.processing, units=units, left_out=images.left_out, groups=prepared.test_groups,
+        processing=images.processing_by_split, units=units, left_out=images.left_out, groups=prepared.test_groups,
         editions=images.editions or None, test_units=None if owners is None else encode_units(owners),
         trained_on=describe_training_data(prepared.parts.extractor),
         made_elsewhere=describe_origin(prepared.parts.extractor),

@@ -41,7 +41,7 @@ def _list_complaints(
 
 
 def _check_board_limits(images: SplitImages) -> None:
-    if undeclared := sorted({name for name, said in images.processing.items() if not said}):
+    if undeclared := sorted({name for name, said in images.processing_by_split.items() if not said}):
         raise SpecError(
             f"No board accepts this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
             "List them as Records, hand them over as DeclaredImages with a sentence on what was done to each, or run "

@@ -101,7 +101,7 @@ class SplitImages:
         return {role: edition for role, edition in said.items() if edition}
 
     @property
-    def processing(self) -> dict[str, str]:
+    def processing_by_split(self) -> dict[str, str]:
         """The processing of the images, by split (`Split.processing`); empty if a part of the split states none."""
         public = "" if self.provided_public and not self.provided_public.processing else self.other.train.processing
         return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}

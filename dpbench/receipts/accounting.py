@@ -310,7 +310,7 @@ def _convert_to_dp_event(term: Term, adjacency: Adjacency) -> Any:
 
 def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> EpsilonInterval | None:
     """Compute epsilon from privacy loss distributions; None if an event has none, or if it would take too long."""
-    if len(terms) > MAX_UNGROUPED or _bound_neighbour_distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
+    if len(terms) > MAX_UNGROUPED or _estimate_neighbour_distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
         return None
 
     def compute_epsilon_at(interval: float) -> float:
@@ -326,7 +326,7 @@ def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacen
     return EpsilonInterval.tight("pld (dp-accounting)", tight)
 
 
-def _bound_neighbour_distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
+def _estimate_neighbour_distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
     """Return the distance between neighbours in standard deviations, as `accountant.neighbour_distance` estimates it.
 
     A pure event counts as a Gaussian sum whose neighbours are its epsilon apart; other events do not count.

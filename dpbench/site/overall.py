@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpbench.board.index import Distance, Index
+from dpbench.board.index import Index, MeanDistanceFromBest
 from dpbench.site import text
 
 
@@ -12,7 +12,7 @@ from dpbench.site import text
 class OverallResult:
     """The result of a learner over all boards."""
 
-    distance: Distance
+    distance: MeanDistanceFromBest
     first_ranks: int  # boards on which an entry of it has rank 1, whatever its settings
 
     @property

@@ -13,7 +13,7 @@ import pytest
 
 from dpbench import registry
 from dpbench.board.distance import compute_distances
-from dpbench.board.index import Distance, Entry, Standing
+from dpbench.board.index import Entry, MeanDistanceFromBest, Standing
 from dpbench.board.ranking import RANKING_SENTENCE
 from dpbench.records.metrics import TITLES
 from dpbench.site import build_site, layout
@@ -170,11 +170,11 @@ def test_the_home_page_learners_readme_and_documentation_say_the_same_distances(
     assert all("\n".join(lines) in page.text for page in pages)
 
 
-def _distance(distance: Distance) -> str:
+def _distance(distance: MeanDistanceFromBest) -> str:
     return f"{distance.points:.2f} points"
 
 
-def _interval(distance: Distance) -> str:
+def _interval(distance: MeanDistanceFromBest) -> str:
     return f"{distance.low:.2f} to {distance.high:.2f}"
 
 

@@ -484,7 +484,7 @@ def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
     asked = boards.edited(content(root, "pillar"), "spec.learner.options", options)
     searched = boards.result_of({**asked, "search": {**SEARCH, "chosen": {"k": 5}}})
     searched = searched.model_copy(update={"spec": boards.result_of(boards.edited(asked, "spec.search", ASKED)).spec})
-    monkeypatch.setattr(trials.TrialRunner, "choose", lambda *_: pytest.fail("it searched again"))
+    monkeypatch.setattr(trials.TrialRunner, "choose_setting", lambda *_: pytest.fail("it searched again"))
     assert rerun_seeds(searched, [1], session(registry.load())).outcome == "same predictions"
 
 

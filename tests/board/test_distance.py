@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpbench.board.distance import compute_distances
-from dpbench.board.index import Distance, Entry, Standing
+from dpbench.board.index import Entry, MeanDistanceFromBest, Standing
 from dpbench.records.board import find_board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval
@@ -40,7 +40,7 @@ def entry(learner: str, score: float, selection: SelectionRule = "default") -> E
     return first.model_copy(update={"learner": learner, "metrics": metrics, "selection": selection, "rank": 1})
 
 
-def of(learner: str, *standings: Standing) -> Distance:
+def of(learner: str, *standings: Standing) -> MeanDistanceFromBest:
     (found,) = (distance for distance in compute_distances(standings) if distance.learner == learner)
     return found
 

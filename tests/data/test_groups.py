@@ -21,7 +21,7 @@ from rich.console import Console
 import dpbench
 from dpbench import Features, Split, Splits
 from dpbench.analysis.describe import describe_result
-from dpbench.analysis.paired import decode_correct_answers
+from dpbench.analysis.paired import decode_correct_predictions
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.word import list_unchecked_claims
 from dpbench.board.build import verify_leaderboard
@@ -186,7 +186,7 @@ def test_counts_are_of_the_very_images_that_were_classified_correctly(result: Re
             line = result.task.groups[column][value]
             assert parse_counts(line) == tuple(np.bincount(labels[values == value], minlength=10))
             for seed in result.seeds:
-                right = decode_correct_answers(seed, len(labels)) & (values == value)
+                right = decode_correct_predictions(seed, len(labels)) & (values == value)
                 assert seed.group_correct is not None
                 assert parse_counts(seed.group_correct[column][value]) == tuple(
                     np.bincount(labels[right], minlength=10)

@@ -314,7 +314,7 @@ def test_a_split_says_how_its_images_came_about() -> None:
 
 def test_no_board_takes_images_of_which_nobody_says_how_they_were_made(fresh_cache: Path) -> None:
     found = deal(Numbered())
-    assert set(found.processing.values()) == {""}
+    assert set(found.processing_by_split.values()) == {""}
     refuse_forbidden_overlap(found, "any")
     with pytest.raises(
         SpecError,

@@ -148,7 +148,7 @@ def test_the_process_opens_no_file_and_no_connection() -> None:
     program = (
         "import socket, sys\n"
         f"sys.path.insert(0, {str(Path(worker.__file__).parent)!r})\n"
-        "import worker; worker._give_up_rights()\n"
+        "import worker; worker._drop_privileges()\n"
         "for attempt in (lambda: open('/etc/hostname'), lambda: socket.socket(), lambda: open('/tmp/x', 'w')):\n"
         "    try: attempt()\n"
         "    except OSError as error: print(error.errno)\n"

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from dpbench.analysis.paired import decode_correct_answers
+from dpbench.analysis.paired import decode_correct_predictions
 from dpbench.board.verify.counts import check_counts
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.board.verify.group_checks import check_group_correct_counts, check_groups
@@ -85,7 +85,7 @@ def _check_same_class_sizes(result: Result) -> FieldComplaints:
 def _check_seed(seed: SeedResult, result: Result) -> FieldComplaints:
     hits = None
     try:
-        hits = int(decode_correct_answers(seed, result.task.test).sum())
+        hits = int(decode_correct_predictions(seed, result.task.test).sum())
     except ValueError as error:
         yield "correct", str(error)
     if not DIGEST.fullmatch(seed.predictions):

@@ -113,7 +113,7 @@ class Reach:
         self._collect_entries(root)
         self._holders = [(entry.kind.referents, entry.thing) for entry in self._entries if entry.kind.referents]
         self._stateful = [
-            (read, entry) for entry in self._entries if (read := self._state_reader(entry.kind)) is not None
+            (read, entry) for entry in self._entries if (read := self._choose_state_function(entry.kind)) is not None
         ]
         self._states = [(read, entry.thing) for read, entry in self._stateful]
 
@@ -149,7 +149,7 @@ class Reach:
             if array or (isinstance(thing, torch.Tensor) and thing.layout == torch.strided and not thing.is_meta):
                 yield entry
 
-    def _state_reader(self, kind: ObjectReader) -> Any:
+    def _choose_state_function(self, kind: ObjectReader) -> Any:
         return kind.contents if self._thorough and kind.contents else kind.state
 
     def _collect_entries(self, root: Any) -> None:

@@ -133,7 +133,7 @@ class SpotCheck:
         numbers = max(1, sum(block.take(few[:1]).dense().numel() for block in ours))
         few = few[: max(2, MOST_WEIGHED_NUMBERS // numbers)]
         triples = zip(ours, others, self._clips, strict=True)
-        return all(_differ_by_rounding(kept.take(few), other.take(few), clip) for kept, other, clip in triples)
+        return all(_differ_at_most_by_rounding(kept.take(few), other.take(few), clip) for kept, other, clip in triples)
 
     def _expect(self, kept: bool, what: str, where: str) -> None:
         if not kept:
@@ -184,7 +184,7 @@ def _are_identical(value: Any, other: Any) -> bool:
     )
 
 
-def _differ_by_rounding(kept: Contribution, other: Contribution, clip: float) -> bool:
+def _differ_at_most_by_rounding(kept: Contribution, other: Contribution, clip: float) -> bool:
     """Return whether rows differ only by rounding; differences below 1e-6 of the clip are ignored."""
     rows, other_rows = kept.dense().flatten(1), other.dense().flatten(1)
     if rows.shape != other_rows.shape or not torch.equal(rows.isfinite(), other_rows.isfinite()):

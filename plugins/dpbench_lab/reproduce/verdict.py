@@ -218,7 +218,7 @@ def _decide_verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequ
     if not _is_on_papers_data(study, kept):
         agrees = agrees and len(found) == len(orders) > 0
         return "holds on other data" if agrees else "does not hold on other data"
-    if not agrees or not (near or _has_paper_order(met) or (found and not _ordered_pairs(met))):
+    if not agrees or not (near or _has_paper_order(met) or (found and not _pairs_in_paper_order(met))):
         return "does not hold"
     whole = len(met) == len(rows) and len(found) == len(orders)
     if near:
@@ -236,14 +236,14 @@ def _is_on_papers_data(study: Study, kept: Sequence[Measurement]) -> bool:
     return not known or any(our.facts is None or our.facts.data in known for our in kept)
 
 
-def _ordered_pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:
+def _pairs_in_paper_order(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:
     """Return the pairs of numbers that lie more than `APART` points apart in the paper, the higher number first."""
     ordered = [sorted(pair, key=lambda row: -row.point.percent) for pair in combinations(rows, 2)]
     return [(high, low) for high, low in ordered if high.point.percent - low.point.percent > APART]
 
 
 def _has_paper_order(rows: Sequence[NumberComparison]) -> bool:
-    pairs = _ordered_pairs(rows)
+    pairs = _pairs_in_paper_order(rows)
     confirmed = sum(_is_clearly_above(high, low) for high, low in pairs)
     return bool(pairs) and not any(_is_clearly_above(low, high) for high, low in pairs) and 2 * confirmed >= len(pairs)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl, setting
+from dpbench_plugins.extractors.photographs import crop_photograph
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import (
     candidate_paths,
@@ -88,13 +89,11 @@ class Backbone(Photographs):
 
         With another `size`, the ratio 256 / 224 stays the same.
         """
-        from torchvision.transforms import functional
+        from PIL.Image import Resampling
 
         size = self.size or SIDE
-        image = functional.resize(image.convert("RGB"), [size * 256 // SIDE])
-        image = functional.center_crop(image, [size, size])
-        pixels: Tensor = functional.to_tensor(image)  # in [0, 1]
-        return functional.normalize(pixels, MEAN, STD) if self._is_normalised else pixels
+        scales = (MEAN, STD) if self._is_normalised else ()
+        return crop_photograph(image, size * 256 // SIDE, size, Resampling.BILINEAR, *scales)
 
     def backbone(self) -> torch.nn.Module:
         """Return the network (c, 3, 224, 224) -> (c, d)."""

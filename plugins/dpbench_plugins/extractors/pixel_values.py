@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from dpbench import resize_pixels
+
 if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
@@ -22,7 +24,9 @@ def read_pixels(image: Image, size: int | None, mode: Mode) -> Tensor:
     from PIL.Image import Resampling
 
     mode = mode if mode != "stored" else "L" if image.mode == "L" else "RGB"
+    if size:
+        values = torch.arange(256).float().div_(255).expand(1 if mode == "L" else 3, -1)
+        return resize_pixels(image, mode, (size, size), Resampling.BILINEAR, values)
     image = image if image.mode == mode else image.convert(mode)
-    image = image.resize((size, size), Resampling.BILINEAR) if size else image
     pixels = torch.from_numpy(np.array(image)).float() / 255  # (h, w) or (h, w, 3)
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)

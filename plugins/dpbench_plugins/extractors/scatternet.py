@@ -26,6 +26,7 @@ from dpbench import (
     effective_size,
     folded,
     hookimpl,
+    resize_pixels,
     setting,
 )
 
@@ -73,15 +74,14 @@ class ScatterNet(Extractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32, normalised, or (1, size, size) in [0, 1] when `grey`."""
-        import numpy as np
         import torch
         from PIL.Image import Resampling
 
-        image = image.convert("L" if self.grey else "RGB").resize((self.size, self.size), Resampling.BILINEAR)
-        pixels = torch.from_numpy(np.array(image)).float() / 255  # (size, size) or (size, size, 3)
-        if self.grey:
-            return pixels.unsqueeze(0)
-        return ((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1).contiguous()
+        values = torch.arange(256).float().div_(255).expand(1 if self.grey else 3, -1)
+        if not self.grey:
+            values = (values - torch.tensor(MEAN)[:, None]) / torch.tensor(STD)[:, None]
+        size = self.size, self.size
+        return resize_pixels(image, "L" if self.grey else "RGB", size, Resampling.BILINEAR, values)
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, channels, size, size) -> (c, d)."""

@@ -310,4 +310,5 @@ def compile_all() -> None:
             np.zeros((1, 1), i64),
         )  # fmt: skip
 
-    compile_kernels([pack_head, score_rows, sum_rows, sum_gradients], Path(__file__).parent, call)
+    compile_kernels([pack_head, score_rows, sum_rows, sum_gradients], Path(__file__).parent, call,
+        "Linear heads are fitted")

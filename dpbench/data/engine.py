@@ -55,6 +55,8 @@ class Engine:
     open: Callable[[Extractor], Network]
     """Loads the network of an extractor that equals the one the engine was chosen for: a map from
     (`BATCH`, *prepared_shape) to (`BATCH`, *example_shape)."""
+    is_stateless: bool = False
+    """Whether the network is a graph, which keeps nothing between calls."""
 
 
 def choose_engine(extractor: Extractor, device: torch.device, images: int) -> Engine:
@@ -115,7 +117,8 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
         raise _UnsupportedNetwork(
             f"onnxruntime and torch differ by more than {AGREEMENT:g} deviations of the features."
         )
-    return Engine(f"onnxruntime {onnxruntime.__version__}", torch.device("cpu"), lambda _: _open_graph(graph))
+    cpu = torch.device("cpu")
+    return Engine(f"onnxruntime {onnxruntime.__version__}", cpu, lambda _: _open_graph(graph), is_stateless=True)
 
 
 def are_features_close(found: Tensor, expected: Tensor) -> bool:

@@ -22,6 +22,7 @@ from dpbench.api import Extractor, Images
 from dpbench.data.engine import BATCH, Engine, Network, are_features_close, choose_engine
 from dpbench.data.outlook import ExtractionEstimate
 from dpbench.data.reading import INDEPENDENCE_RULE, find_reach, image_preparer
+from dpbench.data.resizing.memory import batch_memory, stack_images
 from dpbench.errors import DataError, NotPure
 from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.support import progress
@@ -219,11 +220,11 @@ class OpenExtractor:
     def features(self, batch: Sequence[int], kept: Sequence[int] | None) -> _Part:
         """Return the features of a batch; `kept` lists the places of images that will be computed again."""
         prepared = self._prepare_batch(batch, thorough=kept is not None)
-        embedded = _embed_batch(self._network, _pad_batch(torch.stack(prepared)), batch, self.extractor)
+        embedded = _embed_batch(self._network, _pad_batch(stack_images(prepared)), batch, self.extractor)
         if not self.settled:
             self._record_network_state()
         places = list(kept or ())
-        return _Part(embedded, [batch[place] for place in places], [prepared[place] for place in places],
+        return _Part(embedded, [batch[place] for place in places], [prepared[place].clone() for place in places],
                      embedded[places])  # fmt: skip
 
     def features_beside(self, batch: Sequence[int], once: _Part) -> _Part:
@@ -272,7 +273,7 @@ class OpenExtractor:
         self._reached = None if reach is None else (reach, reach.read())
 
     def _prepare_batch(self, batch: Sequence[int], *, thorough: bool) -> list[Tensor]:
-        with self._alone if thorough else nullcontext():
+        with self._alone if thorough else nullcontext(), batch_memory(BATCH):
             prepared = self._prepare(batch, thorough=thorough)
         check_shapes({tuple(image.shape) for image in prepared}, self.extractor)
         self.side = prepared[0].shape[-1] if prepared[0].ndim == 3 else 0

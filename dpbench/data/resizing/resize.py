@@ -66,14 +66,14 @@ def _is_fast(before: tuple[int, int], after: tuple[int, int], resample: Resampli
 def _resize_in_loops(
     image: Image, size: tuple[int, int], resample: Resampling, crop: Box, table: np.ndarray
 ) -> np.ndarray:
-    import numpy as np
     from PIL.Image import Resampling
 
     from dpbench.data.resizing import kernels
+    from dpbench.data.resizing.memory import take_array
 
     kernels.compile_all()
     left, top, right, bottom = crop
-    found = np.empty((len(table), bottom - top, right - left), np.float32)
+    found = take_array((len(table), bottom - top, right - left))
     reach = kernels.CUBIC if resample == Resampling.BICUBIC else kernels.LINEAR
     kernels.resize(_read_bytes(image), *size, left, top, reach, table, found)
     return found

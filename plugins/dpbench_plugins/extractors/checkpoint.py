@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl, setting
-from dpbench_plugins.extractors.photographs import crop_photograph
+from dpbench_plugins.extractors.photographs import crop_photograph, normalise_values
+from dpbench_plugins.extractors.pixel_values import unit_values
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import (
     candidate_paths,
@@ -92,8 +93,11 @@ class Backbone(Photographs):
         from PIL.Image import Resampling
 
         size = self.size or SIDE
-        scales = (MEAN, STD) if self._is_normalised else ()
-        return crop_photograph(image, size * 256 // SIDE, size, Resampling.BILINEAR, *scales)
+        return crop_photograph(image, size * 256 // SIDE, size, Resampling.BILINEAR, self._values)
+
+    @cached_property
+    def _values(self) -> Tensor:
+        return normalise_values(MEAN, STD) if self._is_normalised else unit_values(3)
 
     def backbone(self) -> torch.nn.Module:
         """Return the network (c, 3, 224, 224) -> (c, d)."""

@@ -91,16 +91,21 @@ class EfficientNetLite(Photographs):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32 in [-1, 1]."""
-        import torch
         from PIL.Image import Resampling
 
         size = self.size or self.side
         scale = size * (self.side + MARGIN) // self.side / min(image.size)
         width, height = (round(side * scale) for side in image.size)
         left, top = (width - size) // 2, (height - size) // 2
-        values = torch.arange(256).float().div_(127.5).sub_(1).expand(3, -1)
         crop = left, top, left + size, top + size
-        return resize_pixels(image, "RGB", (width, height), Resampling.BICUBIC, values, crop)
+        return resize_pixels(image, "RGB", (width, height), Resampling.BICUBIC, self._values, crop)
+
+    @cached_property
+    def _values(self) -> Tensor:
+        """The network's numbers for 8-bit colours, (3, 256) in [-1, 1]."""
+        import torch
+
+        return torch.arange(256).float().div_(127.5).sub_(1).repeat(3, 1)
 
     def backbone(self) -> nn.Module:
         """Return the network (c, 3, size, size) -> (c, 1280), or its part up to `layer`."""

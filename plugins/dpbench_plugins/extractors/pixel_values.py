@@ -25,8 +25,14 @@ def read_pixels(image: Image, size: int | None, mode: Mode) -> Tensor:
 
     mode = mode if mode != "stored" else "L" if image.mode == "L" else "RGB"
     if size:
-        values = torch.arange(256).float().div_(255).expand(1 if mode == "L" else 3, -1)
-        return resize_pixels(image, mode, (size, size), Resampling.BILINEAR, values)
+        return resize_pixels(image, mode, (size, size), Resampling.BILINEAR, unit_values(1 if mode == "L" else 3))
     image = image if image.mode == mode else image.convert(mode)
     pixels = torch.from_numpy(np.array(image)).float() / 255  # (h, w) or (h, w, 3)
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+
+
+def unit_values(channels: int) -> Tensor:
+    """Return the numbers in [0, 1] that stand for 8-bit ones, (channels, 256) float32."""
+    import torch
+
+    return torch.arange(256).float().div_(255).repeat(channels, 1)

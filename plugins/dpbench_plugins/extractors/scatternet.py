@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from dpbench import (
     resize_pixels,
     setting,
 )
+from dpbench_plugins.extractors.pixel_values import unit_values
 
 if TYPE_CHECKING:
     import torch
@@ -74,14 +76,17 @@ class ScatterNet(Extractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32, normalised, or (1, size, size) in [0, 1] when `grey`."""
-        import torch
         from PIL.Image import Resampling
 
-        values = torch.arange(256).float().div_(255).expand(1 if self.grey else 3, -1)
-        if not self.grey:
-            values = (values - torch.tensor(MEAN)[:, None]) / torch.tensor(STD)[:, None]
-        size = self.size, self.size
-        return resize_pixels(image, "L" if self.grey else "RGB", size, Resampling.BILINEAR, values)
+        size, mode = (self.size, self.size), "L" if self.grey else "RGB"
+        return resize_pixels(image, mode, size, Resampling.BILINEAR, self._values)
+
+    @cached_property
+    def _values(self) -> Tensor:
+        import torch
+
+        values = unit_values(1 if self.grey else 3)
+        return values if self.grey else (values - torch.tensor(MEAN)[:, None]) / torch.tensor(STD)[:, None]
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, channels, size, size) -> (c, d)."""

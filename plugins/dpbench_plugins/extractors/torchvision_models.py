@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl, setting
-from dpbench_plugins.extractors.photographs import crop_photograph
+from dpbench_plugins.extractors.photographs import crop_photograph, normalise_values
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import (
     digest,
@@ -88,10 +88,8 @@ class Classifier(Photographs):
         (short,), (side,), resample = recipe.resize_size, recipe.crop_size, recipe.interpolation
         if self.size:
             short, side = self.size * short // side, self.size
-        return partial(
-            crop_photograph, short=short, side=side, resample=Resampling[resample.name], mean=recipe.mean,
-            std=recipe.std,
-        )  # fmt: skip
+        values = normalise_values(recipe.mean, recipe.std)
+        return partial(crop_photograph, short=short, side=side, resample=Resampling[resample.name], values=values)
 
     def present(self) -> bool:
         """Return whether the weights file is on this machine."""

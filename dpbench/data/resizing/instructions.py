@@ -76,28 +76,23 @@ def _sum_products(builder: Any, steps: Any, lanes: int, vectors: int, products: 
     return [builder.load(place) for place in held]
 
 
-def _halves(builder: Any, first: Any, second: Any) -> Any:
-    """Add the upper halves of two vectors to their lower halves: a vector of the first's sums, then the second's."""
-    size = first.type.count
-    lower, upper = ([*range(start, start + size // 2), *range(start + size, start + size // 2 + size)]
-                    for start in (0, size // 2))  # fmt: skip
-    return builder.add(*(builder.shuffle_vector(first, second, _order(places)) for places in (lower, upper)))
+def _add_parts(builder: Any, vectors: Sequence[Any], size: int) -> Any:
+    """Join two vectors of parts of `size` sums each, and add the second half of each part to its first half."""
+    lanes = range(2 * vectors[0].type.count)
+    halves = ([lane for lane in lanes if lane % size // (size // 2) == half] for half in (0, 1))
+    return builder.add(*(builder.shuffle_vector(*vectors, _order(half)) for half in halves))
 
 
-def _neighbours(builder: Any, first: Any, second: Any) -> Any:
-    """Add neighbours of two vectors: a vector of the first's sums, then the second's."""
-    size = 2 * first.type.count
-    return builder.add(*(builder.shuffle_vector(first, second, _order(range(start, size, 2))) for start in (0, 1)))
+def _finish_colours(builder: Any, *vectors: Any) -> Any:
+    return _add_parts(builder, vectors, LOAD // 2)
 
 
-def _finish_colours(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    pairs = _halves(builder, a, b), _halves(builder, c, d)
-    return builder.shuffle_vector(*pairs, _order(range(LOAD)))
-
-
-def _finish_greys(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    both = _neighbours(builder, _neighbours(builder, a, b), _neighbours(builder, c, d))
-    return builder.add(*(builder.shuffle_vector(both, both, _order(range(start, 8, 2))) for start in (0, 1)))
+def _finish_greys(builder: Any, *vectors: Any) -> Any:
+    found = _add_parts(builder, vectors, LOAD // 2)
+    for size in (4, 2):
+        found = _add_parts(builder, (found, found), size)
+        found = builder.shuffle_vector(found, found, _order(range(found.type.count // 2)))
+    return found
 
 
 def _emit_sums(order: Sequence[int], step: int, finish: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,16 +103,20 @@ def _emit_sums(order: Sequence[int], step: int, finish: Callable[..., Any]) -> C
 
         def products(index: Any) -> Any:
             place = _step(builder, weights, index, pixels.type(4 * LOAD))
-            halves = [
+            weighed = [
                 _load(builder, builder.add(place, pixels.type(half)), _vector(SHORT, LOAD)) for half in (0, 2 * LOAD)
             ]
+            halves = [builder.shuffle_vector(half, half, _order([*range(LOAD)] * 2)) for half in weighed]
             first = _step(builder, pixels, index, pixels.type(step))
-            for row in range(ROWS):
-                loaded = _load(builder, _step(builder, first, pixels.type(row), stride), _vector(BYTE, LOAD))
-                paired = builder.shuffle_vector(loaded, loaded, _order(order))
+            for row in range(0, ROWS, 2):
+                loaded = [
+                    _load(builder, _step(builder, first, pixels.type(row + each), stride), _vector(BYTE, LOAD))
+                    for each in (0, 1)
+                ]
+                paired = builder.shuffle_vector(*loaded, _order([*order, *(place + LOAD for place in order)]))
                 yield from (_multiply_pairs(builder, paired, half) for half in halves)
 
-        found = _sum_products(builder, groups, LOAD // 2, 2 * ROWS, products)
+        found = _sum_products(builder, groups, LOAD, ROWS, products)
         rounded = _round_to_byte(builder, finish(builder, *found[::2]), finish(builder, *found[1::2]))
         kind = ir.IntType(8 * rounded.type.count // ROWS)
         rounded = builder.bitcast(rounded, _vector(kind, ROWS))

@@ -21,6 +21,7 @@ LINEAR, CUBIC = 1, 2
 u8, f4 = np.uint8, np.float32
 i16: Any = np.int16
 i64: Any = np.int64
+u64: Any = np.uint64  # of a place: numba looks for negative ones otherwise
 ONE = float(1 << PRECISION)
 SHARPNESS = -0.5  # of the cubic: its slope at a distance of one pixel
 
@@ -168,8 +169,9 @@ def resize(
             weighed = _address(along_columns) + 8 * pairs * row
             sum_rows(source + place, stride, weighed, pairs, _address(line) + place)
         for channel in range(channels):
+            stored, target_row = values[channel], found[channel, row]
             for place in range(found.shape[2]):
-                found[channel, row, place] = values[channel, line[step * place + channel]]
+                target_row[place] = stored[line[u64(step * place + channel)]]
 
 
 @cache

@@ -78,8 +78,8 @@ class ScatterNet(Extractor):
         """Return (3, size, size) float32, normalised, or (1, size, size) in [0, 1] when `grey`."""
         from PIL.Image import Resampling
 
-        size, mode = (self.size, self.size), "L" if self.grey else "RGB"
-        return resize_pixels(image, mode, size, Resampling.BILINEAR, self._values)
+        size = self.size, self.size
+        return resize_pixels(image, "L" if self.grey else "RGB", size, Resampling.BILINEAR, self._values)
 
     @cached_property
     def _values(self) -> Tensor:

@@ -19,9 +19,9 @@ PRECISION = 22  # bits of a weight after the point
 HALF = 11  # bits of its lower half
 LOAD = 16  # bytes that are read at once
 ROWS = 4  # that are summed at once
-PIXELS = 4  # of a colour image in these bytes: twelve of them are used
+PIXELS = 4  # of a colour image in these bytes: Pillow keeps them in four bytes each
 BYTE, SHORT, WORD = ir.IntType(8), ir.IntType(16), ir.IntType(32)
-COLOURS = [0, 3, 1, 4, 2, 5, 15, 15, 6, 9, 7, 10, 8, 11, 15, 15]
+COLOURS = [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15]
 """The order in which bytes of colour pixels are paired: red with the red of the next pixel, and so on."""
 
 
@@ -95,7 +95,7 @@ def _finish_greys(builder: Any, *vectors: Any) -> Any:
     return found
 
 
-def _emit_sums(order: Sequence[int], step: int, finish: Callable[..., Any]) -> Callable[..., Any]:
+def _emit_sums(order: Sequence[int], finish: Callable[..., Any]) -> Callable[..., Any]:
     """Return what emits weighted sums along `ROWS` rows at once; `finish` adds the partial sums of a pixel."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -107,7 +107,7 @@ def _emit_sums(order: Sequence[int], step: int, finish: Callable[..., Any]) -> C
                 _load(builder, builder.add(place, pixels.type(half)), _vector(SHORT, LOAD)) for half in (0, 2 * LOAD)
             ]
             halves = [builder.shuffle_vector(half, half, _order([*range(LOAD)] * 2)) for half in weighed]
-            first = _step(builder, pixels, index, pixels.type(step))
+            first = _step(builder, pixels, index, pixels.type(LOAD))
             for row in range(0, ROWS, 2):
                 loaded = [
                     _load(builder, _step(builder, first, pixels.type(row + each), stride), _vector(BYTE, LOAD))
@@ -132,12 +132,12 @@ def _emit_sums(order: Sequence[int], step: int, finish: Callable[..., Any]) -> C
 def sum_colours(
     typing: Any, pixels: Any, stride: Any, weights: Any, groups: Any, target: Any, target_stride: Any
 ) -> Any:
-    """Write the weighted sum of `PIXELS` * `groups` colour pixels (three bytes each) to four bytes, in `ROWS` rows.
+    """Write the weighted sum of `PIXELS` * `groups` colour pixels (four bytes each) to four bytes, in `ROWS` rows.
 
     Rows are `stride` bytes apart, and those of the target `target_stride`. `weights` has, for each group, 16 high and
     then 16 low halves in the order of `COLOURS`. The last group reads `LOAD` bytes.
     """
-    return types.void(*[types.intp] * 6), _emit_sums(COLOURS, 3 * PIXELS, _finish_colours)
+    return types.void(*[types.intp] * 6), _emit_sums(COLOURS, _finish_colours)
 
 
 @instructions
@@ -146,7 +146,7 @@ def sum_greys(typing: Any, pixels: Any, stride: Any, weights: Any, groups: Any, 
 
     `weights` has, for each group, 16 high and then 16 low halves.
     """
-    return types.void(*[types.intp] * 6), _emit_sums(range(LOAD), LOAD, _finish_greys)
+    return types.void(*[types.intp] * 6), _emit_sums(range(LOAD), _finish_greys)
 
 
 @instructions
@@ -176,3 +176,25 @@ def sum_rows(typing: Any, pixels: Any, stride: Any, weights: Any, pairs: Any, ta
         return context.get_dummy_value()
 
     return types.void(*[types.intp] * 5), emit
+
+
+@instructions
+def copy_bytes(typing: Any, source: Any, target: Any, size: Any) -> Any:
+    """Copy bytes from one address to another."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target = (builder.inttoptr(place, BYTE.as_pointer()) for place in arguments[:2])
+        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 3), emit
+
+
+@instructions
+def read_word(typing: Any, place: Any) -> Any:
+    """Return the 64-bit number at an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _load(builder, arguments[0], ir.IntType(64))
+
+    return types.int64(types.intp), emit

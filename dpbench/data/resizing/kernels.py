@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from dpbench.data.resizing.instructions import HALF, LOAD, PIXELS, PRECISION, ROWS, sum_colours, sum_greys, sum_rows
+from dpbench.data.resizing.instructions import (
+    HALF,
+    LOAD,
+    PIXELS,
+    PRECISION,
+    ROWS,
+    copy_bytes,
+    read_word,
+    sum_colours,
+    sum_greys,
+    sum_rows,
+)
 from dpbench.support.compiled import compile_kernels, compiled, kernel
 
 LINEAR, CUBIC = 1, 2
@@ -115,13 +126,16 @@ def _pack_along_columns(weights: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def resize(
-    pixels: np.ndarray, width: int, height: int, left: int, top: int, reach: int, values: np.ndarray, found: np.ndarray
-) -> None:
+def resize(  # noqa: PLR0913  # an image, what it is resized to, and where it goes
+    pixels: int, columns: int, rows: int, width: int, height: int, left: int, top: int, reach: int,
+    values: np.ndarray, found: np.ndarray,
+) -> None:  # fmt: skip
     """Write a crop of the resized image to `found` (channels, h, w), each 8-bit number replaced by its value.
 
     Args:
-        pixels: the image, (rows, columns, channels), of one or three channels.
+        pixels: the address of the image: one byte a pixel if it has one channel, four bytes if it has three.
+        columns: columns of the image.
+        rows: rows of the image.
         width: columns of the resized image.
         height: rows of the resized image.
         left: the first column of the crop.
@@ -130,8 +144,8 @@ def resize(
         values: (channels, 256) float32, the value of each 8-bit number.
         found: where the crop is written, contiguous.
     """
-    rows, columns, channels = pixels.shape
-    step = 4 if channels == 3 else 1  # bytes of a pixel between the two passes
+    channels = found.shape[0]
+    step = 4 if channels == 3 else 1  # bytes of a pixel
     starts, row_starts = np.empty(found.shape[2], i64), np.empty(found.shape[1], i64)
     weights = np.empty((starts.shape[0], _count_terms(columns, width, reach)), i64)
     row_weights = np.empty((row_starts.shape[0], _count_terms(rows, height, reach)), i64)
@@ -144,19 +158,17 @@ def resize(
     end = min(row_starts[-1] + row_weights.shape[1], rows)
     stride = (step * found.shape[2] + LOAD - 1) // LOAD * LOAD
     between = np.zeros((end - begin + 2 * pairs + ROWS, stride), u8)  # rows beyond the image have weight zero
-    size = columns * channels
-    margin = LOAD * groups + LOAD  # bytes beyond a row that may be read
+    size = columns * step
+    margin = LOAD * groups  # bytes beyond a row that may be read
     tail = np.zeros(ROWS * size + margin, u8)  # a copy of the last rows, beyond which nothing is read
     for row in range(begin, end, ROWS):
-        source = _address(pixels) + row * size
-        if (row + ROWS) * size + margin > pixels.size:
-            for within in range(min(ROWS, rows - row)):
-                for place in range(size):
-                    tail[within * size + place] = pixels[row + within, place // channels, place % channels]
+        source = pixels + row * size
+        if (row + ROWS) * size + margin > rows * size:
+            copy_bytes(source, _address(tail), min(ROWS, rows - row) * size)
             source = _address(tail)
         target = _address(between) + (row - begin) * stride
         for place in range(starts.shape[0]):
-            at, weighed = source + channels * starts[place], _address(along_rows) + 4 * LOAD * groups * place
+            at, weighed = source + step * starts[place], _address(along_rows) + 4 * LOAD * groups * place
             if channels == 3:
                 sum_colours(at, size, weighed, groups, target + step * place, stride)
             else:
@@ -174,13 +186,31 @@ def resize(
                 target_row[place] = stored[line[u64(step * place + channel)]]
 
 
+@kernel
+def find_buffer(array: int, pixels: int, channels: int) -> Any:
+    """Return the address of the bytes of an Arrow array, given the address of its struct; 0 if it has another form.
+
+    An Arrow array is a struct of 64-bit words: its length, number of nulls, offset, numbers of buffers and of children,
+    and the addresses of the tables of both. Grey pixels are an array of bytes, colours one of lists of four bytes.
+    """
+    if read_word(array) != pixels or read_word(array + 16) != 0:
+        return i64(0)
+    if channels == 3:
+        if read_word(array + 32) != 1:
+            return i64(0)
+        array = read_word(read_word(array + 48))
+        if read_word(array) != 4 * pixels or read_word(array + 16) != 0:
+            return i64(0)
+    return read_word(read_word(array + 40) + 8) if read_word(array + 24) == 2 else i64(0)
+
+
 @cache
 def compile_all() -> None:
     """Compile the kernel, or load it from disk. Call it before a private image is read."""
-    pixels, values, found = np.zeros((1, 1, 1), u8), np.zeros((1, 256), f4), np.zeros((1, 1, 1), f4)
-    pixels.flags.writeable = False  # as those of images are
+    pixels, values, found = np.zeros(7, i64), np.zeros((1, 256), f4), np.zeros((1, 1, 1), f4)
 
     def call() -> None:
-        resize(pixels, 1, 1, 0, 0, LINEAR, values, found)
+        find_buffer(pixels.ctypes.data, 1, 1)
+        resize(pixels.ctypes.data, 1, 1, 1, 1, 0, 0, LINEAR, values, found)
 
-    compile_kernels([resize], Path(__file__).parent, call, "Images are resized")
+    compile_kernels([find_buffer, resize], Path(__file__).parent, call, "Images are resized")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -75,8 +77,35 @@ def _resize_in_loops(
     left, top, right, bottom = crop
     found = take_array((len(table), bottom - top, right - left))
     reach = kernels.CUBIC if resample == Resampling.BICUBIC else kernels.LINEAR
-    kernels.resize(_read_bytes(image), *size, left, top, reach, table, found)
+    address, _owner = _locate_pixels(image)
+    kernels.resize(address, *image.size, *size, left, top, reach, table, found)
     return found
+
+
+def _locate_pixels(image: Image) -> tuple[int, object]:
+    """Return the address of an image's pixels, and the object that holds them there.
+
+    From version 11.2, Pillow gives the memory of an image to others as an Arrow array, unless the image is very large.
+    """
+    import numpy as np
+
+    from dpbench.data.resizing import kernels
+
+    image.load()
+    width, height = image.size
+    if export := getattr(image, "__arrow_c_array__", None):
+        with suppress(ValueError):  # an image in several blocks
+            _, array = export()
+            address = kernels.find_buffer(_get_pointer(array, b"arrow_array"), width * height, len(image.getbands()))
+            if address:
+                return address, array
+    content = np.frombuffer(image.tobytes("raw", "RGBX" if image.mode == "RGB" else "L"), np.uint8)
+    return content.ctypes.data, content
+
+
+_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 def _read_bytes(image: Image) -> np.ndarray:

@@ -112,3 +112,31 @@ def test_a_pillow_that_gives_other_bits_is_used_itself(
     found = resized(image, "RGB", (12, 13), Image.Resampling.BILINEAR, None)
     assert torch.equal(found, by_pillow(image, "RGB", (12, 13), Image.Resampling.BILINEAR, (0, 0, 12, 13)))
     assert capfd.readouterr().err.count("Pillow resizes images itself, because dpbench's loops give other bits") == 1
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("kept", ["not given", "in several blocks", "in another form"])
+def test_images_whose_memory_pillow_does_not_give_are_copied(
+    monkeypatch: pytest.MonkeyPatch, kept: str, mode: Mode
+) -> None:
+    def refuse(self: Image.Image) -> object:
+        raise ValueError("Image is in multiple array blocks")
+
+    if kept == "not given":
+        monkeypatch.delattr(Image.Image, "__arrow_c_array__", raising=False)
+    elif kept == "in several blocks":
+        monkeypatch.setattr(Image.Image, "__arrow_c_array__", refuse, raising=False)
+    else:
+        kernels.compile_all()
+        monkeypatch.setattr(kernels, "find_buffer", lambda *_: 0)
+    image = draw_image(6, (31, 22), mode, hard=False)
+    found = resized(image, mode, (12, 13), Image.Resampling.BICUBIC, None)
+    assert torch.equal(found, by_pillow(image, mode, (12, 13), Image.Resampling.BICUBIC, (0, 0, 12, 13)))
+
+
+def test_the_memory_of_an_image_is_found_where_pillow_gives_it() -> None:
+    for mode in ("RGB", "L"):
+        image = draw_image(7, (31, 22), mode, hard=False)
+        kernels.compile_all()
+        _, owner = resize._locate_pixels(image)
+        assert isinstance(owner, np.ndarray) != hasattr(image, "__arrow_c_array__")

@@ -36,6 +36,6 @@ def test_a_home_that_cannot_be_written_is_replaced_until_the_end(tmp_path: Path)
 
 def test_a_home_that_can_be_written_keeps_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPBENCH_CACHE", raising=False)
-    monkeypatch.setattr(paths.platformdirs, "user_cache_dir", lambda name: str(tmp_path / "new" / name))
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / "new" / name))
     assert paths.cache_folder() == tmp_path / "new" / "dpbench"
     assert not (tmp_path / "new").exists()

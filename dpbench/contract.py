@@ -28,6 +28,7 @@ from dpbench.api import (
 )
 from dpbench.data.decoding import decode_image
 from dpbench.data.packs import FeaturePack
+from dpbench.data.resizing.resize import resize_pixels
 from dpbench.data.sources import locate
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
 from dpbench.hooks import hookimpl
@@ -110,6 +111,7 @@ __all__ = [
     "quantise",
     "require_setting",
     "residuals",
+    "resize_pixels",
     "setting",
     "settled",
     "standardisation",

@@ -72,24 +72,27 @@ def _crop_correlation(whole: Tensor, part: Tensor) -> Tensor:
     """Return the correlation (n,) of the detail of `part` (n, 32, 32) with the detail of the best crop of `whole`."""
     windows = _crop_matrices([(top, bottom) for top in range(4) for bottom in range(4)])
     across = windows[torch.zeros(len(whole), dtype=torch.int64)]
-    target = _normalise_images(part)
+    target = _normalise_images(part).reshape(part.shape)
     for _ in range(2):
-        down, _ = _best_crop_matrices(windows, whole @ across.transpose(1, 2), target, rows=True)
-        across, _ = _best_crop_matrices(windows, down @ whole, target, rows=False)
-    best = down @ whole @ across.transpose(1, 2)
+        down = _best_crop_matrices(windows, whole @ across.mT, target)
+        across = _best_crop_matrices(windows, (down @ whole).mT, target.mT)
+    best = down @ whole @ across.mT
     return (_detail_vectors(best) * _detail_vectors(part)).sum(1)
 
 
-def _best_crop_matrices(windows: Tensor, images: Tensor, target: Tensor, *, rows: bool) -> tuple[Tensor, Tensor]:
-    """Return the crop matrices (n, 32, 32) that make each image fit its target best, and the correlations (n,).
+def _best_crop_matrices(windows: Tensor, images: Tensor, target: Tensor) -> Tensor:
+    """Return the matrices (n, 32, 32) that crop the rows of each image so that it correlates best with its target.
 
-    If `rows`, the matrices crop rows, otherwise columns.
+    Correlations follow from products and lengths of 16 crops per image, which are computed without the crops: the
+    product of W X and T is that of W and T X', and the squared length of W X is the product of W' W and X X'.
     """
-    form, both = ("wij,njk->nwik", (windows, images)) if rows else ("nij,wkj->nwik", (images, windows))
-    made = torch.einsum(form, *both)
-    fits = torch.einsum("nwp,np->nw", _normalise_images(made.flatten(0, 1)).reshape(*made.shape[:2], -1), target)
-    best, at = fits.max(1)
-    return windows[at], best
+    centred = images - images.mean((1, 2), keepdim=True)  # crops are means of rows: their correlations stay
+    flat = windows.flatten(1)
+    products = (target @ centred.mT).flatten(1) @ flat.T  # (n, 16)
+    squares = (centred @ centred.mT).flatten(1) @ (windows.mT @ windows).flatten(1).T
+    sums = centred.sum(2) @ windows.sum(1).T
+    lengths = (squares - sums.square() / SIDE**2).clamp(min=1e-12).sqrt()
+    return windows[(products / lengths).argmax(1)]
 
 
 def _crop_matrices(edges: list[tuple[int, int]]) -> Tensor:

@@ -57,6 +57,8 @@ class Engine:
 
     The network maps prepared images (`BATCH`, *prepared_shape) to features (`BATCH`, *example_shape).
     """
+    is_stateless: bool = False
+    """Whether the network is a graph, which keeps nothing between calls."""
 
 
 def choose_engine(extractor: Extractor, device: torch.device, images: int) -> Engine:
@@ -118,7 +120,8 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
         raise _UnsupportedNetwork(
             f"onnxruntime and torch differ by more than {AGREEMENT:g} deviations of the features."
         )
-    return Engine(f"onnxruntime {onnxruntime.__version__}", torch.device("cpu"), lambda _: _open_graph(graph))
+    cpu = torch.device("cpu")
+    return Engine(f"onnxruntime {onnxruntime.__version__}", cpu, lambda _: _open_graph(graph), is_stateless=True)
 
 
 def are_features_close(found: Tensor, expected: Tensor) -> bool:

@@ -6,9 +6,10 @@ import dataclasses
 import hashlib
 import io
 import itertools
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from dpbench.api import Extractor, Images
 from dpbench.data.engine import BATCH, Engine, Network, are_features_close, choose_engine
 from dpbench.data.outlook import ExtractionEstimate
 from dpbench.data.reading import INDEPENDENCE_RULE, find_reached_objects, make_image_preparer
+from dpbench.data.resizing.memory import batch_memory, stack_images
 from dpbench.errors import DataError, NotPure
 from dpbench.privacy.purity.reach import Reach, ReachState
 from dpbench.support import progress
@@ -28,8 +30,8 @@ from dpbench.support.files import write_atomically
 from dpbench.support.plugin_calls import call_plugin
 
 T = TypeVar("T")
-SHARD = 1024  # images: what an interrupted extraction loses at most
-RECHECKED_IMAGES = 4  # images of a batch that are read, prepared and embedded again
+RECHECKED_IMAGES = 4  # images of each shard that are read, prepared and embedded again
+SHARD = 32 * BATCH - RECHECKED_IMAGES  # images that an interrupted extraction loses at most; the last batch has room
 WORKERS = 16  # threads at most that have a batch each: its images and what a network makes of them take memory
 SHARD_FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
 
@@ -94,7 +96,7 @@ class _Shard:
     made_of: bytes  # the environment and the images of its features
     stored: np.ndarray | None
     opened: LoadedExtractor | None = None
-    batches: Sequence[Future[np.ndarray]] = ()
+    batches: Sequence[Future[_ComputedBatch]] = ()
 
 
 def _begin_shards(
@@ -185,13 +187,23 @@ def _shard_digest(content: Iterable[bytes | memoryview], made_of: bytes) -> byte
     return digest.digest()
 
 
+@dataclasses.dataclass(frozen=True)
+class _ComputedBatch:
+    """The features of a batch, and what is kept of some of its images to compare it with a second computation."""
+
+    features: np.ndarray  # (c, *example_shape)
+    images: Sequence[int] = ()
+    prepared: Sequence[Tensor] = ()
+    embedded: np.ndarray | None = None
+
+
 class LoadedExtractor:
     """Images and a loaded extractor, with checks that an image's features depend on that image alone.
 
-    For one randomly drawn batch of each shard, a fresh instance of the extractor reads and prepares some images again
-    in another order, and the network computes these images again without the others. Once per extraction, a freshly
-    loaded network computes two images of the batch, each alone. After its first batch, the network must not change any
-    object that it reaches.
+    Some images of one randomly drawn batch of each shard are computed a second time: a fresh instance of the extractor
+    reads and prepares them again in another order, and the network computes them again in the shard's last batch, among
+    other images. Once per extraction, a freshly loaded network computes this last batch. After its first batch, the
+    network must not change any object that it reaches.
     """
 
     def __init__(self, images: Images, extractor: Extractor, engine: Engine) -> None:
@@ -199,20 +211,48 @@ class LoadedExtractor:
         self._images, self._prepare = images, make_image_preparer(images, extractor)
         self._network = engine.open(extractor)
         self._compared_fresh = False
-        self.settled = False
+        self._alone = threading.Lock()  # no network is loaded while all that a preparation reaches is compared
+        self.settled = engine.is_stateless
         self.side = 0  # of a prepared image, in pixels; 0 where it is none any more
         self._reached: tuple[Reach, ReachState] | None = None  # by the network, after its first batch
         self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
 
-    def features(self, batch: Sequence[int], order: np.ndarray | None) -> np.ndarray:
-        """Return the features of a batch; given `order`, also check that features do not depend on the batch."""
-        prepared = self._prepare_batch(batch, thorough=order is not None)
-        embedded = _embed_batch(self._network, _pad_batch(prepared), batch, self.extractor)
+    def features(self, batch: Sequence[int], kept: Sequence[int] | None) -> _ComputedBatch:
+        """Return the features of a batch; `kept` lists the places of images that will be computed again."""
+        prepared = self._prepare_batch(batch, thorough=kept is not None)
+        embedded = _embed_batch(self._network, _pad_batch(stack_images(prepared)), batch, self.extractor)
         if not self.settled:
             self._record_network_state()
-        if order is not None:
-            self._compare(batch, prepared, embedded, order)
-        return embedded
+        places = list(kept or ())
+        images, clones = [batch[place] for place in places], [prepared[place].clone() for place in places]
+        return _ComputedBatch(embedded, images, clones, embedded[places])
+
+    def features_beside(self, batch: Sequence[int], once: _ComputedBatch) -> _ComputedBatch:
+        """Return the features of a batch; compute beside it the kept images of another one, and compare them.
+
+        Raises:
+            DataError: an image is prepared otherwise, or gets other features.
+        """
+        fresh: Extractor = dataclasses.replace(self.extractor)  # type: ignore[type-var]
+        again = make_image_preparer(self._images, fresh)(once.images)
+        for index, first, second in zip(once.images, once.prepared, again, strict=True):
+            _check_repeated_preparation(first, second, index, fresh)
+        prepared = self._prepare_batch(batch, thorough=False) if batch else []
+        network = self._network
+        if not self._compared_fresh:  # loading weights takes time
+            with self._alone:
+                self._compared_fresh, network = True, self._engine.open(fresh)
+        check_shapes({tuple(image.shape) for image in (*prepared, *again)}, self.extractor)
+        together = _pad_batch(torch.stack([*prepared, *again]))
+        embedded = _embed_batch(network, together, [*batch, *once.images], self.extractor)
+        features, repeated = embedded[: len(batch)], embedded[len(batch) :]
+        if not are_features_close(torch.from_numpy(repeated), torch.from_numpy(once.embedded)):
+            raise DataError(
+                f"The features that extractor {self.extractor.name!r} gives an image change with the other images that "
+                "it sees: expected them to follow from that image alone. Call eval() on the network, use no batch "
+                "statistics, and keep no state between images."
+            )
+        return _ComputedBatch(features)
 
     def check_network_unchanged(self) -> None:
         """Check that the network has not changed since its first batch.
@@ -232,40 +272,12 @@ class LoadedExtractor:
         reach, self.settled = find_reached_objects(self._network, thorough=False), True
         self._reached = None if reach is None else (reach, reach.read())
 
-    def _prepare_batch(self, batch: Sequence[int], *, thorough: bool) -> Tensor:
-        prepared = self._prepare(batch, thorough=thorough)
+    def _prepare_batch(self, batch: Sequence[int], *, thorough: bool) -> list[Tensor]:
+        with self._alone if thorough else nullcontext(), batch_memory(BATCH):
+            prepared = self._prepare(batch, thorough=thorough)
         check_shapes({tuple(image.shape) for image in prepared}, self.extractor)
         self.side = prepared[0].shape[-1] if prepared[0].ndim == 3 else 0
-        return torch.stack(prepared)
-
-    def _compare(self, batch: Sequence[int], prepared: Tensor, embedded: np.ndarray, order: np.ndarray) -> None:
-        fresh: Extractor = dataclasses.replace(self.extractor)  # type: ignore[type-var]
-        picked = order[:RECHECKED_IMAGES].tolist()
-        remade = make_image_preparer(self._images, fresh)([batch[place] for place in picked])
-        for place, again in zip(picked, remade, strict=True):
-            _check_repeated_preparation(prepared[place], again, batch[place], fresh)
-        self._check_independence(self._network, picked, batch, prepared, embedded)
-        if not self._compared_fresh:  # loading weights takes time
-            self._compared_fresh = True
-            network = self._engine.open(fresh)
-            for place in order[-2:].tolist():
-                self._check_independence(network, [place], batch, prepared, embedded)
-
-    def _check_independence(
-        self, network: Network, places: list[int], batch: Sequence[int], prepared: Tensor, embedded: np.ndarray
-    ) -> None:
-        """Check that the features of some images stay the same without the rest of the batch.
-
-        Raises:
-            DataError: a feature changes.
-        """
-        again = _embed_batch(network, _pad_batch(prepared[places]), [batch[place] for place in places], self.extractor)
-        if not are_features_close(torch.from_numpy(again), torch.from_numpy(embedded[places])):
-            raise DataError(
-                f"The features that extractor {self.extractor.name!r} gives an image change with the other images that "
-                "it sees: expected them to follow from that image alone. Call eval() on the network, use no batch "
-                "statistics, and keep no state between images."
-            )
+        return prepared
 
 
 def _check_repeated_preparation(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
@@ -277,25 +289,33 @@ def _check_repeated_preparation(prepared: Tensor, again: Tensor, index: int, ext
         )
 
 
-def _submit_batches(opened: LoadedExtractor, rows: Sequence[int], pool: Executor) -> list[Future[np.ndarray]]:
+def _submit_batches(opened: LoadedExtractor, rows: Sequence[int], pool: Executor) -> list[Future[_ComputedBatch]]:
     """Have the pool compute the features of images, batch by batch."""
-    batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
-    orders: list[np.ndarray | None] = [None] * len(batches)
-    if batches:
-        drawn = int(opened.generator.integers(len(batches)))
-        orders[drawn] = opened.generator.permutation(len(batches[drawn]))
-    submitted = []
-    for batch, order in zip(batches, orders, strict=True):
-        submitted.append(pool.submit(opened.features, batch, order))
+    *batches, last = _cut_batches(rows)
+    drawn = int(opened.generator.integers(len(batches)))
+    submitted: list[Future[_ComputedBatch]] = []
+    for place, batch in enumerate(batches):
+        kept = opened.generator.permutation(len(batch))[:RECHECKED_IMAGES].tolist() if place == drawn else None
+        submitted.append(pool.submit(opened.features, batch, kept))
         if not opened.settled:  # the first batch is alone, as what the network makes there is no change
             submitted[0].result()
-    return submitted
+    once = submitted[drawn]  # which has begun before the last batch does, so the last one can wait for it
+    return [*submitted, pool.submit(lambda: opened.features_beside(last, once.result()))]
 
 
-def _collect_parts(opened: LoadedExtractor, batches: Sequence[Future[np.ndarray]]) -> Iterator[np.ndarray]:
+def _cut_batches(rows: Sequence[int]) -> list[Sequence[int]]:
+    """Cut images into batches; the last one, which may be empty, has room for images of the others."""
+    batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
+    has_room = len(batches) > 1 and len(batches[-1]) <= BATCH - RECHECKED_IMAGES
+    return batches if has_room else [*batches, ()]
+
+
+def _collect_parts(opened: LoadedExtractor, batches: Sequence[Future[_ComputedBatch]]) -> Iterator[np.ndarray]:
     """Yield the features of each batch once they are computed; then check that the network has not changed."""
     for batch in batches:
-        yield batch.result()
+        features = batch.result().features
+        if len(features):
+            yield features
     opened.check_network_unchanged()
 
 

@@ -44,7 +44,7 @@ def llvm_intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     return written
 
 
-def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], object]) -> None:
+def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], object], use: str) -> None:
     """Compile kernels for the argument types that `call` uses, or load them from the cache of an earlier process.
 
     Afterwards the kernels reject arguments of other types, so later calls never compile.
@@ -53,6 +53,7 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
         kernels: functions decorated with `kernel`.
         sources: the folder with the source code of all kernels.
         call: a function that calls each kernel once.
+        use: what the kernels do, as a sentence's beginning, such as "Linear heads are fitted".
 
     Raises:
         SpecError: the environment turns numba's compiler off.
@@ -67,7 +68,7 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
         progress.print_line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
         _compile_and_cache(kernels, place, call)
     if progress.is_verbose():
-        progress.print_line(f"Linear heads are fitted by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
+        progress.print_line(f"{use} by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
     for each in kernels:
         each.disable_compile()
 

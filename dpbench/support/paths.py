@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,6 +60,30 @@ def data_folders() -> tuple[Path, ...]:
 
 
 def cache_folder() -> Path:
-    """Return the folder for features and calibrations: `DPBENCH_CACHE`, or the user's cache folder."""
+    """Return the folder for features and calibrations: `DPBENCH_CACHE`, or the user's cache folder.
+
+    If the user's cache folder cannot be written, as in a read-only home, return a folder that this process deletes when
+    it ends.
+    """
     named = os.environ.get("DPBENCH_CACHE")
-    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("dpbench"))
+    if named:
+        return Path(named).expanduser()
+    folder = Path(platformdirs.user_cache_dir("dpbench"))
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    return folder if nearest.is_dir() and os.access(nearest, os.W_OK) else _make_temporary_cache(folder)
+
+
+@cache
+def _make_temporary_cache(folder: Path) -> Path:
+    from dpbench.support import progress
+
+    try:
+        made = tempfile.mkdtemp(prefix="dpbench-cache-")
+    except OSError:  # whoever writes to the folder says what is wrong
+        return folder
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    os.environ["DPBENCH_CACHE"] = made  # of processes that this one starts as well
+    progress.print_line(
+        f"Cannot write to {folder}, so what is cached is deleted at the end. Name another folder in DPBENCH_CACHE."
+    )
+    return Path(made)

@@ -23,6 +23,7 @@ from dpbench.data.concat import Concat
 from dpbench.data.keys import ImageKeys, identify_images
 from dpbench.errors import OutputError
 from dpbench.support import progress
+from tests.helpers.rechecks import compute_alone
 
 CPU = torch.device("cpu")
 ROWS = 100
@@ -105,7 +106,7 @@ def flip(file: Path, offset: int = -1) -> None:
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "SHARD", 40)
-    monkeypatch.setattr(extraction.LoadedExtractor, "_compare", lambda *_: None)  # which reads images again
+    monkeypatch.setattr(extraction.LoadedExtractor, "features_beside", compute_alone)
 
 
 def test_features_are_those_of_the_extractor(fresh_cache: Path) -> None:
@@ -213,7 +214,7 @@ TWO = """
 import sys, time
 from pathlib import Path
 import tests.data.test_cache as here
-here.extraction.OpenExtractor._compare = lambda *_: None
+here.extraction.OpenExtractor.features_beside = here.compute_alone
 from dpbench.data import reading
 from tests.helpers.aloud import call_aloud
 reading.call_quietly = call_aloud

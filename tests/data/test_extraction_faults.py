@@ -26,6 +26,7 @@ from dpbench.data.concat import Concat
 from dpbench.data.keys import ImageKeys, identify_images
 from dpbench.errors import OutputError
 from tests.helpers.aloud import call_aloud
+from tests.helpers.rechecks import compute_alone
 
 ROWS = 100
 ROOT = Path(__file__).parents[2]
@@ -92,7 +93,7 @@ def prepared() -> Counter[str]:
 def surrounded(fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setattr(extraction, "SHARD", 20)
-    monkeypatch.setattr(extraction.LoadedExtractor, "_compare", lambda *_: None)  # which reads images again
+    monkeypatch.setattr(extraction.LoadedExtractor, "features_beside", compute_alone)
     monkeypatch.setattr(reading, "call_quietly", call_aloud)
 
 
@@ -100,7 +101,7 @@ def started(code: str) -> subprocess.Popen[str]:
     begin = (
         "import tests.data.test_extraction_faults as here\n"
         "here.extraction.SHARD = 20\n"
-        "here.extraction.OpenExtractor._compare = lambda *_: None\n"
+        "here.extraction.OpenExtractor.features_beside = here.compute_alone\n"
         "here.reading.call_quietly = here.call_aloud\n"
     )
     pipe = subprocess.PIPE

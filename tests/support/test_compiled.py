@@ -22,7 +22,7 @@ def double(number):
     return 2 * number
 
 def call():
-    compile_kernels([double], Path(sys.argv[1]), lambda: double(1))
+    compile_kernels([double], Path(sys.argv[1]), lambda: double(1), "Numbers are doubled")
     return double(21)
 
 if __name__ == "__main__":
@@ -120,4 +120,4 @@ def test_forked_and_spawned_workers_compute(program: Path, tmp_path: Path) -> No
 def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("numba.config.DISABLE_JIT", True)
     with pytest.raises(SpecError, match="NUMBA_DISABLE_JIT is set"):
-        compile_kernels([], tmp_path, dict)
+        compile_kernels([], tmp_path, dict, "Nothing is done")

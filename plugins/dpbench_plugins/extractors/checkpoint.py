@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl, setting
+from dpbench_plugins.extractors.photographs import crop_photograph, normalise_values
+from dpbench_plugins.extractors.pixel_values import unit_values
 from dpbench_plugins.extractors.vision import PhotographExtractor
 from dpbench_plugins.extractors.weights import (
     candidate_paths,
@@ -88,13 +90,14 @@ class Backbone(PhotographExtractor):
 
         With another `size`, the ratio 256 / 224 stays the same.
         """
-        from torchvision.transforms import functional
+        from PIL.Image import Resampling
 
         size = self.size or SIDE
-        image = functional.resize(image.convert("RGB"), [size * 256 // SIDE])
-        image = functional.center_crop(image, [size, size])
-        pixels: Tensor = functional.to_tensor(image)  # in [0, 1]
-        return functional.normalize(pixels, MEAN, STD) if self._is_normalised else pixels
+        return crop_photograph(image, size * 256 // SIDE, size, Resampling.BILINEAR, self._values)
+
+    @cached_property
+    def _values(self) -> Tensor:
+        return normalise_values(MEAN, STD) if self._is_normalised else unit_values(3)
 
     def backbone(self) -> torch.nn.Module:
         """Return the network (c, 3, 224, 224) -> (c, d)."""

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench import DataMissing, Extractor, SpecError, hookimpl, setting
+from dpbench import DataMissing, Extractor, SpecError, hookimpl, resize_pixels, setting
 from dpbench_plugins.extractors.vision import PhotographExtractor
 from dpbench_plugins.extractors.weights import digest_file, read_state_dict, unknown_name
 
@@ -92,18 +92,21 @@ class EfficientNetLite(PhotographExtractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32 in [-1, 1]."""
-        import numpy as np
-        import torch
         from PIL.Image import Resampling
 
         size = self.size or self.side
-        image = image.convert("RGB")
         scale = size * (self.side + MARGIN) // self.side / min(image.size)
         width, height = (round(side * scale) for side in image.size)
         left, top = (width - size) // 2, (height - size) // 2
-        image = image.resize((width, height), Resampling.BICUBIC).crop((left, top, left + size, top + size))
-        pixels = np.array(image)  # (size, size, 3)
-        return torch.from_numpy(pixels).permute(2, 0, 1).float().div_(127.5).sub_(1)
+        crop = left, top, left + size, top + size
+        return resize_pixels(image, "RGB", (width, height), Resampling.BICUBIC, self._values, crop)
+
+    @cached_property
+    def _values(self) -> Tensor:
+        """The network's numbers for 8-bit colours, (3, 256) in [-1, 1]."""
+        import torch
+
+        return torch.arange(256).float().div_(127.5).sub_(1).repeat(3, 1)
 
     def backbone(self) -> nn.Module:
         """Return the network (c, 3, size, size) -> (c, 1280), or its part up to `layer`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from dpbench import resize_pixels
+
 if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
@@ -22,7 +24,15 @@ def read_pixels(image: Image, size: int | None, mode: Mode) -> Tensor:
     from PIL.Image import Resampling
 
     mode = mode if mode != "stored" else "L" if image.mode == "L" else "RGB"
+    if size:
+        return resize_pixels(image, mode, (size, size), Resampling.BILINEAR, unit_values(1 if mode == "L" else 3))
     image = image if image.mode == mode else image.convert(mode)
-    image = image.resize((size, size), Resampling.BILINEAR) if size else image
     pixels = torch.from_numpy(np.array(image)).float() / 255  # (h, w) or (h, w, 3)
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+
+
+def unit_values(channels: int) -> Tensor:
+    """Return the numbers in [0, 1] that stand for 8-bit ones, (channels, 256) float32."""
+    import torch
+
+    return torch.arange(256).float().div_(255).repeat(channels, 1)

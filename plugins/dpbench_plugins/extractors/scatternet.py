@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,10 @@ from dpbench import (
     effective_size,
     folded,
     hookimpl,
+    resize_pixels,
     setting,
 )
+from dpbench_plugins.extractors.pixel_values import unit_values
 
 if TYPE_CHECKING:
     import torch
@@ -74,15 +77,17 @@ class ScatterNet(Extractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32, normalised, or (1, size, size) in [0, 1] when `grey`."""
-        import numpy as np
-        import torch
         from PIL.Image import Resampling
 
-        image = image.convert("L" if self.grey else "RGB").resize((self.size, self.size), Resampling.BILINEAR)
-        pixels = torch.from_numpy(np.array(image)).float() / 255  # (size, size) or (size, size, 3)
-        if self.grey:
-            return pixels.unsqueeze(0)
-        return ((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1).contiguous()
+        size = self.size, self.size
+        return resize_pixels(image, "L" if self.grey else "RGB", size, Resampling.BILINEAR, self._values)
+
+    @cached_property
+    def _values(self) -> Tensor:
+        import torch
+
+        values = unit_values(1 if self.grey else 3)
+        return values if self.grey else (values - torch.tensor(MEAN)[:, None]) / torch.tensor(STD)[:, None]
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, channels, size, size) -> (c, d)."""

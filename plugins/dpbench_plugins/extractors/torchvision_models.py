@@ -10,11 +10,12 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl, setting
+from dpbench_plugins.extractors.photographs import crop_photograph, normalise_values
 from dpbench_plugins.extractors.vision import PhotographExtractor
 from dpbench_plugins.extractors.weights import (
     digest_file,
@@ -81,12 +82,14 @@ class TorchvisionClassifier(PhotographExtractor):
 
     @cached_property
     def _transform(self) -> Callable[[Image], Tensor]:
+        from PIL.Image import Resampling
+
         recipe = self._entry.transforms()
+        (short,), (side,), resample = recipe.resize_size, recipe.crop_size, recipe.interpolation
         if self.size:
-            (short,), (side,) = recipe.resize_size, recipe.crop_size
-            recipe = self._entry.transforms(crop_size=self.size, resize_size=self.size * short // side)
-        transform: Callable[[Image], Tensor] = recipe
-        return transform
+            short, side = self.size * short // side, self.size
+        values = normalise_values(recipe.mean, recipe.std)
+        return partial(crop_photograph, short=short, side=side, resample=Resampling[resample.name], values=values)
 
     def present(self) -> bool:
         """Return whether the weights file is on this machine."""
@@ -132,7 +135,7 @@ class TorchvisionClassifier(PhotographExtractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, h, w) float32, preprocessed as the weights require: resize, centre crop, normalise."""
-        return self._transform(image.convert("RGB"))
+        return self._transform(image)
 
     def backbone(self) -> torch.nn.Module:
         """Return the network (c, 3, h, w) -> (c, d)."""

@@ -313,4 +313,9 @@ def compile_all_kernels() -> None:
             np.zeros((1, 1), i64),
         )  # fmt: skip
 
-    compile_kernels([pack_head, score_rows, sum_rows, sum_gradients], Path(__file__).parent, call_each_kernel)
+    compile_kernels(
+        [pack_head, score_rows, sum_rows, sum_gradients],
+        Path(__file__).parent,
+        call_each_kernel,
+        "Linear heads are fitted",
+    )

@@ -1,0 +1,1 @@
+"""Resize images with the bits of Pillow, in compiled loops."""

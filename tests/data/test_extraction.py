@@ -208,3 +208,45 @@ def test_features_that_follow_other_images_are_refused(tmp_path: Path) -> None:
     centred = Raw(lambda images: flat(images) - flat(images).mean(0))
     with pytest.raises(DataError, match=r"that image alone\. Call eval\(\)"):
         extract([grey(level) for level in range(50)], centred, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("images", "batches"),
+    [(1, [1, 0]), (28, [28, 0]), (32, [32, 0]), (33, [32, 1]), (60, [32, 28]), (61, [32, 29, 0]), (64, [32, 32, 0])],
+)
+def test_the_last_batch_has_room_for_images_of_the_others(images: int, batches: list[int]) -> None:
+    assert [len(batch) for batch in extraction._cut_batches(range(images))] == batches
+
+
+def test_images_are_computed_again_in_a_batch_that_is_computed_anyway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[int]] = []
+    embed = extraction._embed_batch
+
+    def note(network: Network, prepared: Tensor, batch: Sequence[int], extractor: Extractor) -> np.ndarray:
+        seen.append([*batch])
+        return embed(network, prepared, batch, extractor)
+
+    monkeypatch.setattr(extraction, "_embed_batch", note)
+    monkeypatch.setattr(extraction, "SHARD", 60)
+    extract([grey(level) for level in range(120)], Raw(), tmp_path)
+    assert len(seen) == 4
+    again = [batch[28:] for batch in seen if batch[:28] in ([*range(32, 60)], [*range(92, 120)])]
+    assert len(again) == 2 and all(len({*batch}) == extraction.RECHECKED_IMAGES for batch in again)
+    assert {*again[0], *again[1]} <= {*range(32), *range(60, 92)}
+
+
+def test_what_a_fresh_instance_prepares_otherwise_is_refused(tmp_path: Path) -> None:
+    class Own(Raw):
+        def prepare(self, image: Image.Image) -> Tensor:
+            return super().prepare(image) + (id(self) >> 4) % 2**22
+
+    with pytest.raises(DataError, match=r"prepares image .* differently when a fresh instance prepares it"):
+        extract([grey(level) for level in range(50)], Own(), tmp_path)
+
+
+def test_features_that_are_the_prepared_images_outlive_their_batch(tmp_path: Path) -> None:
+    """The memory of a batch is used for the next one, unless features lie in it."""
+    features = np.concatenate(extract([grey(level, (5, 5)) for level in range(100)], Pixels(size=3), tmp_path))
+    assert np.array_equal(features, np.repeat(np.arange(100, dtype=np.float32)[:, None] / np.float32(255), 9, 1))

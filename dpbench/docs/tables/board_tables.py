@@ -18,24 +18,28 @@ LADDERS = {
     "cifar10-1000-lite0": "CIFAR-10, 1,000 private images",
     "cifar10-20to1-lite0": "CIFAR-10, classes 20 to 1",
     "pneumonia-lite0": "Chest X-rays",
+    "pcam-lite0-128": "PatchCamelyon",
     "fashion-mnist-lite0-128": "Fashion-MNIST",
     "digits": "Digits",
     "ham10000-lesion-lite0-128": "Skin lesions, ε for a lesion",
     "ham10000-image-lite0-128": "Skin lesions, ε for an image",
+    "odir-patient-lite0-128": "Fundus photographs, ε for a patient",
+    "odir-image-lite0-128": "Fundus photographs, ε for an image",
 }
-SIGNS = {
+FEW_EPSILONS = {
+    "cifar100-coarse-lite0-128": "CIFAR-100, 20 coarse classes",
     "gtsrb-track-lite0-128": "Traffic signs, ε for a track",
     "gtsrb-image-lite0-128": "Traffic signs, ε for an image",
 }
-OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", *SIGNS)
+OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", *FEW_EPSILONS)
 
 
 def render_winners_table(index: Index) -> str:
-    """Return a Markdown table with a row for each board at epsilon 1: winners, best scores and non-private score."""
+    """Return a Markdown table with a row per family of boards: winners, best and non-private scores at epsilon 1."""
     heads = ["board", "rank 1", "best private score", "rank 1 with public labels", "`non-private`"]
     rows = []
     for standing in _list_standings_with_entries(index):
-        if standing.board.epsilon != 1:
+        if standing.board.epsilon != 1 or standing.board.name.removesuffix("-eps1") not in {**LADDERS, **FEW_EPSILONS}:
             continue
         entries = _entries_with_role(standing, "entry")
         first = [entry for entry in entries if entry.rank == 1 and not entry.reads_labels]
@@ -100,7 +104,7 @@ def render_user_options_table(index: Index) -> str:
         "`non-private`",
     ]  # fmt: skip
     rows = []
-    for family, title in {**LADDERS, **SIGNS}.items():
+    for family, title in {**LADDERS, **FEW_EPSILONS}.items():
         (standing,) = (standing for standing in _list_family(index, family) if standing.board.epsilon == 1)
         default = {entry.learner: entry for entry in standing.entries if entry.selection == "default"}
         named = ("public-only", "public-prior", "dp-sgd", "thrift", "non-private")

@@ -18,7 +18,8 @@ MAX_EPSILON = 1.0  # epsilon of the boards that count
 DRAW_COUNT = 20_000
 DATASET_TITLES = {
     "cifar10": "CIFAR-10", "digits": "digits", "fashion-mnist": "Fashion-MNIST", "gtsrb": "traffic signs",
-    "ham10000": "skin lesions", "pneumonia": "chest X-rays",
+    "ham10000": "skin lesions", "hf": "CIFAR-100, coarse", "odir": "fundus photographs", "pcam": "PatchCamelyon",
+    "pneumonia": "chest X-rays",
 }  # fmt: skip
 
 Gaps = dict[str, dict[str, list[float]]]

@@ -23,8 +23,8 @@ LADDERS = {
     "digits": "Digits",
     "ham10000-lesion-lite0-128": "Skin lesions, ε for a lesion",
     "ham10000-image-lite0-128": "Skin lesions, ε for an image",
-    "odir-patient-lite0-128": "Fundus photographs, ε for a patient",
-    "odir-image-lite0-128": "Fundus photographs, ε for an image",
+    "odir-patient-lite0-128": "Eye fundus, ε for a patient",
+    "odir-image-lite0-128": "Eye fundus, ε for an image",
 }
 FEW_EPSILONS = {
     "cifar100-coarse-lite0-128": "CIFAR-100, 20 coarse classes",

@@ -16,7 +16,7 @@ Row_co = TypeVar("Row_co", bound=ResultRow, covariant=True)
 
 
 @dataclass(frozen=True)
-class GridLine(Generic[Row_co]):
+class LearnerLine(Generic[Row_co]):
     """A line of a grid: a learner's row in each column, None where the learner has no result."""
 
     label: str
@@ -45,7 +45,7 @@ class ResultGrid(Generic[Row_co]):
     title: str
     metric: Metric | None  # None where columns are boards, each with its own
     columns: tuple[str, ...]
-    lines: tuple[GridLine[Row_co], ...]
+    lines: tuple[LearnerLine[Row_co], ...]
     axis: str = ""  # what columns are values of, ε or k
     x: tuple[float, ...] = ()  # those values, where they are numbers
 
@@ -68,7 +68,7 @@ class ResultGrid(Generic[Row_co]):
                 found.append(GridSeries(line.label, line.reference, points))
         return found
 
-    def column(self, index: int) -> Iterator[tuple[GridLine[Row_co], Row_co]]:
+    def column(self, index: int) -> Iterator[tuple[LearnerLine[Row_co], Row_co]]:
         """Yield each line that has a row in a column, together with that row."""
         for line in self.lines:
             row = line.rows[index]
@@ -88,7 +88,7 @@ def make_numeric_grid(
     x = tuple(sorted({x for rows in (*lines.values(), *beside.values()) for x in rows}))
     columns = tuple(f"{axis} {'∞' if math.isinf(value) else f'{value:g}'}" for value in x)
     made = [
-        GridLine(label, tuple(rows.get(value) for value in x), reference)
+        LearnerLine(label, tuple(rows.get(value) for value in x), reference)
         for group, reference in ((lines, False), (beside, True))
         for label, rows in group.items()
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import Column
 from dpbench.analysis.formats import format_legend, format_metric_score
-from dpbench.analysis.grid import GridLine, ResultGrid
+from dpbench.analysis.grid import LearnerLine, ResultGrid
 from dpbench.analysis.palette import LearnerStyle, assign_row_styles
 from dpbench.analysis.rows import ResultRow
 from dpbench.records.metrics import METRIC_FACTS, Metric
@@ -72,7 +72,7 @@ def format_grid_heading(grid: ResultGrid[ResultRow]) -> str:
     return f"{grid.title}: {METRIC_FACTS[grid.metric].inline_title}" if grid.metric else grid.title
 
 
-def _format_line(grid: ResultGrid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
+def _format_line(grid: ResultGrid[ResultRow], line: LearnerLine[ResultRow], style: LearnerStyle) -> TextLine:
     cells = tuple(format_metric_score(grid.row_metric(row), grid.score(row)) if row else "" for row in line.rows)
     best = tuple(row is not None and row.standing is not None and row.standing.tied for row in line.rows)
     return TextLine(line.label, cells, best, line.reference, style)

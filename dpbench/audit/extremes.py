@@ -37,7 +37,7 @@ class SmallestPValue:
         if found.size:
             self.add(math.erfc(float(found.max()) / math.sqrt(2)), numbers, found.size)
 
-    def add_squares(self, sums: np.ndarray, numbers: int, coarse: float = 0.0) -> None:
+    def add_sums_of_squares(self, sums: np.ndarray, numbers: int, coarse: float = 0.0) -> None:
         """Add sums of `numbers` squared standard normals each, tested for being too large or too small.
 
         Floats round the root of a sum by up to `coarse` / 2; the test for small sums adds this amount.

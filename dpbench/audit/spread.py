@@ -61,11 +61,11 @@ class NoiseSizeTest:
             steps = np.array(self._steps[key])
             for kind, sums, each in group_coordinates(squares):
                 numbers = each * len(steps)  # one of a million may be rounded to 0; no two of a group will
-                sizes[kind].add_squares(sums, numbers, self._coarsest[key] if numbers == 1 else 0.0)
+                sizes[kind].add_sums_of_squares(sums, numbers, self._coarsest[key] if numbers == 1 else 0.0)
             add_difference_test(unequal["coordinate"], squares.ravel(), len(steps))
             add_difference_test(unequal["step"], steps, squares.size)
             for sums, each in sum_step_groups(steps):
-                sizes["step"].add_squares(sums, each * squares.size)
+                sizes["step"].add_sums_of_squares(sums, each * squares.size)
         for key, near in self._near.items():
             for found, expected in near:
                 pairs = zip(group_coordinates(found), group_coordinates(expected), strict=True)
@@ -88,7 +88,7 @@ def add_difference_test(extreme: SmallestPValue, sums: np.ndarray, numbers: int)
 
     if len(sums) > 1:
         scores = ndtri(np.clip(chdtr(numbers, sums), 1e-300, 1 - 1e-16))
-        extreme.add_squares(np.array([np.vdot(scores, scores)]), len(sums))
+        extreme.add_sums_of_squares(np.array([np.vdot(scores, scores)]), len(sums))
 
 
 def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int]]:
@@ -114,7 +114,7 @@ def sum_step_groups(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def sum_consecutive(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield the sums of blocks of 2, 4, 8, ... consecutive values with the block length, down to two blocks."""
+    """Yield sums over blocks of 2, 4, 8, ... consecutive values, with the block length, while there are two blocks."""
     each, sums = 1, values
     while len(sums) >= 4:
         sums, each = sums[: len(sums) // 2 * 2].reshape(-1, 2).sum(1), 2 * each

@@ -67,7 +67,7 @@ def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], Setting
 
 
 def refresh_fingerprints(results: Path, folder: Path, plugins: Registry) -> Iterator[ComponentFingerprints]:
-    """Take the fingerprints that results need and `folder` lacks for the installed code; yield each component's record.
+    """Take the fingerprints of the installed code that results need and `folder` lacks; yield each component's.
 
     Existing fingerprints are kept. Components that are not installed are left out. A learner is fitted twice for each
     of its settings, on small data, in about a second.

@@ -142,7 +142,7 @@ def _print_audit(name: str, found: Audit, written: Path, console: Console) -> No
     )  # fmt: skip
     table = Table("part", "verdict", "figures", box=None)
     for part in PARTS:
-        table.add_row(part, verdicts[found.part(part)], describe_audit_parts(found)[part])
+        table.add_row(part, verdicts[found.part_passed(part)], describe_audit_parts(found)[part])
     console.print(table)
     for line in found.figures.failed:
         console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)

@@ -147,7 +147,10 @@ def _check_reader(read: Callable[[Any], Image]) -> None:
 
 
 def _find_computed_type(place: Any) -> str | None:
-    """Return the type of the first value in a record's place that may have been computed from other images, or None."""
+    """Return the name of the type of the first value in `place` that may be computed from other images, or None.
+
+    A place identifies a record in its source.
+    """
     if isinstance(place, DATA_TYPES):
         return type(place).__name__
     if isinstance(place, tuple | list):

@@ -54,9 +54,9 @@ def components(task: Task, budget: Budget) -> int:
 def travel(task: Task, budget: Budget, rows: Rows = "standardised") -> float:
     """Return the distance that a linear head should travel over all steps, in clips: (n / sigma) sqrt(5 / d).
 
-    A row of d standardised features has a norm of about sqrt(d), so the distance is about 2.2 n / sigma, divided by the
-    norm of a row. A score is the product of a head and a row, so shorter rows need a larger head for the same scores.
-    For rows of norm 1, the distance is n / sigma. In all cases, n / sigma counts as at most 8,000.
+    n / sigma is capped at 8,000. d is the number of features if rows are standardised; their norm is then about
+    sqrt(d). A score is the product of a head and a row, so shorter rows need a larger head for the same scores. For
+    rows of norm 1, d is set to 5, so the distance is n / sigma. See `ROW_FEATURES` for other rows.
     """
     features = ROW_FEATURES.get(rows) or math.prod(task.example_shape)
     return min(effective_size(task, budget), MAX_EFFECTIVE_SIZE) * math.sqrt(ROW_FEATURES["unit-norm"] / features)

@@ -123,7 +123,7 @@ def _audit_facts(audit: Audit | None) -> Iterator[Fact]:
         yield Fact("audit of the mechanism", (NOT_RUN,))
         return
     verdicts = {True: "passed", False: "failed", None: "does not apply"}
-    parts = (f"{part} {verdicts[audit.part(part)]}" for part in PARTS)
+    parts = (f"{part} {verdicts[audit.part_passed(part)]}" for part in PARTS)
     earlier = ", ".join(map(str, audit.seeds[:-1]))
     said = f", with the evidence of earlier audits, of seeds {earlier}" * bool(earlier)
     yield Fact("audit of the mechanism", (f"seed {audit.seed}{said}: {', '.join(parts)}",))

@@ -147,7 +147,7 @@ class Audit(SealedRecord):
         """The seeds of all audits that contribute to the evidence; this audit's own seed is last."""
         return (*(self.earlier.seeds if self.earlier else ()), self.seed)
 
-    def part(self, name: Part) -> bool | None:
+    def part_passed(self, name: Part) -> bool | None:
         """Return whether this part of the audit passed; None if it does not apply."""
         applies = getattr(self, name) is not None
         return not any(failure.startswith(name) for failure in self.figures.failed) if applies else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dpbench.analysis.grid import GridLine, ResultGrid
+from dpbench.analysis.grid import LearnerLine, ResultGrid
 from dpbench.board.distance import list_default_rows
 from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow, find_reference_row
@@ -44,12 +44,12 @@ class HeatMap:
     """By learner and board: the best entry with default settings, if the map shows an entry with other settings."""
 
     @property
-    def lines(self) -> list[GridLine[EntryRow]]:
+    def lines(self) -> list[LearnerLine[EntryRow]]:
         """The rows of learners."""
         return [line for line in self.grid.lines if not line.reference]
 
     @property
-    def references(self) -> list[GridLine[EntryRow]]:
+    def references(self) -> list[LearnerLine[EntryRow]]:
         """The rows of references below the map. References are results that are not entries."""
         return [line for line in self.grid.lines if line.reference]
 
@@ -84,7 +84,7 @@ def _make_heat_map(
 
 
 def _find_default_rows(
-    boards: Sequence[Standing], lines: Sequence[GridLine[EntryRow]]
+    boards: Sequence[Standing], lines: Sequence[LearnerLine[EntryRow]]
 ) -> dict[tuple[str, str], EntryRow]:
     known = {(row.entry.learner, row.protocol.name): row for standing in boards for row in list_default_rows(standing)}
     shown = [row.entry for line in lines for row in line.present_rows]
@@ -135,7 +135,7 @@ def _make_column(standing: Standing) -> BoardColumn:
     return BoardColumn(data, features, standing)
 
 
-def list_learner_lines(site: Site, boards: Sequence[Standing]) -> list[GridLine[EntryRow]]:
+def list_learner_lines(site: Site, boards: Sequence[Standing]) -> list[LearnerLine[EntryRow]]:
     """Return a line for each learner, with its best ranked entry on each board.
 
     Lines are sorted by the number of boards where the learner is best or tied, then by mean distance behind the best.
@@ -145,25 +145,27 @@ def list_learner_lines(site: Site, boards: Sequence[Standing]) -> list[GridLine[
         for row in reversed(site.rows[standing.board.name]):  # the best last
             if row.entry.role == "entry":
                 best[row.entry.learner][standing.board.name] = row
-    lines = [GridLine(name, tuple(rows.get(standing.board.name) for standing in boards)) for name, rows in best.items()]
+    lines = [
+        LearnerLine(name, tuple(rows.get(standing.board.name) for standing in boards)) for name, rows in best.items()
+    ]
     return sorted(lines, key=_sort_key)
 
 
-def _sort_key(line: GridLine[EntryRow]) -> tuple[float, float, str]:
+def _sort_key(line: LearnerLine[EntryRow]) -> tuple[float, float, str]:
     behind = [row.distance_behind or 0.0 for row in line.present_rows]
     return -_count_ties(line), sum(behind) / len(behind), line.label
 
 
-def _count_ties(line: GridLine[EntryRow]) -> int:
+def _count_ties(line: LearnerLine[EntryRow]) -> int:
     return sum(row.standing.tied for row in line.present_rows)
 
 
-def _make_reference_line(site: Site, boards: Sequence[Standing], role: str) -> GridLine[EntryRow]:
+def _make_reference_line(site: Site, boards: Sequence[Standing], role: str) -> LearnerLine[EntryRow]:
     rows = tuple(find_reference_row(site.rows[standing.board.name], role) for standing in boards)
-    return GridLine(view.REFERENCE_LABELS[role], rows, reference=True)
+    return LearnerLine(view.REFERENCE_LABELS[role], rows, reference=True)
 
 
-def _find_most_tied_learners(lines: Sequence[GridLine[EntryRow]], boards: int) -> list[tuple[str, int]]:
+def _find_most_tied_learners(lines: Sequence[LearnerLine[EntryRow]], boards: int) -> list[tuple[str, int]]:
     """Return the learners that are best or tied on the most and second-most boards, with the number of boards."""
     found = [(line.label, _count_ties(line)) for line in lines]
     numbers = sorted({count for _, count in found if count}, reverse=True)[:2]

@@ -47,8 +47,8 @@ def count_data_sets(index: Index) -> int:
 def describe_distance(overall: OverallResult, data_sets: int) -> str:
     """Describe a learner's distance from the best entry in words.
 
-    >>> whole = OverallResult(Distance(learner="a", points=0.5, low=0.1, high=1.2, boards=9, data_sets=4), 3)
-    >>> describe_distance(whole, 4)
+    >>> mean = MeanDistanceFromBest(learner="a", points=0.5, low=0.1, high=1.2, boards=9, data_sets=4)
+    >>> describe_distance(OverallResult(mean, 3), 4)
     '0.50 points (95% interval 0.10 to 1.20, from 4 datasets)'
     """
     found = overall.distance

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from dpbench.analysis.columns import NO_VALUE
 from dpbench.analysis.describe import Description, count_public_images, describe_shared_facts
 from dpbench.analysis.draw import has_matplotlib
-from dpbench.analysis.grid import GridLine, ResultGrid
+from dpbench.analysis.grid import LearnerLine, ResultGrid
 from dpbench.analysis.palette import LearnerStyle, assign_row_styles
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import ResultRow, best_score, distance_behind
@@ -165,7 +165,7 @@ def _format_points_lost(
     return f"{METRIC_FACTS[metric].scale * lost:.{METRIC_FACTS[metric].digits}f}"
 
 
-ColumnRows = Sequence[tuple[GridLine[ResultRow], ResultRow]]
+ColumnRows = Sequence[tuple[LearnerLine[ResultRow], ResultRow]]
 
 
 def _class_rows(shown: ColumnRows) -> Iterator[tuple[float, str, tuple[str, ...]]]:

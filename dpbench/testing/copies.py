@@ -52,9 +52,9 @@ def list_single_image_changes(dataset: Dataset) -> Iterator[DatasetChange]:
     found = [file for root in _find_roots(dataset) for file in _find_files(root)]
     if len(found) > MAX_FILES:
         return
-    yield from _list_folder_changes([file for file in found if file.suffix.lower() in IMAGE_ENDINGS])
+    yield from _list_image_file_removals([file for file in found if file.suffix.lower() in IMAGE_ENDINGS])
     for file in found:
-        form = {".zip": _list_zip_changes, ".npz": _list_array_changes, ".npy": _list_array_changes}.get(
+        form = {".zip": _list_zip_member_removals, ".npz": _list_array_changes, ".npy": _list_array_changes}.get(
             file.suffix.lower()
         )
         if form is not None and file.stat().st_size <= MAX_ARCHIVE_BYTES:
@@ -109,7 +109,7 @@ def _link_files(root: Path, copy: Path, change: DatasetChange) -> None:
             there.write_bytes(content())
 
 
-def _list_folder_changes(files: Iterable[Path]) -> Iterator[DatasetChange]:
+def _list_image_file_removals(files: Iterable[Path]) -> Iterator[DatasetChange]:
     """Yield changes that each remove one image file; a folder's only image is never removed."""
     sizes: dict[Path, int] = {}
     ordered = sorted(files)
@@ -121,7 +121,7 @@ def _list_folder_changes(files: Iterable[Path]) -> Iterator[DatasetChange]:
         yield DatasetChange(f"without {file.name}", {file: None}, replaces=False)
 
 
-def _list_zip_changes(file: Path) -> Iterator[DatasetChange]:
+def _list_zip_member_removals(file: Path) -> Iterator[DatasetChange]:
     """Yield changes that remove an image from a zip."""
     contents = _read_zip(file, _sample_evenly)
     measured = {name: _measure_grey_level(io.BytesIO(content)) for name, content in contents.items()}

@@ -15,7 +15,7 @@ from rich.console import Console
 from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.comparison import compare_results
 from dpbench.analysis.formats import format_percent_score
-from dpbench.analysis.grid import GridLine, ResultGrid
+from dpbench.analysis.grid import LearnerLine, ResultGrid
 from dpbench.analysis.palette import DARK, assign_learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, make_row
@@ -53,7 +53,7 @@ def find_result(folder: Path, learner: str) -> StoredResult:
     return found
 
 
-def by_label(table: ResultGrid[ResultRow]) -> dict[str, GridLine[ResultRow]]:
+def by_label(table: ResultGrid[ResultRow]) -> dict[str, LearnerLine[ResultRow]]:
     return {line.label: line for line in table.lines}
 
 
@@ -232,7 +232,7 @@ def test_every_form_has_every_cell() -> None:
 
 
 def test_html_of_a_strangers_names_runs_nothing() -> None:
-    line: GridLine[ResultRow] = GridLine("<script>x</script>", (None,))
+    line: LearnerLine[ResultRow] = LearnerLine("<script>x</script>", (None,))
     text = render_html(make_text_tables([ResultGrid("<img src=x>", "accuracy", ("ε 1",), (line,))]))
     assert "<script" not in text and "<img" not in text
 

@@ -77,14 +77,14 @@ def _released(module: Any, optimizer: Any, batches: Iterable[tuple[Tensor, Tenso
 def test_the_engine_of_opacus_tells_how_many_examples_there_are() -> None:
     """One example more makes 11 batches of 10: another sample rate, and int(1001 / 11) = 91 as the divisor."""
     found = audit_loop(engine, SAMPLED, size=SIZE, canaries=500)
-    assert found.part("sensitivity") is False
+    assert found.part_passed("sensitivity") is False
     assert found.sensitivity is not None and found.sensitivity.largest > 3
 
 
 @pytest.mark.slow
 def test_its_optimizer_with_a_public_batch_size_breaks_nothing_but_on_rows_that_are_not_finite() -> None:
     found = audit_loop(optimizer_alone, SAMPLED, size=SIZE, canaries=1_500)
-    assert found.part("noise") is True and found.part("attack") is True, found.figures.failed
+    assert found.part_passed("noise") is True and found.part_passed("attack") is True, found.figures.failed
     assert found.sensitivity is not None and found.sensitivity.largest <= 1
     assert all("not finite" in complaint for complaint in found.sensitivity.complaints)
 
@@ -129,7 +129,7 @@ def test_a_loop_that_is_right_passes_all_three_parts() -> None:
 
 def test_a_step_whose_other_columns_move_is_left_out_and_said() -> None:
     found = audit_loop(lambda x, y, seed: loop(x, y, seed, "penalised"), WHOLE, canaries=100)
-    assert found.part("sensitivity") is True
+    assert found.part_passed("sensitivity") is True
     assert found.left_out[0].startswith("contributions to 3 of 4 steps were not")
 
 
@@ -158,7 +158,7 @@ def test_a_loop_that_is_wrong_fails_in_the_part_that_looks_there(wrong: str, par
 @pytest.mark.slow
 def test_a_claim_of_a_smaller_epsilon_than_sigma_gives_fails_the_attack() -> None:
     found = audit_loop(loop, Claim(sigma=WHOLE.sigma, steps=WHOLE.steps, epsilon=0.3), canaries=2_000)
-    assert found.part("attack") is False
+    assert found.part_passed("attack") is False
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_an_honest_core_passes_whatever_the_seed(seed: int, monkeypatch: pytest.
     values = {"learner": learners[seed % 5], "dataset": "digits", "public_labels": True, "seeds": 1}
     found = audit_prepared_run(session().prepare(make_spec(values, "a test")), seed, 4_000)
     assert found.passed, found.figures.failed
-    assert all(found.part(part) for part in ("sensitivity", "noise", "attack"))
+    assert all(found.part_passed(part) for part in ("sensitivity", "noise", "attack"))
 
 
 def logged(noise: np.ndarray) -> list[Check]:
@@ -85,8 +85,8 @@ def test_honest_samples_are_doubted_as_seldom_as_the_level_says(rate: float, ste
 
 def test_an_extreme_is_corrected_for_how_many_there_are() -> None:
     single, many = SmallestPValue(), SmallestPValue()
-    single.add_squares(np.array([40.0]), 10)
-    many.add_squares(np.concatenate([np.full(999, 10.0), [40.0]]), 10)
+    single.add_sums_of_squares(np.array([40.0]), 10)
+    many.add_sums_of_squares(np.concatenate([np.full(999, 10.0), [40.0]]), 10)
     (alone,), (among,) = single.test("alone"), many.test("among")
     assert among.p == pytest.approx(1_000 * alone.p)
     assert not list(SmallestPValue().test("nothing"))

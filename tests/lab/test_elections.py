@@ -145,7 +145,7 @@ def test_an_audit_of_choices_and_sums_passes_and_says_what_it_leaves_out() -> No
     alone = audit_prepared_run(prepare_learner(PrototypeLearner), 0, 2_000)
     assert alone.figures.failed == ()
     assert alone.attack is None
-    assert alone.part("attack") is None
+    assert alone.part_passed("attack") is None
     assert Audit.model_validate_json(alone.model_dump_json()) == alone
 
 
@@ -216,7 +216,7 @@ def test_votes_of_secure_randomness_run() -> None:
 def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> None:
     found = audit_prepared_run(prepare_learner(learner), 0, 4_000)
     assert found.figures.failed == ()
-    assert [found.part(part) for part in PARTS] == [True, True, True]
+    assert [found.part_passed(part) for part in PARTS] == [True, True, True]
     assert found.attack is not None
     assert found.attack.mu is not None
     assert found.attack.mean == pytest.approx(found.attack.mu, rel=0.2)

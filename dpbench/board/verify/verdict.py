@@ -33,7 +33,7 @@ def judge_seeds(record: Rerun, result: Result) -> Rerun:
     """Return the record with the outcome of each seed, computed from the seed's numbers and those of the result."""
     least = find_min_agreement(result, record.provenance)
     seeds = tuple(seed.model_copy(update={"outcome": _judge_seed(seed, result, least)}) for seed in record.seeds)
-    if result.privacy.rng == "research" and _favours_result(seeds, result):
+    if result.privacy.rng == "research" and _is_result_too_lucky(seeds, result):
         seeds = tuple(
             seed if seed.outcome == "same predictions" else seed.model_copy(update={"outcome": "differs"})
             for seed in seeds
@@ -149,7 +149,7 @@ def _groups_agree(rerun: SeedRerun, stated: SeedResult, result: Result) -> bool:
     return bound_differing_predictions(stated.group_correct, rerun.group_correct or {}) <= int(tipped.sum())
 
 
-def _favours_result(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
+def _is_result_too_lucky(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
     """Return whether changes over all seeds favour the result more often than chance explains."""
     stated, test = {seed.seed: seed for seed in result.seeds}, result.task.test
     gains = np.zeros(test)  # (n,) how many seeds of the result have an example right, less those of the re-run

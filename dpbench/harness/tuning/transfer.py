@@ -118,7 +118,7 @@ def make_transfer_record(
 
 
 def find_least_clean_rule(earlier: SettingsRecord) -> SelectionRule:
-    """Return the least clean selection rule of a file's settings and of the files that they came from."""
+    """Return the least clean rule by which a file's settings, or those that they were taken from, were chosen."""
     search = _find_search(earlier)
     stated = earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
     return least_clean_rule(stated, search.source.selection) if search and search.source else stated

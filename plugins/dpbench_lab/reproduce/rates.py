@@ -90,7 +90,8 @@ class RateReport:
 def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
     """Compare measurements with the study's theoretical rate, times a constant that is fitted at one cell.
 
-    Return None if the study has no rate, or if that cell was not measured or has no errors.
+    Return None if the study has no rate, or if the constant cannot be fitted: the cell was not measured, is outside the
+    theorem's conditions, or has a mean error of 0.
     """
     found = [(our, our.rate) for our in ours if our.rate and not _is_outside_conditions(study, our.rate)]
     constant = next(

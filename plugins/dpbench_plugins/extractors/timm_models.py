@@ -1,4 +1,4 @@
-"""Networks of timm with its weights on the Hugging Face hub: semi-supervised ResNet-50s, and any other.
+"""Networks of timm whose weights are on the Hugging Face hub: semi-supervised ResNet-50s, and any other by its name.
 
 Weights are `model.safetensors` (or `pytorch_model.bin`) in a folder named after the model below a folder of
 `DPBENCH_DATA`, else in the hub's cache, else on the hub (unless HF_HUB_OFFLINE=1).

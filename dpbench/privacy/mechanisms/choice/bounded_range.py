@@ -157,5 +157,8 @@ def _extend_curve(values: np.ndarray, step: float, points: int) -> np.ndarray:
 
 
 def _shift_curve(wide: np.ndarray, points: int, index: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the curve at e - t and at e - t + eps0, where t is the lattice point of this index."""
+    """Return the curve at e - t and at e - t + eps0 for each of `count` lattice points e; t is `index` steps.
+
+    `wide` is the curve, extended by `points` points on both sides.
+    """
     return wide[points - index :][:count], wide[2 * points - index :][:count]

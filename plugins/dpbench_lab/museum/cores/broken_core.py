@@ -53,7 +53,7 @@ class CoreExhibit(Exhibit):
             found = audit_prepared_run(run, 0, CANARIES)
         failed = found.figures.failed
         said = {part: [told.partition(": ")[2] for told in failed if told.startswith(part)] for part in PARTS}
-        return {_GUARD[part]: "; ".join(said[part]) or None for part in PARTS if found.part(part) is not None}
+        return {_GUARD[part]: "; ".join(said[part]) or None for part in PARTS if found.part_passed(part) is not None}
 
     @property
     def patch(self) -> Replacement:

@@ -119,7 +119,7 @@ class PerExampleGradients:
         return max(1, free // (2 * 4 * self.layout.size + 2 * self.views.views_per_image * kept))
 
     @cached_property
-    def _convolutions(self) -> dict[str, str]:
+    def _gain_by_weight(self) -> dict[str, str]:
         """The standardised convolutions: name of the weight -> name of the gain."""
         modules = self.layout.network.named_modules()
         return {f"{name}.weight": f"{name}.gain" for name, module in modules if isinstance(module, WSConv2d)}
@@ -137,12 +137,12 @@ class PerExampleGradients:
         return plain
 
     def _standardise_weights(self, named: dict[str, Tensor]) -> dict[str, Tensor]:
-        used = {name: value for name, value in named.items() if name not in self._convolutions.values()}
-        return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._convolutions.items()}
+        used = {name: value for name, value in named.items() if name not in self._gain_by_weight.values()}
+        return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._gain_by_weight.items()}
 
     def _convert_gradients(self, found: dict[str, Tensor], named: dict[str, Tensor]) -> None:
         """Convert gradients, in place, from standardised weights to weights and gains."""
-        for name, gain in self._convolutions.items():
+        for name, gain in self._gain_by_weight.items():
             if name in found:
                 found[name], found[gain] = _undo_standardisation(found[name], named[name], named[gain])
 

@@ -136,7 +136,11 @@ def create_board(
     spec = result.spec if result else _read_spec(source)
     board = write_board(folder, spec, result.task.digests if result else None, name, title)
     print(f"Wrote {board}. Edit its title and {folder / 'site.toml'}, never its protocol. Next:\n")
-    print(f"  dpbench run --board {folder / board.stem} --learner {spec.learner.name}")
+    learner = spec.learner.name
+    if result:
+        print(f"  dpbench leaderboard add {source} --root {folder}")
+        learner = "pillar" if learner == "thrift" else "thrift"
+    print(f"  dpbench run --board {folder / board.stem} --learner {learner}")
     print(f"  dpbench leaderboard add dpbench-results/FILE.json --root {folder}")
     print(f"  dpbench leaderboard build --root {folder}")
     print(f"  dpbench leaderboard serve --root {folder}")

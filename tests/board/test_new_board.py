@@ -127,7 +127,9 @@ def test_the_command_starts_a_leaderboard_that_takes_the_result_it_is_from(
 ) -> None:
     file, mine = boards.file_of(world, "class-means"), tmp_path / "mine"
     assert call("leaderboard", "new", mine, "--from", file, "--title", "Our digits") == 0
-    assert f"dpbench run --board {mine / 'digits-eps1'} --learner class-means" in capsys.readouterr().out
+    steps = [line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith("  dpbench ")]
+    assert steps[0] == f"dpbench leaderboard add {file} --root {mine}"
+    assert steps[1] == f"dpbench run --board {mine / 'digits-eps1'} --learner thrift"
     assert 'title = "A leaderboard of private learners"' in (mine / "site.toml").read_text(encoding="utf-8")
     assert call("leaderboard", "add", file, "--root", mine) == 0
     spec = tmp_path / "spec.toml"

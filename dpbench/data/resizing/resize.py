@@ -1,4 +1,4 @@
-"""Resize images as Pillow does, bit for bit, in a third of the time; crop them and look up their values on the way."""
+"""Resize images as Pillow does, bit for bit and three to five times as fast; crop them and look up their values."""
 
 from __future__ import annotations
 

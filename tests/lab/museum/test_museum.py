@@ -128,36 +128,20 @@ def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() ->
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.format_matrix_page(read_museum_record())
 
 
+LEARNERS = (
+    HonestLearner, PoissonLearner, TwoBlockLearner, PrototypeLearner, StumpLearner, NearestExampleLearner,
+    CommitteeLearner,
+)  # fmt: skip
+
+
 @pytest.mark.quick(1)
-@pytest.mark.parametrize(
-    "learner",
-    [
-        HonestLearner,
-        PoissonLearner,
-        TwoBlockLearner,
-        PrototypeLearner,
-        StumpLearner,
-        NearestExampleLearner,
-        CommitteeLearner,
-    ],
-)
+@pytest.mark.parametrize("learner", LEARNERS)
 def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
     assert run_learner(learner).metrics["accuracy"].mean > 0.5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "learner",
-    [
-        HonestLearner,
-        PoissonLearner,
-        TwoBlockLearner,
-        PrototypeLearner,
-        StumpLearner,
-        NearestExampleLearner,
-        CommitteeLearner,
-    ],
-)
+@pytest.mark.parametrize("learner", LEARNERS)
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
     honest = CoreExhibit(lambda core, *given: core(*given), "core.randomness:_SeededDraws.noise", learner)
     assert set(honest.visit().values()) == {None}

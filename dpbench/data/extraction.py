@@ -194,7 +194,7 @@ class _ComputedBatch:
     features: np.ndarray  # (c, *example_shape)
     images: Sequence[int] = ()
     prepared: Sequence[Tensor] = ()
-    embedded: np.ndarray | None = None
+    embedded: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))
 
 
 class LoadedExtractor:
@@ -202,8 +202,8 @@ class LoadedExtractor:
 
     Some images of one randomly drawn batch of each shard are computed a second time: a fresh instance of the extractor
     reads and prepares them again in another order, and the network computes them again in the shard's last batch, among
-    other images. Once per extraction, a freshly loaded network computes this last batch. After its first batch, the
-    network must not change any object that it reaches.
+    other images. Once per extraction, a freshly loaded network computes this last batch, and one image alone. After its
+    first batch, the network must not change any object that it reaches.
     """
 
     def __init__(self, images: Images, extractor: Extractor, engine: Engine) -> None:
@@ -242,17 +242,23 @@ class LoadedExtractor:
         if not self._compared_fresh:  # loading weights takes time
             with self._alone:
                 self._compared_fresh, network = True, self._engine.open(fresh)
+            alone = _embed_batch(network, _pad_batch(torch.stack(again[:1])), once.images[:1], self.extractor)
+            self._check_repeated_features(alone, once)
         check_shapes({tuple(image.shape) for image in (*prepared, *again)}, self.extractor)
         together = _pad_batch(torch.stack([*prepared, *again]))
         embedded = _embed_batch(network, together, [*batch, *once.images], self.extractor)
         features, repeated = embedded[: len(batch)], embedded[len(batch) :]
-        if not are_features_close(torch.from_numpy(repeated), torch.from_numpy(once.embedded)):
+        self._check_repeated_features(repeated, once)
+        return _ComputedBatch(features)
+
+    def _check_repeated_features(self, repeated: np.ndarray, once: _ComputedBatch) -> None:
+        expected = once.embedded[: len(repeated)]
+        if not are_features_close(torch.from_numpy(repeated), torch.from_numpy(expected)):
             raise DataError(
                 f"The features that extractor {self.extractor.name!r} gives an image change with the other images that "
                 "it sees: expected them to follow from that image alone. Call eval() on the network, use no batch "
                 "statistics, and keep no state between images."
             )
-        return _ComputedBatch(features)
 
     def check_network_unchanged(self) -> None:
         """Check that the network has not changed since its first batch.

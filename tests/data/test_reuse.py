@@ -307,6 +307,7 @@ def test_a_long_extraction_says_how_long_how_large_and_what_is_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     """Once, after the first batches; a shorter extraction says how long alone."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=10**12))
     for images, at in ((262_144, 3.2), (1_000, 3.2)):
         clock = iter([0.0, at / 2, at, 2 * at])
         monkeypatch.setattr(progress, "monotonic", lambda clock=clock: next(clock))

@@ -130,25 +130,20 @@ def _list_learners(results: Sequence[CheckedFile]) -> Iterator[LearnerIdentity]:
     return (identify_learner(file.result) for file in results if file.result is not None)
 
 
-def encode_index(index: Index) -> bytes:
-    """Encode an index as the bytes of `leaderboard.json`."""
-    return index.model_dump_json(indent=1).encode() + b"\n"
-
-
 def write_index(index: Index, root: Path) -> Path:
     """Write `leaderboard.json` and its schema; return the path of `leaderboard.json`.
 
     Raises:
         OutputError: a file cannot be written.
     """
-    for name, content in ((SCHEMA, _encode_schema()), (INDEX, encode_index(index))):
+    for name, content in ((SCHEMA, _encode_schema()), (INDEX, index.encode())):
         write_atomically(root / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
     return root / INDEX
 
 
 def is_index_current(index: Index, root: Path) -> bool:
     """Return whether `leaderboard.json` and its schema are exactly the files that `write_index` would write."""
-    wanted = {INDEX: encode_index(index), SCHEMA: _encode_schema()}
+    wanted = {INDEX: index.encode(), SCHEMA: _encode_schema()}
     return all((root / name).is_file() and (root / name).read_bytes() == content for name, content in wanted.items())
 
 

@@ -5,8 +5,9 @@ The file is built from boards and results alone (`dpbench leaderboard build`); n
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError
 
@@ -233,6 +234,10 @@ class Index(Record):
     distances: tuple[MeanDistanceFromBest, ...] = ()  # one a learner over all boards, the nearest to the best first
     standings: tuple[Standing, ...]  # boards by name, those without results too (`entries` empty, sizes 0)
 
+    def encode(self) -> bytes:
+        """Encode the index as `leaderboard.json`, a line per field of an entry, so that `git diff` shows changes."""
+        return _encode_by_line(json.loads(self.model_dump_json())).encode() + b"\n"
+
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read a `leaderboard.json`.
@@ -248,3 +253,12 @@ class Index(Record):
             ) from error
         except ValidationError as error:
             raise DataError(f"{file} is not a valid leaderboard.json, at {first_schema_violation(error)}.") from None
+
+
+def _encode_by_line(record: dict[str, Any]) -> str:
+    def encode(name: str, value: Any) -> str:
+        if name in ("standings", "entries"):
+            return "[" + ",\n".join(map(_encode_by_line, value)) + "]"
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    return "{" + ",\n".join(f'"{name}": {encode(name, value)}' for name, value in record.items()) + "}"

@@ -58,7 +58,7 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     for page in extras.pages:
         yield from page.files(site, shared)
     yield "404.html", shared.render_not_found()
-    yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
+    yield "leaderboard.json", site.index.encode()
     yield PREVIEW, render_map_preview(found[0] if found else None)
     yield "assets/site.css", site_stylesheet()
     for name in STATIC_FILES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import zlib
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
+from PIL import Image
 
 from dpbench.analysis import draw
 from dpbench.analysis.draw import (
@@ -23,6 +25,7 @@ from dpbench.analysis.draw import (
     draw_heat_map,
     draw_lines,
     new_figure,
+    reduce_colours,
     render_figure,
     score_without_interval,
 )
@@ -160,6 +163,20 @@ def test_a_file_is_written_by_its_ending_and_other_endings_are_refused(tmp_path:
         file = tmp_path / f"a.{ending}"
         draw.check_chart_file(file, "--chart")
         draw.write_chart(file, picture)
-        assert file.read_bytes() == render_figure(picture, ending.lower())
+        drawn = render_figure(picture, ending.lower())
+        assert file.read_bytes() == (reduce_colours(drawn) if ending == "png" else drawn)
     with pytest.raises(SpecError, match=r"Expected --chart .*a\.gif to end in \.png, \.svg or \.pdf\."):
         draw.check_chart_file(tmp_path / "a.gif", "--chart")
+
+
+def test_the_most_frequent_colours_of_a_chart_stay_and_others_become_the_nearest_of_them() -> None:
+    shades = np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, 2)  # a shade of grey in each of 256 rows
+    picture = np.broadcast_to(shades, (256, 9, 3)).copy()
+    picture[10, 0], picture[200, 8] = (11, 12, 12), (255, 0, 0)
+    out = io.BytesIO()
+    Image.fromarray(picture).convert("RGBA").save(out, "PNG")
+    with Image.open(io.BytesIO(reduce_colours(out.getvalue()))) as reduced:
+        assert reduced.mode == "P"
+        found = np.asarray(reduced.convert("RGB"))
+    picture[10, 0], picture[200, 8] = (12, 12, 12), (85, 85, 85)  # the nearest greys
+    assert (found == picture).all()

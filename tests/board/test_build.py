@@ -73,7 +73,7 @@ def test_the_same_files_give_the_same_bytes_wherever_they_lie(root: Path, world:
     for file in root.rglob("*.json"):
         file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")), indent=3), encoding="utf-8")
         os.utime(file, (0, 0))
-    first, second = (build.encode_index(build_index(path, plugins)) for path in (world, root))
+    first, second = (build_index(path, plugins).encode() for path in (world, root))
     assert first == second
     assert str(world).encode() not in first
 
@@ -310,7 +310,7 @@ def test_the_index_and_every_result_follow_the_schema(root: Path, synthetic: Pat
 
 @pytest.mark.parametrize("value", ["NaN", -1, None, "high"])
 def test_what_does_not_follow_the_schema_is_refused(root: Path, plugins: Registry, value: object) -> None:
-    made = json.loads(build.encode_index(build_index(root, plugins)))
+    made = json.loads(build_index(root, plugins).encode())
     validator = jsonschema.Draft202012Validator(build.make_schema())
     assert validator.is_valid(made)
     (tiny,) = [standing for standing in made["standings"] if standing["board"]["name"] == "tiny"]

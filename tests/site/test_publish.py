@@ -509,7 +509,7 @@ def test_what_is_on_the_hub_verifies_itself(root: Path, tmp_path: Path, plugins:
     for path, content in there(hub).items():
         (tmp_path / "copy" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / path).write_bytes(content)
-    assert build.encode_index(build.build_index(tmp_path / "copy", plugins)) == (root / "leaderboard.json").read_bytes()
+    assert build.build_index(tmp_path / "copy", plugins).encode() == (root / "leaderboard.json").read_bytes()
     made = {"README.md", "entries.parquet"}
     assert {path: content for path, content in there(hub).items() if path not in made} == state(root)
     assert b"synthetic-00001" in there(hub)["README.md"]

@@ -38,13 +38,23 @@ DistancesByDataset = Mapping[str, Mapping[str, Sequence[float]]]
 
 def compute_distances(standings: Iterable[Standing]) -> tuple[MeanDistanceFromBest, ...]:
     """Return the mean distance of each learner, sorted by number of datasets (most first), then by distance."""
+    found = [_average_distances(learner, by_data) for learner, by_data in collect_distances(standings).items()]
+    return tuple(sorted(found, key=lambda distance: (-distance.data_sets, distance.points, distance.learner)))
+
+
+def collect_distances(standings: Iterable[Standing]) -> Mapping[str, DistancesByDataset]:
+    """Return the distances of each learner at default settings."""
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
         for row in list_default_rows(standing):
             gaps[row.facts.learner][data][family].append(100 * (row.distance_behind or 0.0))
-    found = [_average_distances(learner, by_data) for learner, by_data in gaps.items()]
-    return tuple(sorted(found, key=lambda distance: (-distance.data_sets, distance.points, distance.learner)))
+    return gaps
+
+
+def average_families(families: Mapping[str, Sequence[float]]) -> float:
+    """Return the mean distance on a dataset: over ε within each family of boards, then over families."""
+    return _exact_mean([_exact_mean(family) for family in families.values()])
 
 
 def list_default_rows(standing: Standing) -> list[EntryRow]:
@@ -59,9 +69,7 @@ def list_default_rows(standing: Standing) -> list[EntryRow]:
 
 
 def _average_distances(learner: str, gaps: DistancesByDataset) -> MeanDistanceFromBest:
-    by_data = [
-        _exact_mean([_exact_mean(family) for family in families.values()]) for _, families in sorted(gaps.items())
-    ]
+    by_data = [average_families(families) for _, families in sorted(gaps.items())]
     low, high = _bootstrap_interval(by_data)
     boards = sum(len(family) for families in gaps.values() for family in families.values())
     points = round(_exact_mean(by_data), DIGITS)

@@ -23,7 +23,7 @@ import dpbench
 from dpbench import registry
 from dpbench.cli import main
 from dpbench.cli.given import split_components
-from dpbench.docs.tables import board_tables, released_tables
+from dpbench.docs.tables import board_tables, unseen_data
 from dpbench.main import build_command_line
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import list_records
@@ -287,12 +287,8 @@ def test_every_table_of_results_is_on_a_page() -> None:
     f"matplotlib=={version('matplotlib')}" not in PINNED.read_text(encoding="utf-8").split(),
     reason="another version of matplotlib writes other SVG",
 )
-def test_the_heat_map_is_that_of_the_committed_results_and_the_figure_of_attacks_that_of_theirs() -> None:
-    drawn = {
-        readme.HEAT_MAP: board_tables.render_families_heat_map(readme.index()),
-        readme.ATTACKS: released_tables.render_attack_figure(released_tables.read_attack_rows()),
-    }
-    for file, text in drawn.items():
+def test_the_images_of_pages_are_drawn_from_the_committed_results() -> None:
+    for file, text in readme.draw_images().items():
         assert file.read_text(encoding="utf-8") == text, "python -m tests.helpers.readme draws it"
 
 
@@ -301,6 +297,12 @@ def test_an_image_of_a_page_is_that_of_the_leaderboard(image: Path) -> None:
     (origin,) = (file for file in readme.LEADERBOARD.rglob(image.name) if "site" not in file.parts)  # what was built
     same = image.read_bytes() == origin.read_bytes()  # by itself: pytest would compare two images line by line
     assert same, f"copy it from {origin.relative_to(readme.LEADERBOARD)}"
+
+
+def test_the_readme_says_how_far_the_order_of_learners_holds_on_data_that_no_rule_was_chosen_on() -> None:
+    assert unseen_data.describe_order_comparison(readme.compared_orders()) in readme.README.text
+    origins = [item.cls.rule_origin for item in readme.registry.load().components["learner"].values()]
+    assert not re.search("GTSRB|traffic|ODIR|fundus|PatchCamelyon|PCAM|CIFAR-100", "; ".join(origins))
 
 
 def test_every_board_that_was_run_has_our_learners_by_the_code_as_it_stands() -> None:

@@ -24,6 +24,7 @@ from dpbench.docs.tables import (
     released_tables,
     sweep_tables,
     unit_tables,
+    unseen_data,
 )
 from dpbench.docs.tables.grid_tables import format_score
 from dpbench.records.packed import list_records
@@ -44,6 +45,12 @@ FIGURE = FIGURES / "pillar-figure-4"
 def index() -> Index:
     """Return the committed leaderboard."""
     return Index.read(LEADERBOARD / "leaderboard.json")
+
+
+@cache
+def compared_orders() -> unseen_data.OrderComparison:
+    """Return the orders of learners on unseen data and on the other data."""
+    return unseen_data.compare_orders(index().standings)
 
 
 @dataclass(frozen=True)
@@ -157,6 +164,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "learners": lambda: learner_overview.render_learner_overview(index(), registry.load()),
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_chance_distance_table(index().standings),
+    "unseen-data": lambda: unseen_data.render_order_table(compared_orders()),
     "verified": lambda: board_tables.render_verification_table(index()),
     "choice": lambda: board_tables.render_user_options_table(index()),
     "extractors": lambda: sweep_tables.render_extractors_table(_results("extractors")),
@@ -182,12 +190,18 @@ def file_named(name: str) -> str:
     return found.group(1)
 
 
-HEAT_MAP = DOCS / "images" / "heat-map.svg"
-ATTACKS = DOCS / "images" / "released.svg"
+def draw_images() -> dict[Path, str]:
+    """Return the drawn images of pages by file, as the committed results have them."""
+    drawn = {
+        "heat-map": board_tables.render_families_heat_map(index()),
+        "released": released_tables.render_attack_figure(released_tables.read_attack_rows()),
+        "unseen-data": unseen_data.render_order_figure(compared_orders()),
+    }
+    return {DOCS / "images" / f"{name}.svg": text for name, text in drawn.items()}
 
 
 if __name__ == "__main__":
-    HEAT_MAP.write_text(board_tables.render_families_heat_map(index()), encoding="utf-8")
-    ATTACKS.write_text(released_tables.render_attack_figure(released_tables.read_attack_rows()), encoding="utf-8")
+    for image, text in draw_images().items():
+        image.write_text(text, encoding="utf-8")
     for page in PAGES:
         page.file.write_text(page.with_tables(), encoding="utf-8")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from scipy.stats import t
 
-from dpbench.board.distance import list_default_rows
+from dpbench.board.distance import average_families, list_default_rows
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow
 
@@ -42,12 +42,14 @@ def render_chance_distance_table(standings: Iterable[Standing]) -> str:
         cells = []
         for gaps, lucky in found:
             boards = sum(map(len, gaps[data].values())) if data in gaps else 0
-            means = [f"{_family_mean(scores[data]):.2f}" for scores in (gaps, lucky)] if boards else ["", ""]
+            means = [f"{average_families(scores[data]):.2f}" for scores in (gaps, lucky)] if boards else ["", ""]
             cells += [*means, str(boards or "")]
         lines.append(f"| {DATASET_TITLES[data.split(':')[0]]} | {' | '.join(cells)} |")
     cells = []
     for gaps, lucky in found:
-        cells += [f"**{math.fsum(map(_family_mean, scores.values())) / len(scores):.2f}**" for scores in (gaps, lucky)]
+        cells += [
+            f"**{math.fsum(map(average_families, scores.values())) / len(scores):.2f}**" for scores in (gaps, lucky)
+        ]
         cells.append(f"**{sum(len(family) for families in gaps.values() for family in families.values())}**")
     return "\n".join([*lines, f"| **mean over datasets** | {' | '.join(cells)} |"])
 
@@ -85,8 +87,3 @@ def _collect_gaps(standings: list[Standing], learner: str, measure: Callable[[St
             if row.entry.learner == learner:
                 gaps[str(standing.board.dataset)][standing.board.family].append(measure(standing, row))
     return gaps
-
-
-def _family_mean(families: dict[str, list[float]]) -> float:
-    """Return the mean over ε within each family, then over families, as `board.distance` computes it."""
-    return math.fsum(math.fsum(gaps) / len(gaps) for gaps in families.values()) / len(families)

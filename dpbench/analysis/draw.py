@@ -104,11 +104,12 @@ def reduce_colours(png: bytes) -> bytes:
     """
     with Image.open(io.BytesIO(png)) as image:
         pixels = np.asarray(image.convert("RGB")).astype(np.int64)
-    colours, index, counts = np.unique(pixels @ [1 << 16, 1 << 8, 1], return_inverse=True, return_counts=True)
+    packed = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
+    colours, index, counts = np.unique(packed, return_inverse=True, return_counts=True)
     channels = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], -1)
     palette = channels[np.argsort(-counts, kind="stable")[:256]]
     nearest = ((channels[:, None] - palette) ** 2).sum(-1).argmin(-1)
-    reduced = Image.fromarray(nearest[index].astype(np.uint8).reshape(pixels.shape[:2]))
+    reduced = Image.fromarray(nearest[index].astype(np.uint8).reshape(packed.shape))
     reduced.putpalette(palette.astype(np.uint8).tobytes())
     out = io.BytesIO()
     reduced.save(out, "PNG", optimize=True)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from dpbench.analysis.describe import Fact
 from dpbench.analysis.formats import format_percent_rounded_up
-from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS, MembershipTest, ReleasedAttack, RocPoint
+from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS, MembershipTest, ReleasedModelAttack, RocPoint
 
 COUNTS_NOT_COVERED = (
     "the attack knows who was in the data of each shadow model and its counts have no noise, so ε does not cover them"
 )
 
 
-def describe_attack(attack: ReleasedAttack) -> Iterator[Fact]:
+def describe_attack(attack: ReleasedModelAttack) -> Iterator[Fact]:
     """Yield the facts of an attack: its shadow models, each membership test, and the comparison with the guarantee."""
     yield Fact("shadow models", (describe_shadow_models(attack),))
     for test in attack.tests:
@@ -22,7 +22,7 @@ def describe_attack(attack: ReleasedAttack) -> Iterator[Fact]:
     yield Fact("privacy of these counts", (COUNTS_NOT_COVERED,))
 
 
-def describe_shadow_models(attack: ReleasedAttack) -> str:
+def describe_shadow_models(attack: ReleasedModelAttack) -> str:
     """Describe the shadow models: their number, their data and their mean test accuracy."""
     first, planted = (next(test for test in attack.tests if test.targets == kind) for kind in ("average", "planted"))
     return (
@@ -48,7 +48,7 @@ def _describe_test(test: MembershipTest) -> Iterator[str]:
     yield f"AUC {test.auc:.3f}"
 
 
-def describe_bound_comparison(attack: ReleasedAttack) -> str:
+def describe_bound_comparison(attack: ReleasedModelAttack) -> str:
     """Describe which tests, if any, found more members than the guarantee allows; or say that there is no bound."""
     if not attack.privacy.sigma:
         return "no noise was added, so there is no bound to compare with"

@@ -21,7 +21,7 @@ from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, tru
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import ChunkBuffers, PrivateRows, Units
 from dpbench.records.provenance import current_date
-from dpbench.records.released import FEWEST_SHADOWS, SHADOWS, MembershipTest, ReleasedAttack, Targets
+from dpbench.records.released import FEWEST_SHADOWS, SHADOWS, MembershipTest, ReleasedModelAttack, Targets
 from dpbench.records.spec import Spec
 from dpbench.registry.components import make_component_record
 from dpbench.support.files import canonical_digest
@@ -74,7 +74,7 @@ class ShadowObservations:
 def attack_released_models(
     prepared: PreparedRun, shadows: int = SHADOWS, *, spec: Spec | None = None, content: str | None = None,
     model: str | None = None,
-) -> ReleasedAttack:  # fmt: skip
+) -> ReleasedModelAttack:  # fmt: skip
     """Fit shadow models on random halves of a run's private data, and test membership in each.
 
     Each private record (or unit) is in the data of each shadow with chance 1/2. Plan, sigma, settings, public data and
@@ -99,7 +99,7 @@ def attack_released_models(
     generator = _make_generator(prepared.identity)
     data = plant_outliers(prepared, generator)
     found = observe_shadows(prepared, data, shadows, generator)
-    return ReleasedAttack(
+    return ReleasedModelAttack(
         content=content, model=model, spec=spec or prepared.spec,
         settings=make_component_record(prepared.learner).options, privacy=prepared.privacy, shadows=shadows,
         population=found.population.shape[1], accuracy=found.accuracy,

@@ -196,7 +196,7 @@ def _list_rerun_obstacles(result: Result, known: ReviewContext) -> Iterator[tupl
 
     Without a re-run, nobody could check the result's plan and scores.
     """
-    if not result.privacy.is_repeatable:
+    if not result.privacy.uses_current_mechanism:
         yield (
             "privacy.mechanism",
             f"expected {MECHANISM}, or nobody can re-run the result: run its spec with this version",

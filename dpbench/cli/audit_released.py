@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpbench.harness.session import Session
     from dpbench.models import Model
     from dpbench.records.audit import Audit
-    from dpbench.records.released import ReleasedAttack
+    from dpbench.records.released import ReleasedModelAttack
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class RunTarget:
         """The name of the target for messages."""
         return self.target.name
 
-    def attack(self, session: Session, shadows: int) -> ReleasedAttack:
+    def attack(self, session: Session, shadows: int) -> ReleasedModelAttack:
         """Prepare the run, fit its shadow models and test membership."""
         from dpbench.audit.released import attack_released_models
 
@@ -46,7 +46,7 @@ class RunTarget:
             return attack_released_models(session.prepare(what), shadows)
         return attack_released_models(session.rerun(what), shadows, spec=what.spec, content=what.evidence_digest)
 
-    def write(self, attack: ReleasedAttack, out: Path) -> list[Path]:
+    def write(self, attack: ReleasedModelAttack, out: Path) -> list[Path]:
         """Write the record of the attack and return its path, in a list."""
         return [attack.write_to(self.target.filed) if self.target.filed else attack.write(out)]
 
@@ -76,7 +76,7 @@ class ModelTarget:
         model = Model.load(file, device=device)
         return cls(file, model, None if receipt is None else _list_receipt_mismatches(model, receipt))
 
-    def attack(self, session: Session, shadows: int) -> ReleasedAttack:
+    def attack(self, session: Session, shadows: int) -> ReleasedModelAttack:
         """Prepare the run that produced the model, fit its shadow models and test membership."""
         from dpbench.audit.released import attack_released_models
         from dpbench.models.model_run import prepare_model_run
@@ -84,7 +84,7 @@ class ModelTarget:
         prepared = prepare_model_run(self.model, session)
         return attack_released_models(prepared, shadows, model=self.model.digest, spec=self.model.card.spec)
 
-    def write(self, attack: ReleasedAttack, out: Path) -> list[Path]:
+    def write(self, attack: ReleasedModelAttack, out: Path) -> list[Path]:
         """Write the record of the attack, and the page about the model as HTML and Markdown; return their paths."""
         from dpbench.analysis.describe import render_markdown
         from dpbench.models.release_page import describe_release, render_release_html
@@ -115,7 +115,7 @@ def attack_targets(
         raise SpecError("Expected --receipt beside one model, which it belongs to.")
     wanted = [found for target in targets for found in _list_targets(target, root, receipt, place)]
     session = open_session(place.device)
-    done: list[ReleasedAttack] = []
+    done: list[ReleasedModelAttack] = []
     session.plugins.report_broken_plugins()
     attack = lambda target: target.attack(session, SHADOWS if shadows is None else shadows)
     for target, found in examine_targets(wanted, attack, "attacked"):
@@ -153,7 +153,7 @@ def _list_receipt_mismatches(model: Model, file: Path) -> tuple[str, ...]:
     return tuple(f"{mismatch.name}: {mismatch.said}" for mismatch in check(receipt, file.parent).mismatches)
 
 
-def find_audit(attack: ReleasedAttack, out: Path) -> Audit | None:
+def find_audit(attack: ReleasedModelAttack, out: Path) -> Audit | None:
     """Return an audit in `out` of the attacked run, made with the same components; None if there is none.
 
     A failed audit is preferred, then the audit with the most seeds.
@@ -162,7 +162,7 @@ def find_audit(attack: ReleasedAttack, out: Path) -> Audit | None:
     return max(audits, key=lambda audit: (not audit.passed, len(audit.seeds)), default=None)
 
 
-def _print_attack(name: str, attack: ReleasedAttack, written: Sequence[Path], console: Console) -> None:
+def _print_attack(name: str, attack: ReleasedModelAttack, written: Sequence[Path], console: Console) -> None:
     from dpbench.analysis.released import describe_bound_comparison, describe_rate, describe_shadow_models
     from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS
 

@@ -22,7 +22,7 @@ from dpbench.support.messages import format_bytes
 from dpbench.support.paths import data_folders, user_data_folder
 
 if TYPE_CHECKING:
-    from dpbench.data.survey import Survey
+    from dpbench.data.survey import DatasetSurvey
 
 app = typer.Typer(help="Datasets: list, fetch, import, describe and remove them.", no_args_is_help=True)
 
@@ -136,7 +136,7 @@ def _print_stored_dataset(dataset: Dataset, folder: Path, kept: Any) -> None:
     print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
 
 
-def _print_survey(survey: Survey, console: Console) -> None:
+def _print_survey(survey: DatasetSurvey, console: Console) -> None:
     table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
     for key, value in survey.lines():
         table.add_row(key, escape(value))

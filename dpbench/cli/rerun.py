@@ -197,7 +197,7 @@ def make_check_line(file: CheckedFile) -> ReportLine:
     """Return the report line of a checked result, with at most five complaints."""
     if file.ok:
         unfiled = "" if file.stored.filed else " (no board: there is no protocol to compare it with)"
-        repeatable = file.result is None or file.result.privacy.is_repeatable
+        repeatable = file.result is None or file.result.privacy.uses_current_mechanism
         before = "" if repeatable else f" (made by code from before {MECHANISM})"
         return ReportLine("ok", f"{file.stored.file}{unfiled}{before}")
     most = 5

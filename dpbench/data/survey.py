@@ -33,7 +33,7 @@ class UnitCounts(BaseModel):
         return f"{self.count:,} {self.unit}s; {self.sharing:,} images share theirs, one has {self.largest:,}"
 
 
-class Survey(BaseModel):
+class DatasetSurvey(BaseModel):
     """The facts about a dataset. Counts per class are in the order of `classes`."""
 
     model_config = ConfigDict(frozen=True)
@@ -76,7 +76,7 @@ class Survey(BaseModel):
         ]
 
 
-def survey_dataset(dataset: Dataset) -> Survey:
+def survey_dataset(dataset: Dataset) -> DatasetSurvey:
     """Open a dataset and count its images per class, its units and groups, and its repeated images.
 
     Raises:
@@ -97,7 +97,7 @@ def survey_dataset(dataset: Dataset) -> Survey:
         overlap["test, repeated in train"] = found.model_copy(update={"units": shared})
     first = call_plugin("Decoding image 0 of the train split", lambda: splits.train.images[0])
     source = dataset.source()
-    return Survey(
+    return DatasetSurvey(
         name=dataset.name, classes=dataset.classes, train=counts[0], test=counts[1],
         image=f"{first.mode} {first.width} x {first.height}",
         licence=dataset.licence, citation=dataset.citation, page=source.page if source else "",

@@ -48,7 +48,7 @@ def prepare_rerun(
         NotReproducible: the code, the data or a plugin is not on this machine.
         DpbenchError: the run cannot be prepared, or its plan or data are not those of the result.
     """
-    if not result.privacy.is_repeatable:
+    if not result.privacy.uses_current_mechanism:
         raise NotReproducible(
             f"It was made by the code before {MECHANISM} ({result.privacy.mechanism}): its samples, "
             "sums and noise cannot be repeated. Run its spec again for a result of this code."

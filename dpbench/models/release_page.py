@@ -21,7 +21,7 @@ from dpbench.analysis.risk import membership_risk
 from dpbench.models.card import Card
 from dpbench.models.model import Model
 from dpbench.records.audit import PARTS, Audit
-from dpbench.records.released import ReleasedAttack
+from dpbench.records.released import ReleasedModelAttack
 
 NOT_RUN = "not run; dpbench audit RESULT tests the sums and the noise of the run that this model comes from"
 STATES_THE_SAME = "states the plan and the guarantee of the model"
@@ -34,7 +34,7 @@ STYLE = (
 
 
 def describe_release(
-    model: Model, attack: ReleasedAttack, audit: Audit | None, mismatches: Sequence[str] | None
+    model: Model, attack: ReleasedModelAttack, audit: Audit | None, mismatches: Sequence[str] | None
 ) -> Description:
     """Return all facts that a decision about releasing a model needs.
 
@@ -73,7 +73,7 @@ def render_release_html(description: Description) -> str:
 
 
 def _decision_facts(
-    model: Model, attack: ReleasedAttack, audit: Audit | None, mismatches: Sequence[str]
+    model: Model, attack: ReleasedModelAttack, audit: Audit | None, mismatches: Sequence[str]
 ) -> Iterator[Fact]:
     card = model.card
     objections = [*_list_objections(card, attack, audit), *(f"the receipt is wrong: {said}" for said in mismatches)]
@@ -95,7 +95,7 @@ def _decision_facts(
         )
 
 
-def _list_objections(card: Card, attack: ReleasedAttack, audit: Audit | None) -> Iterator[str]:
+def _list_objections(card: Card, attack: ReleasedModelAttack, audit: Audit | None) -> Iterator[str]:
     if not card.is_private:
         yield card.privacy_statement
     if not attack.passed:

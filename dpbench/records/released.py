@@ -57,7 +57,7 @@ class MembershipTest(FiniteNumbersRecord):
         return self
 
 
-class ReleasedAttack(SealedRecord):
+class ReleasedModelAttack(SealedRecord):
     """Membership tests on shadow models, each fitted like the released model, on a random half of the private data."""
 
     schema_version: Literal[1] = 1

@@ -115,7 +115,7 @@ class PrivacyGuarantee(Record):
         return restore_plan(self.plan)
 
     @property
-    def is_repeatable(self) -> bool:
+    def uses_current_mechanism(self) -> bool:
         """Whether this code samples, sums and adds noise in the same way as the code that made the result."""
         return self.mechanism == MECHANISM
 

@@ -76,7 +76,7 @@ def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
 
 
 def _describe_kind(kind: type[BaseModel]) -> str:
-    """Return the words of a class's name: `released attack` for `ReleasedAttack`."""
+    """Return the words of a class's name: `released attack` for `ReleasedModelAttack`."""
     return re.sub("(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
 
 

@@ -28,7 +28,7 @@ from dpbench.records.challenge import Challenge, replace_seeds
 from dpbench.records.metrics import BIN_COUNT, METRICS
 from dpbench.records.packed import read_record, record_exists
 from dpbench.records.released import FOLDER as RELEASED
-from dpbench.records.released import ReleasedAttack
+from dpbench.records.released import ReleasedModelAttack
 from dpbench.records.result import Result
 from dpbench.records.storage import validate_record
 from dpbench.site import layout, text, view
@@ -255,7 +255,7 @@ def _read_scored_result(root: Path, entry: Entry, result: Result) -> Result:
 def _describe_attack(root: Path, entry: Entry) -> list[Fact]:
     """Return the facts of the attack on the entry's models; empty if there was no attack."""
     file = root / RELEASED / entry.file.removeprefix("results/")
-    return list(describe_attack(ReleasedAttack.read(file))) if record_exists(file) else []
+    return list(describe_attack(ReleasedModelAttack.read(file))) if record_exists(file) else []
 
 
 def _parse_result(raw: bytes, file: str) -> Result:

@@ -190,7 +190,7 @@ def _cell_state(
     same_data = None if data is None else data.matches_current_data(cell, result)
     if same_data is False:
         return "other data" if folder.read_failure(cell) is None else "failed"
-    if not result.privacy.is_repeatable:
+    if not result.privacy.uses_current_mechanism:
         return "other code"
     if is_same_code(result, plugins, known, same_data=same_data):
         return "done"

@@ -22,15 +22,15 @@ from dpbench.errors import Complaint, DataError, MalformedFile
 from dpbench.records.audit import Audit
 from dpbench.records.challenge import Challenge
 from dpbench.records.checksums import compute_seal
-from dpbench.records.released import ReleasedAttack
+from dpbench.records.released import ReleasedModelAttack
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
 from dpbench.verification.documents import KIND_WORDS, Document, DocumentKind
 from dpbench.verification.report import FileReport
 
-VerifiableRecord = Audit | ReleasedAttack | Rerun | Challenge
+VerifiableRecord = Audit | ReleasedModelAttack | Rerun | Challenge
 RECORD_CLASSES: dict[DocumentKind, type[VerifiableRecord]] = {
-    "audit": Audit, "attack": ReleasedAttack, "rerun": Rerun, "challenge": Challenge,
+    "audit": Audit, "attack": ReleasedModelAttack, "rerun": Rerun, "challenge": Challenge,
 }  # fmt: skip
 REPEAT_COMMANDS: dict[DocumentKind, str] = {
     "audit": "dpbench audit RESULT", "attack": "dpbench audit --released RESULT",
@@ -81,7 +81,7 @@ def _describe_record(record: VerifiableRecord) -> str:
         failed, evidence = "; ".join(record.figures.failed), describe_evidence(find_evidence(record))
         verdict = f"FAILED: {failed}" if failed else "no part contradicts the guarantee"
         return f"seed {record.seed}, ε {record.epsilon:.4g}, δ {record.delta:g}: {verdict}; evidence: {evidence}"
-    if isinstance(record, ReleasedAttack):
+    if isinstance(record, ReleasedModelAttack):
         return f"{describe_shadow_models(record)}: {describe_bound_comparison(record)}"
     if isinstance(record, Rerun):
         return f"{len(record.seeds)} seeds: {record.outcome}, accuracy {record.accuracy:.6g}"
@@ -102,13 +102,13 @@ def _find_result(file: Path, record: VerifiableRecord) -> Result | None:
 def _check_without_result(record: VerifiableRecord) -> FieldComplaints:
     if isinstance(record, Audit):
         return check_audit_statistics(record)
-    return check_attack_counts(record) if isinstance(record, ReleasedAttack) else iter(())
+    return check_attack_counts(record) if isinstance(record, ReleasedModelAttack) else iter(())
 
 
 def _check_with_result(record: VerifiableRecord, result: Result, file: Path) -> FieldComplaints:
     if isinstance(record, Audit):
         return check_audit(record, result)
-    if isinstance(record, ReleasedAttack):
+    if isinstance(record, ReleasedModelAttack):
         return check_released_attack(record, result)
     if isinstance(record, Rerun):
         return check_rerun(record, result)

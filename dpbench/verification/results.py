@@ -69,7 +69,7 @@ class ResultVerifier:
         yield "its digest; every score from the counts of its seeds"
         if result.privacy.plan:
             yield describe_accountants(result.privacy)
-        if not result.privacy.is_repeatable:
+        if not result.privacy.uses_current_mechanism:
             yield f"nothing of its noise, which code from before {MECHANISM} drew"
         if self.submission:
             held = (f"; {explain_taken_path(path)}" for path in find_taken_paths(result, boards, self.root))

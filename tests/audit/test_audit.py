@@ -201,7 +201,7 @@ def test_a_canary_asks_for_more_than_its_clip_and_is_weighed_down_to_it() -> Non
     import numpy as np
 
     canaries = Canaries(np.array([True, False, True]))
-    found = canaries.integers(np.array([2]), 0.3, torch.device("cpu")).value()
+    found = canaries.clipped_sum(np.array([2]), 0.3, torch.device("cpu")).value()
     assert found.tolist() == pytest.approx([0.0, 0.0, 0.3], rel=1e-5)
     assert float(found.max()) <= 0.3
 

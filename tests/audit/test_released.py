@@ -22,7 +22,7 @@ from dpbench.errors import SpecError
 from dpbench.harness.fitting import FinishedFit, FitInput, fit_once
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.rows import Units
-from dpbench.records.released import ReleasedAttack
+from dpbench.records.released import ReleasedModelAttack
 from dpbench.records.spec import make_spec
 from tests.helpers.sessions import session
 
@@ -39,7 +39,7 @@ def prepared(learner: str = "class-means", **more: Any) -> PreparedRun:
 
 
 @functools.cache
-def attacked() -> tuple[ReleasedAttack, list[FitInput]]:
+def attacked() -> tuple[ReleasedModelAttack, list[FitInput]]:
     """Return an attack, and the inputs of its shadows' fits."""
     given: list[FitInput] = []
 
@@ -160,7 +160,7 @@ def test_shadows_have_the_run_s_plan_and_sigma_and_half_of_its_rows() -> None:
 def test_a_repeated_attack_finds_the_same_counts() -> None:
     first, second = attacked()[0], attack_released_models(prepared(), 32)
     assert first.tests == second.tests
-    assert ReleasedAttack.model_validate_json(first.model_dump_json()).tests == first.tests
+    assert ReleasedModelAttack.model_validate_json(first.model_dump_json()).tests == first.tests
 
 
 def test_units_are_in_or_out_together() -> None:

@@ -48,7 +48,7 @@ class World:
         def step() -> None:
             found = rows(Chunk(self.x, self.y, self.y))
             assert isinstance(found, Joined)
-            found.integers(1.0)
+            found.clipped_sum(1.0)
 
         return step
 

@@ -301,7 +301,7 @@ def test_an_image_of_a_page_is_that_of_the_leaderboard(image: Path) -> None:
 
 def test_the_readme_says_how_far_the_order_of_learners_holds_on_data_that_no_rule_was_chosen_on() -> None:
     assert unseen_data.describe_order_comparison(readme.compared_orders()) in readme.README.text
-    origins = [item.cls.rule_origin for item in readme.registry.load().components["learner"].values()]
+    origins = [item.cls.rule_origin for item in registry.load().components["learner"].values()]
     assert not re.search("GTSRB|traffic|ODIR|fundus|PatchCamelyon|PCAM|CIFAR-100", "; ".join(origins))
 
 
@@ -339,7 +339,9 @@ def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) ->
     folder = readme.FIGURES / figure
     grid = read_grid(ready_made_sweeps.find_sweep_file(Path(figure)), registry.load())
     results = {file.name: Result.read(file) for file in list_records(folder)}
-    if any(result.privacy.is_repeatable for result in results.values()):  # by the code before, defaults were others
+    if any(
+        result.privacy.uses_current_mechanism for result in results.values()
+    ):  # by the code before, defaults were others
         assert all(results.keys() & cell.file_names for cell in grid.cells)
     assert len(results) == len(grid.cells)
     assert 10_000 < (folder / f"{figure}.png").stat().st_size < 200_000

@@ -115,7 +115,7 @@ def forms(world: World, device: torch.device) -> dict[str, list[Tensor]]:
         "Scaled (adadps)": Scaled(outer, scale), "Blocks (gep)": Blocks((rest.embedding, rest)),
         "RankOne of float rows": RankOne(outer.left, x, bias=True), "Joined (networks)": Joined((x, outer.left)),
     }  # fmt: skip
-    sums = {name: [block.integers(0.7).total.cpu() for block in wrap_blocks(form)] for name, form in asked.items()}
+    sums = {name: [block.clipped_sum(0.7).total.cpu() for block in wrap_blocks(form)] for name, form in asked.items()}
     return {"exact_linear and quantise": [part.cpu() for part in projected.parts], **sums}
 
 

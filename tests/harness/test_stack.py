@@ -190,7 +190,7 @@ def test_a_row_that_is_not_finite_counts_as_no_row(base: ProbeLearner, value: fl
 def test_a_row_that_is_not_finite_under_one_setting_counts_under_the_others() -> None:
     left = torch.ones(2, 3, 4)
     left[0, 1, 2] = math.nan
-    sums = StackedOuterProducts(left, torch.ones(4, 5)).integers((8.0, 8.0)).value()
+    sums = StackedOuterProducts(left, torch.ones(4, 5)).clipped_sum((8.0, 8.0)).value()
     torch.testing.assert_close(sums[:, 0, 0], torch.tensor([3.0, 4.0]).double(), rtol=1e-3, atol=0)
 
 
@@ -216,7 +216,7 @@ def test_clipped_sums_are_those_of_the_rows_themselves(stacked: StackedOuterProd
     rows = dense(stacked)
     weights = (clips.unsqueeze(1) / rows.flatten(2).norm(dim=2)).clamp(max=1)  # (s, c)
     expected = torch.einsum("sc,scmd->smd", weights, rows)
-    found = stacked.integers(tuple(clips.tolist())).value()
+    found = stacked.clipped_sum(tuple(clips.tolist())).value()
     largest = (weights[..., None, None] * rows).flatten(2).norm(dim=2).sum(1)  # (s,)
     assert bool(((found - expected).flatten(1).norm(dim=1) <= 0.02 * largest + 2e-3 * clips).all())
 

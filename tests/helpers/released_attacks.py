@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dpbench.audit.released import attack_released_models
 from dpbench.docs.tables.released_tables import list_attack_rows, write_attack_rows
-from dpbench.records.released import ReleasedAttack
+from dpbench.records.released import ReleasedModelAttack
 from dpbench.records.spec import Spec, make_spec
 from tests.helpers.sessions import session
 
@@ -36,12 +36,12 @@ def specs() -> Iterator[Spec]:
 
 def main(folder: Path) -> None:
     """Run what is missing in the folder, and write the rows of all attacks."""
-    opened, attacks = session(threads=1), list[ReleasedAttack]()
+    opened, attacks = session(threads=1), list[ReleasedModelAttack]()
     for spec in specs():
         file = folder / f"{spec.digest[:16]}.json"
         if not file.exists():
             attack_released_models(opened.prepare(spec)).write_to(file)
-        attacks.append(ReleasedAttack.read(file))
+        attacks.append(ReleasedModelAttack.read(file))
     write_attack_rows(row for attack in attacks for row in list_attack_rows(attack))
 
 

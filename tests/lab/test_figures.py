@@ -138,7 +138,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
 
 
 def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
-    if not any(Result.read(file).privacy.is_repeatable for file in list_records(readme.FIGURE)):
+    if not any(Result.read(file).privacy.uses_current_mechanism for file in list_records(readme.FIGURE)):
         pytest.skip("the committed results are by the code before, whose defaults were others")
     found = collect_sweep_figure(Path("pillar-figure-4"), readme.FIGURE, plugins)
     assert (len(found.measured), found.missing, set(found.seeds)) == (27, 0, {3})

@@ -21,7 +21,7 @@ from tests.helpers.commands import Output, Refusal, call
 
 RESULTS = ("--results", str(readme.FIGURE))
 current = pytest.mark.skipif(
-    not any(Result.read(file).privacy.is_repeatable for file in list_records(readme.FIGURE)),
+    not any(Result.read(file).privacy.uses_current_mechanism for file in list_records(readme.FIGURE)),
     reason="the committed results are by the code before, whose defaults were others",
 )
 

@@ -21,7 +21,7 @@ from dpbench.models.model_run import prepare_model_run
 from dpbench.models.release_page import describe_release, render_release_html
 from dpbench.receipts import Receipt, from_result
 from dpbench.records.audit import Audit, DerivedFigures, EarlierAudits
-from dpbench.records.released import MembershipTest, ReleasedAttack
+from dpbench.records.released import MembershipTest, ReleasedModelAttack
 from dpbench.records.result import Result
 from dpbench.support.files import write_json
 from tests.audit.test_evidence import audit_of, noise_of
@@ -62,7 +62,7 @@ def test_a_model_is_attacked_and_gets_a_page_in_two_formats(folder: Path, tmp_pa
     page, text = ((released / f"model.{ending}").read_text(encoding="utf-8") for ending in ("html", "md"))
     model = Model.load(folder / "model.onnx")
     (record,) = released.glob("*.json")
-    attack = ReleasedAttack.read(record)
+    attack = ReleasedModelAttack.read(record)
     assert (attack.model, attack.spec.digest) == (model.digest, model.card.spec.digest)
     for words in (
         model.digest, "by pld", "states the plan and the guarantee of the model",
@@ -77,7 +77,7 @@ def test_a_model_is_attacked_and_gets_a_page_in_two_formats(folder: Path, tmp_pa
 
 def test_what_the_page_shows_is_escaped(model: Model) -> None:
     card = model.card.model_copy(update={"classes": tuple(f"<b>{place}" for place in range(10))})
-    attack = ReleasedAttack.model_construct(tests=(), privacy=card.privacy)
+    attack = ReleasedModelAttack.model_construct(tests=(), privacy=card.privacy)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.models.release_page.describe_attack", lambda _: ())
         page = render_release_html(describe_release(dataclasses.replace(model, card=card), attack, None, None))
@@ -85,7 +85,7 @@ def test_what_the_page_shows_is_escaped(model: Model) -> None:
 
 
 def test_reasons_against_a_release_come_first(model: Model) -> None:
-    attack = ReleasedAttack.model_construct(tests=(), privacy=model.card.privacy)
+    attack = ReleasedModelAttack.model_construct(tests=(), privacy=model.card.privacy)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.models.release_page.describe_attack", lambda _: ())
         first = describe_release(model, attack, None, None).sections[0].facts[0]
@@ -100,7 +100,7 @@ def test_a_model_with_secure_noise_is_attacked_by_shadows_whose_noise_repeats(tm
     )
     file = found.model().save(tmp_path / "model.onnx")
     assert call("audit", "--released", file, "--shadows", 32, "--out", tmp_path, "--json") == 0
-    attack = ReleasedAttack.model_validate_json(capsys.readouterr().out)
+    attack = ReleasedModelAttack.model_validate_json(capsys.readouterr().out)
     assert attack.privacy.rng == "secure"
     text = (tmp_path / "not-private" / "released" / "model.md").read_text(encoding="utf-8")
     assert "reasons against a release**: none found by dpbench" in text
@@ -115,7 +115,7 @@ def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_relea
         attack="lira", targets="average", records=10, members=100, others=1_000, auc=0.7, rates=(rate,)
     )
     tests = (test, test.model_copy(update={"targets": "planted"}))
-    attack = ReleasedAttack.model_construct(
+    attack = ReleasedModelAttack.model_construct(
         tests=tests, privacy=model.card.privacy, spec=model.card.spec, shadows=110, accuracy=0.5
     )
     text = render_markdown(describe_release(model, attack, audit, ["sampler: rows take turns"]))
@@ -132,7 +132,7 @@ def test_the_page_shows_the_audit_of_most_seeds_or_one_that_failed_and_none_that
     second = audit_of(1, noise_of(0.5), find_earlier_audits([first], 1))
     failed = audit_of(2, noise_of(1e-9))
     assert second.passed and not failed.passed
-    attack = ReleasedAttack.model_construct(spec=model.card.spec, components={})
+    attack = ReleasedModelAttack.model_construct(spec=model.card.spec, components={})
     start = attack.digest[:16]
     forged = first.model_copy(update={"earlier": EarlierAudits(seeds=(5, 6, 7), stakes={})})
     write_json(tmp_path / "audit" / f"{start}-edited.json", json.loads(forged.model_dump_json()))
@@ -218,5 +218,5 @@ def test_flags_that_do_not_go_together_are_one_sentence(
 def test_the_command_attacks_a_result(folder: Path, tmp_path: Path, capsys: Output) -> None:
     (result,) = folder.glob("class-means-*.json")
     assert call("audit", "--released", result, "--shadows", 32, "--out", tmp_path, "--json") == 0
-    found = ReleasedAttack.model_validate_json(capsys.readouterr().out)
+    found = ReleasedModelAttack.model_validate_json(capsys.readouterr().out)
     assert (found.content, found.shadows) == (Result.read(result).evidence_digest, 32)

@@ -17,7 +17,7 @@ from dpbench.models import Model
 from dpbench.receipts import from_result
 from dpbench.records.checksums import compute_seal
 from dpbench.records.packed import list_records, read_record
-from dpbench.records.released import ReleasedAttack
+from dpbench.records.released import ReleasedModelAttack
 from dpbench.records.result import Result
 from dpbench.registry import load
 from dpbench.verification.models import find_stated_fit
@@ -266,7 +266,7 @@ def test_an_attack_is_compared_with_its_result(tmp_path: Path, capsys: Output) -
     changed = edited(json.loads(read_record(files[0])), "tests.0.rates.0.positives", 1)
     (tmp_path / "attack.json").write_text(json.dumps({**changed, "seal": compute_seal(changed)}), encoding="utf-8")
     (tmp_path / "result.json").write_bytes(read_record(LEADERBOARD / "results" / files[0].parent.name / files[0].name))
-    assert ReleasedAttack.read(tmp_path / "attack.json").seal
+    assert ReleasedModelAttack.read(tmp_path / "attack.json").seal
     assert call("verify", tmp_path) == 1
     assert "they do not follow from the counts" in capsys.readouterr().out
 

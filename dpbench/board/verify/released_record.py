@@ -20,7 +20,7 @@ from dpbench.records.released import (
     FOLDER,
     TARGET_WORDS,
     MembershipTest,
-    ReleasedAttack,
+    ReleasedModelAttack,
     RocPoint,
 )
 from dpbench.records.result import Result
@@ -38,7 +38,7 @@ def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> 
     name = path.relative_to(root).as_posix()
     try:
         content = find_json_object(path)
-        found = None if content is None else validate_record(ReleasedAttack, content)
+        found = None if content is None else validate_record(ReleasedModelAttack, content)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     if content is None or found is None:
@@ -48,7 +48,7 @@ def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> 
     return [Complaint(name, *complaint) for complaint in check_released_attack(found, result)]
 
 
-def check_released_attack(attack: ReleasedAttack, result: Result) -> FieldComplaints:
+def check_released_attack(attack: ReleasedModelAttack, result: Result) -> FieldComplaints:
     """Yield a complaint if an attack is on another result, was miscounted, or contradicts the guarantee."""
     if attack.spec != result.spec or attack.content != result.evidence_digest:
         yield "content", "the attack is on another result, or on this one before it changed: attack it again"
@@ -61,7 +61,7 @@ def check_released_attack(attack: ReleasedAttack, result: Result) -> FieldCompla
         yield "tests", "more members are found than epsilon and delta allow: the result must be disputed"
 
 
-def check_attack_counts(attack: ReleasedAttack) -> FieldComplaints:
+def check_attack_counts(attack: ReleasedModelAttack) -> FieldComplaints:
     """Yield a complaint if an attack's rates do not follow from its own counts, plan and sigma."""
     if attack.shadows < FEWEST_SHADOWS:
         yield "shadows", f"expected at least {FEWEST_SHADOWS}, got {attack.shadows}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpbench.analysis.draw import Line, draw_lines, format_tick_label, new_figure, render_figure, score_without_interval
 from dpbench.analysis.palette import REFERENCE, assign_learner_styles
 from dpbench.audit.released_scores import CONFIDENCE, clopper_pearson
-from dpbench.records.released import TARGET_WORDS, ReleasedAttack, Targets
+from dpbench.records.released import TARGET_WORDS, ReleasedModelAttack, Targets
 from dpbench.records.result import Interval
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class AttackRow:
         return Interval(mean=self.positives / self.members, low=low, high=high)
 
 
-def list_attack_rows(attack: ReleasedAttack) -> list[AttackRow]:
+def list_attack_rows(attack: ReleasedModelAttack) -> list[AttackRow]:
     """Return a row for each membership test and false-positive rate of an attack."""
     private = next(test.records for test in attack.tests if test.targets == "average")
     spec = attack.spec

@@ -39,7 +39,7 @@ class StackedOuterProducts:
     left: Tensor  # (s, m, c)
     right: Tensor | QuantisedRows  # (c, d)
 
-    def integers(self, clips: tuple[float, ...], shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clips: tuple[float, ...], shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sums (s, m, d + 1) under clips (s,); each equals the sum of that setting's `RankOne`."""
         right = self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
         return outer_sum(self.left, right, True, clips, shares)
@@ -97,7 +97,7 @@ class StackedCurators:
         limit = count_rows_per_chunk(lead.rows, len(draws) * self.task.classes)
 
         def compute_integer_sums(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
-            return ([rows(chunk).integers(bounds, of_chunk(len(chunk)))] for chunk in chunks)
+            return ([rows(chunk).clipped_sum(bounds, of_chunk(len(chunk)))] for chunk in chunks)
 
         (total,) = sum_chunks(
             lead.rows.chunks(sample, draws[0].row_seed_base(), limit, self.task.device), compute_integer_sums

@@ -37,12 +37,12 @@ class BuiltinRowFunction(ABC):
     def __call__(self, chunk: Chunk) -> RankOne | Scaled:
         """Return one contribution per row."""
 
-    def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sum of a chunk's contributions.
 
         `shares` (c,) is each row's share of its unit; None if each row is a unit of its own.
         """
-        return self(chunk).integers(clip, shares)
+        return self(chunk).clipped_sum(clip, shares)
 
     def prepare_sum_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
@@ -90,10 +90,10 @@ class HeadGradient(BuiltinRowFunction):
         gradient = RankOne(self._residuals(rows, chunk.y)[0].T, rows, self.bias)
         return gradient if self.divisor is None else Scaled(gradient, self.divisor)
 
-    def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sum of a chunk's gradients, the same as that of `self(chunk)`."""
         if self.divisor is not None:
-            return super().integers(chunk, clip, shares)
+            return super().clipped_sum(chunk, clip, shares)
         rows = _quantise_chunk(chunk)
         if self._uses_compiled_loops(rows):
             everyone = np.arange(len(rows))
@@ -155,7 +155,9 @@ class HeadGradient(BuiltinRowFunction):
         if self.divisor is None:
             return empty_outer_sum(outputs, features, self.bias, clip, device)
         nobody = quantise(torch.zeros(0, features, device=device))
-        return Scaled(RankOne(torch.zeros(0, outputs, device=device), nobody, self.bias), self.divisor).integers(clip)
+        return Scaled(RankOne(torch.zeros(0, outputs, device=device), nobody, self.bias), self.divisor).clipped_sum(
+            clip
+        )
 
     def _residuals(self, rows: QuantisedRows, y: Tensor) -> Tensor:
         return residuals_(compute_logits(self.head.unsqueeze(0), rows, self.bias), y)  # (1, k, c)

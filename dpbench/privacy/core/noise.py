@@ -1,4 +1,4 @@
-"""Noise on an integer sum, in whole steps of its own grid. A pure function of arrays and draws."""
+"""Discrete noise for integer sums: each draw is an integer multiple of the step of the sum's grid."""
 
 from __future__ import annotations
 

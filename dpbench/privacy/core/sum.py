@@ -117,7 +117,7 @@ class Sum(Question):
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
             of_chunk = make_share_reader(shares)
             if own:
-                yield from ([own.integers(chunk, clips[0], of_chunk(len(chunk)))] for chunk in chunks)
+                yield from ([own.clipped_sum(chunk, clips[0], of_chunk(len(chunk)))] for chunk in chunks)
                 return
             for blocks in curator.guard.contributions(self.rows, chunks, self.release, clips):
                 yield self._integers(blocks, clips, of_chunk)
@@ -154,7 +154,7 @@ class Sum(Question):
                 "expected one clip per block."
             )
         shares = of_chunk(len(blocks[0]))
-        return [block.integers(clip, shares) for block, clip in zip(blocks, clips, strict=True)]
+        return [block.clipped_sum(clip, shares) for block, clip in zip(blocks, clips, strict=True)]
 
     @property
     def row_function(self) -> RowFn:

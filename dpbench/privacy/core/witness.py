@@ -38,7 +38,7 @@ class Canaries:
         """The coordinates of the canaries in the data, ascending."""
         return np.flatnonzero(self.member)
 
-    def integers(self, sampled: np.ndarray, clip: float, device: torch.device) -> IntegerSum:
+    def clipped_sum(self, sampled: np.ndarray, clip: float, device: torch.device) -> IntegerSum:
         """Return the clipped sum (m,) of the canaries at the coordinates `sampled`, on the grid of dense rows."""
         grid = clip * 2.0**-DENSE_BITS
         value = torch.full((len(sampled),), EXCESS * clip, dtype=torch.float64)
@@ -100,7 +100,7 @@ class Witness:
         padding = []
         for summed, (clip, std) in zip(sums, bounds, strict=True):
             if self.canaries is not None:
-                planted = self.canaries.integers(sampled, clip, summed.grid.device)
+                planted = self.canaries.clipped_sum(sampled, clip, summed.grid.device)
                 padding.append((planted, add_noise(planted, std, draws)))
         self.on_sum(SumObservation(release, tuple(sums), drawn, sampled, tuple(padding)))
 

@@ -38,7 +38,7 @@ _SMALLEST = 0.005  # accuracies are kept this far from 0 and 1, where logits end
 
 
 class BoardRecord(Record):
-    """A past board: public numbers of its data, its rehearsal, and learners' scores with default settings."""
+    """A past board: public facts about its data, accuracy in rehearsal, and learners' scores with default settings."""
 
     board: str
     dataset: str

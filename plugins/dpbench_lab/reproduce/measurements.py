@@ -50,7 +50,7 @@ class Measurement:
     @classmethod
     def from_result(cls, result: Result, at: Mapping[str, Any], rate: Rate | None = None) -> Measurement:
         """Return the accuracy of a result or, if a rate is given, its error."""
-        score, today = metric_interval(result, "error" if rate else "accuracy"), result.privacy.is_repeatable
+        score, today = metric_interval(result, "error" if rate else "accuracy"), result.privacy.uses_current_mechanism
         task = result.task
         return cls(at, score, today, rate, task.test, task.largest, RunFacts.from_result(result))
 

@@ -67,7 +67,8 @@ class Moving(CuratorProxy):
             return self.curator.answer(question)
         clips = question.clips
         self._same(
-            lambda chunk: [*wrap_blocks(question.rows(chunk))], lambda block, at: (block.integers(clips[at]).total,)
+            lambda chunk: [*wrap_blocks(question.rows(chunk))],
+            lambda block, at: (block.clipped_sum(clips[at]).total,),
         )
         return self.curator.answer(question)
 

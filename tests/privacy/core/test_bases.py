@@ -99,7 +99,7 @@ def test_embeddings_and_their_sums_equal_those_of_dense_rows(world: World, clip:
     for basis in bases:
         residual, embedding = Residual(outer, basis), _doubled(outer).dense().flatten(1) @ _written_out(basis)
         torch.testing.assert_close(residual.embedding.double(), embedding, rtol=1e-4, atol=1e-5)
-        found = _both(residual)[0].integers(clip).value()
+        found = _both(residual)[0].clipped_sum(clip).value()
         torch.testing.assert_close(found, clipped_sum(Rows(embedding), clip), rtol=0, atol=1e-4 * (clip + 1))
 
 
@@ -110,7 +110,7 @@ def test_sums_of_residuals_equal_those_of_dense_rows(form: int, clip: float, bia
     outer, bases = _world(6, 3, 60, 6, 4, bias, seed=form)
     residual = Residual(outer, bases[form])
     rest = Rows(_stored(residual))
-    found = residual.integers(clip).value().flatten()
+    found = residual.clipped_sum(clip).value().flatten()
     torch.testing.assert_close(found, clipped_sum(rest, clip), rtol=0, atol=4e-3 * clip)
 
 
@@ -165,7 +165,7 @@ def test_one_row_moves_each_of_the_two_sums_by_at_most_its_clip(residual: Residu
         for block, dense, clip in zip(_both(alone), written_out, (0.3, 0.06), strict=True):
             norm, bound = float(block.norms()), clip * float(block.norms().isfinite())
             assert not bound or min(1.0, clip / norm) * float(dense.norm()) <= bound * (1 + 1e-12)
-            assert float(block.integers(clip).value().norm()) <= bound
+            assert float(block.clipped_sum(clip).value().norm()) <= bound
 
 
 @FORMS
@@ -187,7 +187,7 @@ def _few(rows: int = 3, m: int = 3, d: int = 5, bias: bool = False) -> RankOne:
 def test_an_empty_chunk_has_no_residuals_and_sums_to_zero(form: int) -> None:
     residual = Residual(_few(0), _bases(_few(4), 2)[form])
     assert (residual.embedding.shape, residual.norms().shape, residual.dense().shape) == ((0, 2), (0,), (0, 3, 5))
-    assert torch.equal(residual.integers(1.0).total, torch.zeros(3, 5, dtype=torch.int64))
+    assert torch.equal(residual.clipped_sum(1.0).total, torch.zeros(3, 5, dtype=torch.int64))
 
 
 @FORMS
@@ -206,7 +206,7 @@ def test_a_residual_that_is_not_finite_counts_as_zero(form: int, poison: float) 
     rows.right[1] = poison
     others = Residual(rows.take(torch.tensor([0, 2])), basis)
     for block, kept in zip(_both(Residual(rows, basis)), _both(others), strict=True):
-        assert torch.equal(block.integers(1.0).total, kept.integers(1.0).total)
+        assert torch.equal(block.clipped_sum(1.0).total, kept.clipped_sum(1.0).total)
 
 
 @pytest.mark.parametrize("stretch", [1 + 1e-3, 1 - 1e-3, 2.0, 0.0, math.nan, math.inf])
@@ -228,7 +228,7 @@ def test_a_basis_that_was_changed_in_place_is_refused(form: int) -> None:
     with pytest.raises(PrivacyError, match="changed in place"):
         Residual(_few(), basis)
     with pytest.raises(PrivacyError, match="changed in place"):
-        Residual(_few(), made.basis).integers(1.0)
+        Residual(_few(), made.basis).clipped_sum(1.0)
 
 
 def _bent(form: type) -> Any:

@@ -68,7 +68,7 @@ def test_no_rows_have_no_norms(width: int) -> None:
     none = torch.empty(0, width)
     for form in (Rows(none), Joined((none, none[:, :1]))):
         assert form.norms().shape == (0,)
-        assert not form.integers(1.0).total.any()
+        assert not form.clipped_sum(1.0).total.any()
 
 
 def test_a_very_long_row_in_float64_has_the_bound_of_its_length() -> None:
@@ -88,7 +88,7 @@ def test_kinds_of_numbers_whose_rounding_is_not_bounded_are_refused(kind: torch.
 
 def test_float64_rows_are_clipped_in_float64() -> None:
     rows = torch.full((1, 3), 1 / 3, dtype=torch.float64)
-    torch.testing.assert_close(Rows(rows).integers(1.0).value(), rows[0], rtol=0, atol=2**-25)
+    torch.testing.assert_close(Rows(rows).clipped_sum(1.0).value(), rows[0], rtol=0, atol=2**-25)
 
 
 def test_a_row_of_zeros_has_a_norm_that_can_be_divided_by() -> None:
@@ -137,9 +137,9 @@ def test_joined_rows_are_clipped_as_one() -> None:
     draw = torch.Generator().manual_seed(3)
     parts = tuple(10.0**power * torch.randn(5, 4, 7, generator=draw) for power in (-6, 0, 0, 3))
     for row in range(5):
-        assert float(Joined(parts).take(torch.tensor([row])).integers(0.5).value().norm()) <= 0.5
+        assert float(Joined(parts).take(torch.tensor([row])).clipped_sum(0.5).value().norm()) <= 0.5
     (block,) = wrap_blocks(Joined(parts))
-    assert torch.equal(block.integers(0.5).total, Joined(parts).integers(0.5).total)
+    assert torch.equal(block.clipped_sum(0.5).total, Joined(parts).clipped_sum(0.5).total)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e25])
@@ -147,7 +147,7 @@ def test_a_joined_row_with_one_number_that_is_not_finite_counts_as_zero(value: f
     """Two parts of 0.9e25 are below the bound each and above it together."""
     first, second = torch.ones(2, 3), torch.full((2, 1), 0.9 * value)
     first[1], second[1] = 0.0, 0.0
-    assert not Joined((first, second, second)).integers(1.0).total.any()
+    assert not Joined((first, second, second)).clipped_sum(1.0).total.any()
 
 
 def test_one_number_per_row_needs_an_axis_of_its_own() -> None:

@@ -132,11 +132,11 @@ def test_the_compiled_step_has_the_bits_of_the_one_on_a_gpu(
     shares = torch.rand(count, generator=draw, dtype=torch.float64) if units else None
     chunk = Chunk(quantise(x), torch.randint(classes, (count,), generator=draw), torch.zeros(count, dtype=torch.int64))
     own = HeadGradient(head, bias)
-    found = own.integers(chunk, clip, shares)
+    found = own.clipped_sum(chunk, clip, shares)
     with threads(1):
-        assert torch.equal(own.integers(chunk, clip, shares).total, found.total)
+        assert torch.equal(own.clipped_sum(chunk, clip, shares).total, found.total)
     with on_a_gpu():
-        expected = own.integers(chunk, clip, shares)
+        expected = own.clipped_sum(chunk, clip, shares)
     assert torch.equal(found.total, expected.total)
     assert torch.equal(found.grid, expected.grid)
 
@@ -146,7 +146,7 @@ def test_a_head_that_is_not_finite_adds_nothing(poison: float) -> None:
     head = torch.ones(3, 6)
     head[1, 2] = poison
     chunk = Chunk(quantise(torch.randn(9, 5)), torch.arange(9) % 3, torch.zeros(9, dtype=torch.int64))
-    assert not HeadGradient(head, bias=True).integers(chunk, 1.0).total.any()
+    assert not HeadGradient(head, bias=True).clipped_sum(chunk, 1.0).total.any()
 
 
 def test_a_label_that_is_none_reads_and_writes_nothing_else() -> None:
@@ -154,8 +154,8 @@ def test_a_label_that_is_none_reads_and_writes_nothing_else() -> None:
     own, seeds = HeadGradient(torch.ones(3, 6), bias=True), torch.zeros(9, dtype=torch.int64)
     y[[2, 4]] = torch.tensor([3, -1])
     kept = torch.tensor([0, 1, 3, 5, 6, 7, 8])
-    found = own.integers(Chunk(rows, y, seeds), 1.0)
-    assert torch.equal(found.total, own.integers(Chunk(rows[kept], y[kept], seeds[kept]), 1.0).total)
+    found = own.clipped_sum(Chunk(rows, y, seeds), 1.0)
+    assert torch.equal(found.total, own.clipped_sum(Chunk(rows[kept], y[kept], seeds[kept]), 1.0).total)
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -53,10 +53,10 @@ def test_its_answer_has_the_bits_of_the_same_function_by_a_stranger(
 def test_the_sum_over_no_rows_has_the_shape_and_the_grid_of_every_sum(bias: bool, divided: bool, features: int) -> None:
     own, x = gradient(bias, divided, features=features), torch.randn(9, features)
     chunk = Chunk(quantise(x), torch.arange(9) % 3, torch.zeros(9, dtype=torch.int64))
-    zero, found = own.sum_of_empty_chunk(features, 0.7), own.integers(chunk, 0.7)
+    zero, found = own.sum_of_empty_chunk(features, 0.7), own.clipped_sum(chunk, 0.7)
     assert torch.equal((zero + found).total, found.total)
     assert (zero.largest, zero.grid.tolist()) == (found.largest, found.grid.tolist())
-    assert torch.equal(found.total, own(chunk).integers(0.7).total)
+    assert torch.equal(found.total, own(chunk).clipped_sum(0.7).total)
 
 
 class Remembers(HeadGradient):

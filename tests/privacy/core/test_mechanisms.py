@@ -71,23 +71,23 @@ def test_no_single_row_contributes_more_than_the_clip(seed: int, clip: float, ma
     scale = torch.rand(3, 40, generator=draw) + 0.01
     forms: list[Contribution] = [Rows(right), outer, RankOne(left, right, bias=True), Scaled(outer, scale)]
     for form in forms:
-        total = form.integers(clip).value()
+        total = form.clipped_sum(clip).value()
         assert total.dtype == torch.float64
         assert float(total.norm()) <= clip * (1 + 1e-9)
 
 
 def test_rows_within_the_clip_are_summed_unchanged() -> None:
     rows = torch.tensor([[0.3, 0.4], [0.0, -0.5]])
-    torch.testing.assert_close(Rows(rows).integers(1.0).value(), rows.double().sum(0), rtol=0, atol=2**-23)
+    torch.testing.assert_close(Rows(rows).clipped_sum(1.0).value(), rows.double().sum(0), rtol=0, atol=2**-23)
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 3e38])
 def test_a_row_that_is_not_finite_counts_as_zero(poison: float) -> None:
     rows = torch.tensor([[0.3, 0.4], [poison, poison], [0.1, 0.0]])
-    without = Rows(rows[[0, 2]]).integers(1.0)
-    assert torch.equal(Rows(rows).integers(1.0).total, without.total)
+    without = Rows(rows[[0, 2]]).clipped_sum(1.0)
+    assert torch.equal(Rows(rows).clipped_sum(1.0).total, without.total)
     left = torch.ones(3, 1)
-    found, expected = RankOne(left, rows).integers(1.0), RankOne(left[:2], rows[[0, 2]]).integers(1.0)
+    found, expected = RankOne(left, rows).clipped_sum(1.0), RankOne(left[:2], rows[[0, 2]]).clipped_sum(1.0)
     assert torch.equal(found.total, expected.total)
 
 
@@ -142,7 +142,7 @@ def test_answers_are_multiples_of_the_sums_own_grid() -> None:
     ids=["both factors huge", "tiny and huge", "huge and tiny", "many columns", "a huge row", "a tiny scale"],
 )
 def test_a_huge_row_moves_the_sum_by_no_more_than_a_tiny_clip(row: Contribution, clip: float) -> None:
-    assert float(row.integers(clip).value().norm()) <= clip * (1 + 1e-6)
+    assert float(row.clipped_sum(clip).value().norm()) <= clip * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -154,4 +154,4 @@ def test_noise_that_64_bits_cannot_hold_is_refused(sign: float) -> None:
         huge.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
     wide = Scaled(RankOne(torch.ones(4, 1), torch.ones(4, 2)), torch.tensor([[2e-8, 9e7]]))
     with pytest.raises(SpecError, match="scale varies less"):
-        add_noise(wide.integers(1.0), 10.0, Randomness.research(0, "a test").draws("sum", 1))
+        add_noise(wide.clipped_sum(1.0), 10.0, Randomness.research(0, "a test").draws("sum", 1))

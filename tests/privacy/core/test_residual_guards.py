@@ -32,7 +32,7 @@ def _bases() -> tuple[AnchorBasis, DenseBasis]:
 def test_changing_the_embedding_in_place_unclips_nothing(form: int) -> None:
     residual = Residual(IN_8_BITS, _bases()[form])  # of float rows the sum embeds anew
     residual.embedding.mul_(30)
-    assert float(residual.integers(1.0).value().norm()) <= 1 + 1e-5
+    assert float(residual.clipped_sum(1.0).value().norm()) <= 1 + 1e-5
 
 
 def test_changing_what_a_basis_was_made_of_unclips_nothing() -> None:
@@ -42,7 +42,7 @@ def test_changing_what_a_basis_was_made_of_unclips_nothing() -> None:
     for tensor in (right, mixing, vectors):
         tensor.mul_(30)  # a buffer that is used again
     for basis in bases:
-        assert float(Residual(ROW, basis).integers(1.0).value().norm()) <= 1 + 1e-5
+        assert float(Residual(ROW, basis).clipped_sum(1.0).value().norm()) <= 1 + 1e-5
 
 
 def test_anchors_of_a_subclass_are_refused() -> None:

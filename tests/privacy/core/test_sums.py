@@ -106,9 +106,9 @@ def test_one_row_moves_the_integers_by_at_most_the_clip(
     name: str, c: int, m: int, d: int, power: int, clip: float, seed: int
 ) -> None:
     form = _form(name, c, m, d, power, seed)
-    whole = form.integers(clip)
+    whole = form.clipped_sum(clip)
     for place in range(min(c, 7)):
-        rest = _without(form, place).integers(clip)
+        rest = _without(form, place).clipped_sum(clip)
         assert torch.equal(whole.grid, rest.grid)
         assert _length(whole.total - rest.total, whole.grid) <= Fraction(clip) ** 2
 
@@ -121,15 +121,15 @@ def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_on_a_gp
     name: str, c: int, m: int, d: int, power: int, seed: int
 ) -> None:
     form = _form(name, c, m, d, power, seed)
-    expected = form.integers(0.7)
+    expected = form.clipped_sum(0.7)
     order = torch.randperm(c, generator=torch.Generator().manual_seed(seed))
     with threads(2):
-        assert torch.equal(form.take(order).integers(0.7).total, expected.total)
+        assert torch.equal(form.take(order).clipped_sum(0.7).total, expected.total)
     with on_a_gpu():
-        assert torch.equal(form.integers(0.7).total, expected.total)
+        assert torch.equal(form.clipped_sum(0.7).total, expected.total)
     if c:
         parts = [form.take(part) for part in torch.split(order, max(1, c // 3))]
-        together = sum((part.integers(0.7) for part in parts[1:]), parts[0].integers(0.7))
+        together = sum((part.clipped_sum(0.7) for part in parts[1:]), parts[0].clipped_sum(0.7))
         assert torch.equal(together.total, expected.total)
 
 
@@ -164,7 +164,7 @@ def test_integers_are_those_of_the_clipped_rows(name: str, c: int, m: int, d: in
     dense = form.take(kept).dense().double().flatten(1)
     norms = dense.norm(dim=1).clamp(min=1e-12)
     expected = (clip / norms).clamp(max=1) @ dense
-    assert float((_value(form.integers(clip)) - expected).norm()) <= 0.02 * clip * len(kept)
+    assert float((_value(form.clipped_sum(clip)) - expected).norm()) <= 0.02 * clip * len(kept)
 
 
 EQUAL: dict[str, Callable[[int], Contribution]] = {
@@ -179,7 +179,7 @@ EQUAL: dict[str, Callable[[int], Contribution]] = {
 def test_a_row_that_rounds_up_everywhere_stays_within_the_clip(name: str) -> None:
     """Entries are equal: all of a row is rounded up, or all of it down, as its width has it."""
     for width in range(1000, 1020):
-        summed = EQUAL[name](width).integers(1.0)
+        summed = EQUAL[name](width).clipped_sum(1.0)
         squares = sum(entry * entry for entry in summed.total.flatten().tolist())
         room = Fraction(1 / float(summed.grid.max())) ** 2
         assert room * 15 / 16 <= squares <= room
@@ -213,9 +213,9 @@ def test_sums_that_sit_at_powers_of_two_hide_no_row(total: float, d: int) -> Non
     rows[: int(min(total, count - 1)), 0] = 1.0
     rows[int(min(total, count - 1)) :, 0] = 2.0**-12 * (1 + 2.0**-9)
     for form in (Rows(rows), RankOne(torch.ones(count, 1), rows)):
-        whole = form.integers(1.0)
+        whole = form.clipped_sum(1.0)
         for place in (0, count // 2, count - 1):
-            rest = _without(form, place).integers(1.0)
+            rest = _without(form, place).clipped_sum(1.0)
             assert _length(whole.total - rest.total, whole.grid) <= 1
 
 
@@ -277,9 +277,9 @@ def test_settings_together_have_the_integers_that_each_has_alone(s: int, m: int,
     draw = torch.Generator().manual_seed(seed)
     left, right = torch.randn(s, m, c, generator=draw), quantise(torch.randn(c, d, generator=draw))
     clips = tuple(torch.logspace(-1, 1, s, dtype=torch.float64).tolist())
-    together = StackedOuterProducts(left, right).integers(clips)
+    together = StackedOuterProducts(left, right).clipped_sum(clips)
     for index, clip in enumerate(clips):
-        alone = RankOne(left[index].T, right, bias=True).integers(clip)
+        alone = RankOne(left[index].T, right, bias=True).clipped_sum(clip)
         assert torch.equal(together.total[index], alone.total)
         assert torch.equal(together.grid[index], alone.grid)
 
@@ -305,9 +305,9 @@ def test_a_form_that_lies_about_its_tensors_is_measured_as_what_it_is() -> None:
         Scaled(outer, torch.ones(3, 3).as_subclass(Small)),
     ):
         for (block,) in (wrap_blocks(form), wrap_blocks(dataclasses.replace(form))):
-            summed = block.integers(1.0)
+            summed = block.clipped_sum(1.0)
             assert type(summed.total) is Tensor
-            row = block.take(torch.tensor([0])).integers(1.0)
+            row = block.take(torch.tensor([0])).clipped_sum(1.0)
             assert _length(row.total, row.grid) <= 1
 
 
@@ -382,7 +382,7 @@ def test_a_residual_moves_a_sum_by_itself_alone_however_later_rows_fall_into_chu
     left, right = half_a_step[:, None].expand(-1, 4), quantise(torch.ones(200, 1024))
     form = Residual(RankOne(left, right), basis)
     whole, rest = (
-        sum((part.integers(clip) for part in parts[1:]), parts[0].integers(clip))
+        sum((part.clipped_sum(clip) for part in parts[1:]), parts[0].clipped_sum(clip))
         for parts in ([form.take(part) for part in torch.split(torch.arange(start, 200), 2)] for start in (0, 1))
     )
     assert torch.equal(whole.grid, rest.grid)
@@ -404,18 +404,18 @@ def test_chunks_of_other_shapes_or_scales_are_not_added() -> None:
         curator.noisy_sum(lambda chunk: chunk.x, release="sum", clip=1.0)
     outer = RankOne(torch.ones(2, 1), torch.ones(2, 2))
     with pytest.raises(NotPerExample):
-        Scaled(outer, torch.ones(1, 2)).integers(1.0) + Scaled(outer, torch.full((1, 2), 1.5)).integers(1.0)
+        Scaled(outer, torch.ones(1, 2)).clipped_sum(1.0) + Scaled(outer, torch.full((1, 2), 1.5)).clipped_sum(1.0)
     with pytest.raises(NotPerExample):
-        outer.integers(1.0) + Rows(torch.ones(2, 1)).integers(1.0)
+        outer.clipped_sum(1.0) + Rows(torch.ones(2, 1)).clipped_sum(1.0)
 
 
 def test_the_scale_of_a_bias_leaves_room_for_sums_in_64_bits() -> None:
     outer = RankOne(torch.ones(2, 1), torch.ones(2, 1), bias=True)
     with pytest.raises(SpecError, match="Raise the small scales"):
-        Scaled(outer, torch.tensor([[1e-6, 1e7]])).integers(1.0)
+        Scaled(outer, torch.tensor([[1e-6, 1e7]])).clipped_sum(1.0)
     form = Scaled(RankOne(torch.full((20_000, 1), 1e3), torch.ones(20_000, 1), bias=True), torch.tensor([[1.0, 6e7]]))
-    row = form.take(torch.tensor([0])).integers(1.0)
-    assert torch.equal(form.integers(1.0).total, 20_000 * row.total)
+    row = form.take(torch.tensor([0])).clipped_sum(1.0)
+    assert torch.equal(form.clipped_sum(1.0).total, 20_000 * row.total)
 
 
 def test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,13 +443,13 @@ def test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer(monkey
 def test_a_sum_that_64_bits_may_not_hold_is_refused_before_any_row_is_read() -> None:
     scale = torch.tensor([[1.0, 2.0**26]])
     form = Scaled(RankOne(torch.zeros(0, 1), torch.zeros(0, 1), bias=True), scale)
-    form.integers(1.0).check_fits_64_bits(2**17)
+    form.clipped_sum(1.0).check_fits_64_bits(2**17)
     with pytest.raises(SpecError, match="262,144 rows to fit into 64 bits"):
-        form.integers(1.0).check_fits_64_bits(2**18)
+        form.clipped_sum(1.0).check_fits_64_bits(2**18)
 
 
 def test_rows_in_8_bits_whose_integers_were_replaced_are_refused() -> None:
     right = quantise(torch.eye(2, 40))
     right.q = torch.full_like(right.q, 127)
     with pytest.raises(PrivacyError, match=r"\.float\(\)"):
-        RankOne(torch.ones(2, 1), right).integers(1.0)
+        RankOne(torch.ones(2, 1), right).clipped_sum(1.0)

@@ -121,11 +121,11 @@ def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     matrix = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     cells = CellContribution(torch.tensor(index, dtype=torch.int64), 4)
     inside = [place for place in index if 0 <= place < 4]
-    found = project_totals(cells.integers(1.0), check_loss_matrix(matrix, 3))
+    found = project_totals(cells.clipped_sum(1.0), check_loss_matrix(matrix, 3))
     direct = sum_losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
     assert cells.norms().tolist() == [float(0 <= place < 4) for place in index]
-    assert torch.equal(cells.dense().sum(0).long(), cells.integers(1.0).total)
+    assert torch.equal(cells.dense().sum(0).long(), cells.clipped_sum(1.0).total)
 
 
 def test_a_choice_finds_what_loses_least_and_spends_its_step() -> None:

@@ -221,7 +221,7 @@ def test_the_form_says_what_its_rows_are() -> None:
     assert torch.equal(form.dense(), expected)
     assert torch.equal(form.take(torch.tensor([2])).dense(), expected[2:])
     with pytest.raises(SpecError, match="Expected clip=1 of losses by parts"):
-        form.integers(0.5)
+        form.clipped_sum(0.5)
     with pytest.raises(SpecError, match="Expected a part for each of 3 rows of losses, got 2"):
         PartLosses(form.part[:2], form.rows, PARTS)
 

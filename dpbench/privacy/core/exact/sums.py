@@ -208,7 +208,7 @@ def outer_sum(
 ) -> IntegerSum:
     """Return the clipped sums of outer products, one for each of s clips: (s, m, d) or, with bias, (s, m, d + 1).
 
-    A row with few large features counts as longer than it is, so that its left factor fits into two slices.
+    The norm of a row with few large features is rounded up, so that its left factor can be stored in two slices.
     Sensitivity, under adding or removing one row: at most the clip of each sum, or the row's share of this clip if
     `shares` (c,) is given.
     """

@@ -39,7 +39,7 @@ class Contribution(ABC):
         """Return (c,) float64: each row's L2 norm, never under-estimated."""
 
     @abstractmethod
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the rows, each clipped to `clip` and rounded to a public grid before it is added.
 
         Sensitivity: adding or removing one row moves the sum by at most `clip`, in integer arithmetic: a row's integers
@@ -80,7 +80,7 @@ class Rows(Contribution):
         """Return (c,) float64: the rows' L2 norms over all other axes."""
         return row_norms(self.rows)
 
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum, shaped like one row, on a grid with step clip * 2^-24."""
         from dpbench.privacy.core.exact.sums import IntegerSum, dense_sum
 
@@ -125,7 +125,7 @@ class Joined(Contribution):
 
         return joined_norms(torch.stack([row_norms(part) for part in self.parts]))
 
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum (p,), part after part, on a grid with step clip * 2^-24."""
         from dpbench.privacy.core.exact.sums import dense_sum
 
@@ -175,7 +175,7 @@ class RankOne(Contribution):
         """Return (c,) float64: |left_i| |right_i|."""
         return row_norms(self.left).mul_(self.right_norms())
 
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum (m, d) or, with bias, (m, d + 1), computed as one integer product; see `exact.sums`."""
         from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
 
@@ -253,7 +253,7 @@ class Scaled(Contribution):
         bound = squared.double().sqrt() * (1 + (terms + 24) * unit_roundoff(squared)) + 2 * TINY
         return bound.mul_(left_norms).mul_(largest * (1 + 8 * unit_roundoff(inverse)))
 
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the scaled outer products; the grid step of each entry is divided by the entry's scale."""
         from dpbench.privacy.core.exact.sums import scaled_sum
 

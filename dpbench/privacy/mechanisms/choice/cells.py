@@ -31,7 +31,7 @@ class CellContribution(Contribution):
         """Return (c,) float64: 1 for a row in a cell, else 0."""
         return self._inside().double()
 
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Count the rows in each cell, (count,), in whole numbers; the clip must be 1.
 
         Sensitivity: adding or removing one row moves at most one cell, by 1. With `shares` (c,) a row adds its share of
@@ -68,7 +68,7 @@ def count_rows_in_cells(block: Contribution, shares: Tensor | None = None) -> In
     Sensitivity: adding or removing one row moves at most one count, by 1 or, with `shares` (c,), by the row's share of
     its unit, rounded down.
     """
-    return block.integers(1.0, shares)
+    return block.clipped_sum(1.0, shares)
 
 
 def wrap_as_cells(rows: RowFn, count: int) -> Callable[[Chunk], CellContribution]:

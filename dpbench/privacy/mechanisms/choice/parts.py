@@ -73,10 +73,10 @@ class LeastLossChoiceByPart(ChoiceQuestion):
             block = require_single_block(
                 curator.guard.blocks_of_empty_chunk(rows, next(empty), self.release), self.release
             )
-        start = block.integers(1.0)
+        start = block.clipped_sum(1.0)
         limit = count_rows_per_chunk(start.total.numel() // choice.parts, self.chunk_size)
         lost = sum_over_rows(
-            curator, rows, self.release, draws, lambda block, shares: block.integers(1.0, shares), limit, [start]
+            curator, rows, self.release, draws, lambda block, shares: block.clipped_sum(1.0, shares), limit, [start]
         )
         return choose_for_each_part(curator, lost, choice.parts, choice, draws)
 
@@ -112,7 +112,7 @@ class PartLosses(Contribution):
         """Return (c,) float64: the norm of each row's losses; 0 for a row in no part."""
         return self.rows.norms().where(self._inside(), 0)
 
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the total losses, part after part, (parts * N,); the clip must be 1.
 
         Sensitivity: adding or removing one row moves the totals of at most one part, each by 0 to 2^20 steps or, with

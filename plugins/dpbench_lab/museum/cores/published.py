@@ -271,7 +271,7 @@ def mean_over_drawn_images(honest: Honest, rows: Any, sample: np.ndarray, device
 WHOLE, SAMPLED = "dp-sgd:steps=12", "dp-sgd:steps=12,sample_rate=0.3"
 NOISE, KEY = "core.randomness:_SeededDraws.noise", "core.randomness:_SeededDraws.__init__"
 SAMPLE = "core.randomness:_SeededDraws.sample"
-INTEGERS, WEIGHTS = "core.forms.contributions:RankOne.integers", "core.exact.sums:weights_within"
+INTEGERS, WEIGHTS = "core.forms.contributions:RankOne.clipped_sum", "core.exact.sums:weights_within"
 UNITS, STEPS = "core.rows:PrivateRows.expand_units", "mechanisms.choice.steps:_steps"
 CURATOR, CORE, MECHANISMS = "privacy/test_curator.py::test_", "privacy/core/test_", "privacy/mechanisms/test_"
 ANY_LOSS = MECHANISMS + "choice.py::test_a_row_moves_every_total_by_0_to_1_whatever_it_says"
@@ -302,7 +302,7 @@ PUBLISHED = (
     show(CoreExhibit(mean_over_drawn_images, UNITS, HonestLearner, patients=PatientDigits)),
     show(CoreExhibit(unbounded_losses, STEPS, StumpLearner, noise=0), tests=(ANY_LOSS,)),
     show(CoreExhibit(two_sided_scores, STEPS, StumpLearner), tests=(ANY_LOSS,)),
-    show(CoreExhibit(losses_in_every_class, "mechanisms.choice.parts:PartLosses.integers", NearestExampleLearner,
+    show(CoreExhibit(losses_in_every_class, "mechanisms.choice.parts:PartLosses.clipped_sum", NearestExampleLearner,
                      noise=1 / 10),
          tests=(MECHANISMS + "part_losses.py::test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says",)),
     show(CoreExhibit(patient_bounded_in_each_class, UNITS, NearestExampleLearner, noise=1 / MOST_LABELS,

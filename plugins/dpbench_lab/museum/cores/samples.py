@@ -98,7 +98,7 @@ class _SampleSizeLeak:
 
 def _widen_later_clips(honest: Honest, question: Any, blocks: Sequence[Any], *given: Any) -> list[IntegerSum]:
     clipped = enumerate(zip(blocks, question.clips, strict=True))
-    return [block.integers(clip * (100 if place else 1)) for place, (block, clip) in clipped]
+    return [block.clipped_sum(clip * (100 if place else 1)) for place, (block, clip) in clipped]
 
 
 def _add_chunks_in_bfloat16(honest: Honest, total: IntegerSum, other: IntegerSum) -> IntegerSum:
@@ -151,7 +151,7 @@ SAMPLES = (
     ),
     BrokenCore(
         "losses in two parts of a choice",
-        Replacement({"mechanisms.choice.parts:PartLosses.integers": _count_losses_in_two_parts}),
+        Replacement({"mechanisms.choice.parts:PartLosses.clipped_sum": _count_losses_in_two_parts}),
         audits=(AuditCase("prototypes:groups=2", "sensitivity"),),
     ),
 )  # fmt: skip

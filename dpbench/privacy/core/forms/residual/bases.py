@@ -79,13 +79,13 @@ class Basis(ABC):
 
     @property
     @abstractmethod
-    def integers(self) -> tuple[Tensor, float]:
+    def integer_vectors(self) -> tuple[Tensor, float]:
         """V rounded to multiples of a unit, (m, d, k) or, with bias, (m, d + 1, k) float32, and this unit."""
 
     @property
     @abstractmethod
     def rounding_shift(self) -> float:
-        """Upper bound on how far V moves (Frobenius norm) if it is rounded to `integers` after embedding rows."""
+        """Upper bound on how far V moves (Frobenius norm) if it is rounded after rows were embedded."""
 
     @property
     def rounding(self) -> float:
@@ -101,7 +101,7 @@ class Basis(ABC):
         """
         import torch
 
-        vectors, unit = self.integers
+        vectors, unit = self.integer_vectors
         digits: list[Tensor] = []
         left = embedding.clone()
         while not digits or bool(left.any()):
@@ -191,7 +191,7 @@ class DenseBasis(Basis):
         return self.vectors.shape[0], self.vectors.shape[1]
 
     @property
-    def integers(self) -> tuple[Tensor, float]:
+    def integer_vectors(self) -> tuple[Tensor, float]:
         """The basis vectors and their unit."""
         return self.vectors, self._unit
 
@@ -326,13 +326,13 @@ class AnchorBasis(Basis):
         return left @ self.anchors.right_with_bias().double()
 
     @property
-    def integers(self) -> tuple[Tensor, float]:
+    def integer_vectors(self) -> tuple[Tensor, float]:
         """V in full, with 19 bits relative to its largest entry, and the unit of its entries; computed on first use."""
         return self._rounded_vectors[:2]
 
     @property
     def rounding_shift(self) -> float:
-        """Upper bound on how far rounding to `integers` moves V (Frobenius norm)."""
+        """Upper bound on how far rounding to integers moves V (Frobenius norm)."""
         return self._rounded_vectors[2]
 
     @property

@@ -75,7 +75,7 @@ class Residual(Contribution):
         norms = squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
         return norms.add_(basis.rounding_shift * embedded), whole, embedded
 
-    def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
+    def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the outer products minus V times the sum of the embeddings, both in integers.
 
         Row i moves the sum by w_i (G_i - V ê_i), plus the errors of rounding w_i G_i and w_i ê_i to their grids, plus
@@ -89,7 +89,7 @@ class Residual(Contribution):
 
         right, bias = self.outer.right, self.outer.bias
         if not isinstance(right, QuantisedRows):  # what is embedded must be what is summed
-            return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).integers(clip, shares)
+            return Residual(RankOne(self.outer.left, quantise(right), bias), self.basis).clipped_sum(clip, shares)
         self.basis.check()
         left = self.outer.columns()
         features = right.shape[1]

@@ -72,7 +72,7 @@ EDITS = (
          "curator.sigma[self.release] * [-math.sqrt(len(clips)) * -]clip",
          tests=IN_CURATOR + "test_each_of_two_blocks_gets_noise_for_the_norm_of_both_together"),
     edit(SUM, "second block at the first clip", "a block with a smaller clip moves by more than its noise covers",
-         "[block.integers([-clip-]{+self.clips[0]+}, shares) for block, clip in",
+         "[block.clipped_sum([-clip-]{+self.clips[0]+}, shares) for block, clip in",
          tests=IN_SUMS + "test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks"),
     edit(SUM, "noise of the smallest clip", "blocks with a larger clip get too little",
          "zip(nothing, [-stds-]{+[min(stds)] * len(stds)+}, strict=True)",
@@ -87,8 +87,8 @@ EDITS = (
          "if [-not (number and CLIPS[0] <= bound <= CLIPS[1])-]{+bound <= 0+}:",
          tests=IN_CURATOR + "test_a_clip_that_bounds_nothing_is_refused"),
     edit(SUM, "sums in floats", "one row moves what the others round to",
-         "[-return [block.integers(clip, shares) for block, clip in zip(blocks, clips, strict=True)-]{+whole = "
-         "[block.integers(clip, shares) for block, clip in zip(blocks, clips, strict=True)]\n"
+         "[-return [block.clipped_sum(clip, shares) for block, clip in zip(blocks, clips, strict=True)-]{+whole = "
+         "[block.clipped_sum(clip, shares) for block, clip in zip(blocks, clips, strict=True)]\n"
          "        return [IntegerSum(one.total.float().long(), one.grid, one.largest) for one in whole+}]",
          tests=IN_SUMS + "test_one_example_moves_a_curators_sum_by_its_own_integers"),
     edit(NOISE, "no noise for a small sigma", "large budgets are still budgets",

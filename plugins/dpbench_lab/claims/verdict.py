@@ -141,7 +141,7 @@ def _judge_epsilons(claim: Claim, found: Mapping[AccountantName, float]) -> Judg
 
 
 def _largest_sigma_printed_as(sigma: Decimal) -> Decimal:
-    """Return the largest sigma that is printed as this number: half a unit of its last digit more."""
+    """Return the largest sigma that rounds to a printed number: the number plus half a unit in its last digit."""
     exponent = sigma.as_tuple().exponent
     return sigma + Decimal(5).scaleb((exponent if isinstance(exponent, int) else 0) - 1)
 

@@ -79,7 +79,7 @@ class OrderComparison:
 
     @property
     def holds(self) -> bool | None:
-        """Whether our results have the same order, further apart than chance explains; None if not measured."""
+        """Whether our results have the paper's order and differ significantly; None if they were not measured."""
         return None if self.difference is None else self.difference > self._margin
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import deprecated
@@ -87,6 +88,7 @@ def setting(  # noqa: PLR0913 - one for each fact
     choices: Sequence[T] = (),
     says: str = "",
     added: bool = False,
+    earlier: Mapping[str, Any] = MappingProxyType({}),
     kw_only: bool = False,
 ) -> T:
     """Declare a setting of a learner, dataset or extractor: a dataclass field that states its range and its meaning.
@@ -104,9 +106,11 @@ def setting(  # noqa: PLR0913 - one for each fact
         choices: the only values; for text, declare a `Literal` instead.
         says: the meaning, a noun phrase such as "noisy gradient steps".
         added: whether the setting is newer than published results; specs leave it out at its default.
+        earlier: former defaults by version, like `{"0.2.0": 1.0}`: a result of that version with that value still
+            counts as one with default settings.
         kw_only: whether the setting is keyword-only, as in `dataclasses.field`.
     """
-    metadata = {LIMITS: Limits(ge, gt, le, lt, tuple(choices), says), "added": added}
+    metadata = {LIMITS: Limits(ge, gt, le, lt, tuple(choices), says), "added": added, "earlier": earlier}
     keyword = True if kw_only else dataclasses.MISSING  # which leaves it to the class
     start: Any = dataclasses.MISSING if default is ... else default
     field: T = dataclasses.field(default=start, kw_only=keyword, metadata=metadata)

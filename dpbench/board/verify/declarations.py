@@ -350,4 +350,5 @@ def _check_hand_settings(result: Result, here: InstalledComponent) -> FieldCompl
 def list_hand_options(result: Result, here: InstalledComponent) -> list[str]:
     """List the settings of a result that the user set by hand; settings that a search chose are left out."""
     space = result.search.space if result.search and result.spec.search else {}
-    return list_settings_chosen_by_hand(result.spec.learner.options, here.defaults, space, here.texts)
+    defaults = here.list_defaults(result.components["learner"].version)
+    return list_settings_chosen_by_hand(result.spec.learner.options, defaults, space, here.texts)

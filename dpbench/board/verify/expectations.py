@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,12 @@ class InstalledComponent:
     reference: bool = False  # a learner without privacy: the ceiling
     public: str = "none"  # what a learner reads of the public data
     texts: frozenset[str] = frozenset()  # options that take any text
+    earlier: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # former defaults by option and version
+
+    def list_defaults(self, version: str) -> Mapping[str, Any]:
+        """Return the defaults of the options in a version of the component's distribution."""
+        former = {name: values[version] for name, values in self.earlier.items() if version in values}
+        return {**self.defaults, **former}
 
 
 @dataclass(frozen=True)
@@ -65,4 +71,7 @@ def _describe_component(item: Registration) -> InstalledComponent:
     space = {name: list(values) for name, values in getattr(item.cls, "search_space", {}).items()}
     public = str(getattr(item.cls, "public", "none"))
     texts = free_text_fields(item.cls)
-    return InstalledComponent(item.plugin, item.distribution, item.version, defaults, space, reference, public, texts)
+    earlier = {found.name: found.metadata["earlier"] for found in fields(item.cls) if found.metadata.get("earlier")}
+    return InstalledComponent(
+        item.plugin, item.distribution, item.version, defaults, space, reference, public, texts, earlier
+    )

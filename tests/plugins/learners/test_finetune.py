@@ -26,6 +26,7 @@ from torch.nn.functional import cross_entropy
 import dpbench
 from dpbench import AdamBC, Budget, Chunk, Curator, Joined, PublicData, SpecError, Task, registry
 from dpbench.audit.audit_fit import audit
+from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.plan_check import check_learner_plan
 from dpbench.errors import DataMissing
 from dpbench.privacy.binding import bind
@@ -34,6 +35,7 @@ from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import make_learner_curator
 from dpbench.records.spec import Spec, make_spec
 from dpbench.testing import LearnerLaws
+from tests.helpers.readme import LEADERBOARD
 from tests.helpers.sessions import session
 from tests.plugins.learners.test_tuned_tails import draw_examples, fit, score
 
@@ -216,6 +218,15 @@ def test_the_head_has_its_share_of_the_budget() -> None:
     head, tail = DPFineTune(head_share=0.2, steps=50, sample_rate=0.1).settle(a_task(), BUDGET).plan(a_task(), BUDGET)
     spent = [release.steps * (release.sample_rate / release.relative_noise) ** 2 for release in (head, tail)]
     assert spent[0] / sum(spent) == pytest.approx(0.2)
+
+
+def test_the_clip_is_larger_where_noise_is_small_and_clip_1_was_the_default_of_version_0_2() -> None:
+    for epsilon, clip in ((0.1, 1.0), (8.0, 4.0)):
+        for learner in (DPFineTune(), PublicFineTune()):
+            assert learner.settle(a_task(3_000), Budget(epsilon, 1e-5)).clip == clip
+    assert DPFineTune(clip=2.0).settle(a_task(3_000), BUDGET).clip == 2.0
+    installed = ReviewContext.read(LEADERBOARD, registry.load()).installed["learner", "dp-finetune"]
+    assert [installed.list_defaults(version)["clip"] for version in ("0.2.0", "0.3.0")] == [1.0, None]
 
 
 def test_no_more_components_than_the_tail_pools_features_to() -> None:

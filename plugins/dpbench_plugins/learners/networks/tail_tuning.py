@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Parameters = Literal["head", "bias", "film", "lora", "last", "all"]
 RATES = {"adam": 0.02, "momentum": 2.0}
 ENOUGH = 20_000  # private examples over sigma, from which on the rate is one of those
+ENOUGH_FOR_LARGE_CLIP = 2_000  # private examples over sigma
 PROBE_SHARE = 0.02  # of the budget of the tail, for probes of its learning rate
 PROBE_CLIP = 0.5  # L2 bound on the two changes of one example's loss, in nats
 
@@ -38,7 +39,9 @@ class TailTuningLearner(Learner):
     learning_rate: float | None = setting(None, gt=0, lt=math.inf, says="learning rate of the tail")
     optimiser: Literal["momentum", "adam"] = setting("adam", says="optimiser of the tail")
     momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
-    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
+    clip: float | None = setting(
+        None, earlier={"0.2.0": 1.0}, gt=0, lt=math.inf, says="L2 bound on the gradient of one example"
+    )
     chunk_size: int = setting(16, ge=1, says="examples whose gradients are in memory at once")
     probes: int = setting(0, added=True, ge=0, says="corrections of the tail's learning rate by private losses")
 
@@ -55,6 +58,10 @@ class TailTuningLearner(Learner):
         if task.tail is not None and self.parameters != "head":
             choose_parameters(task.tail(), self.parameters, self.rank, torch.Generator())
         return float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}")
+
+    def choose_clip(self, task: Task, budget: Budget) -> float:
+        """Return the clip: 4 if noise leaves enough of the larger gradients, else 1."""
+        return 4.0 if effective_size(task, budget) >= ENOUGH_FOR_LARGE_CLIP else 1.0
 
     @property
     def probe_share(self) -> float:
@@ -82,14 +89,14 @@ class TailTuningLearner(Learner):
         expected = self.sample_rate * curator.task.size
         noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
         optimiser = MomentumSGD(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)
-        rate = require_setting(self.learning_rate)
+        rate, clip = require_setting(self.learning_rate), require_setting(self.clip)
         position = gradients.start_position()  # (p,), in units of each tensor's own size
         average, taken = torch.zeros_like(position), 0
         for step in range(self.steps):
             total = curator.noisy_sum(
-                gradients.row_function(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
+                gradients.row_function(position), release="tail", clip=clip, chunk_size=self.chunk_size
             )
-            direction = optimiser.step(total / (self.clip * expected))
+            direction = optimiser.step(total / (clip * expected))
             if step * self.probes % self.steps < self.probes:
                 rate *= self._probe(curator, gradients, position, rate * direction)
             position = position - rate * direction

@@ -121,14 +121,14 @@ class Learner(ComponentWithSettings, ABC):
             SpecError: a value that `auto` returns does not fit the learner.
         """
         sampled = self.resolve_batch(task)
-        return _fill_settings(sampled, sampled.auto(task, budget))
+        return _fill_auto_settings(sampled, sampled.auto(task, budget))
 
     @final
     def settle_earlier(self, task: Task, budget: Budget) -> Mapping[str, Self]:
         """Return the learner as each earlier version would settle it (`earlier_auto`), latest version first."""
         sampled = self.resolve_batch(task)
         earlier = sampled.earlier_auto(task, budget)
-        return {version: _fill_settings(sampled, numbers) for version, numbers in earlier.items()}
+        return {version: _fill_auto_settings(sampled, numbers) for version, numbers in earlier.items()}
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
@@ -142,8 +142,8 @@ class Learner(ComponentWithSettings, ABC):
         """
 
 
-def _fill_settings(learner: AnyLearner, numbers: Mapping[str, Any]) -> AnyLearner:
-    left = {name: value for name, value in numbers.items() if getattr(learner, name) is None}
+def _fill_auto_settings(learner: AnyLearner, values: Mapping[str, Any]) -> AnyLearner:
+    left = {name: value for name, value in values.items() if getattr(learner, name) is None}
     return check_settings(dataclasses.replace(learner, **left))  # type: ignore[type-var]
 
 

@@ -112,7 +112,7 @@ class MalformedFile(DataError):
 
 
 @dataclass(frozen=True, order=True)
-class Complaint:
+class LeaderboardComplaint:
     """An error in a field of a leaderboard file."""
 
     file: str
@@ -129,7 +129,7 @@ class Complaint:
 class ChecksFailed(DataError):
     """Leaderboard files fail their checks; `consequence` states what dpbench therefore refuses to do."""
 
-    def __init__(self, consequence: str, complaints: Sequence[Complaint]) -> None:
+    def __init__(self, consequence: str, complaints: Sequence[LeaderboardComplaint]) -> None:
         lines = [f"  {complaint.file}: {complaint}" for complaint in complaints[:_MAX_COMPLAINTS]]
         more = [f"  and {len(complaints) - _MAX_COMPLAINTS} more"] if len(complaints) > _MAX_COMPLAINTS else []
         super().__init__("\n".join([f"{consequence}: {len(complaints)} complaint(s).", *lines, *more]))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typer import Typer
 
-    from dpbench.site.extras import Extras
+    from dpbench.site.extras import SiteExtras
 
 LAB_PACKAGE = "dpbench_lab"
 
@@ -68,7 +68,7 @@ def load_root_command() -> Any:
     return typer.main.get_command(build_command_line())
 
 
-def load_extras() -> Extras:
+def load_extras() -> SiteExtras:
     """Return the lab's additions to the site and the manual, or `NO_EXTRAS` if the lab is not installed."""
     if not is_lab_installed():
         from dpbench.site.extras import NO_EXTRAS

@@ -127,8 +127,8 @@ OWN_RECORD = "read from its own record"
 """The `processing` of `Records` whose places hold no bytes."""
 
 
-def _holds_bytes(places: Sequence[Any]) -> bool:
-    first = places[0] if len(places) else ""
+def _records_hold_bytes(record_places: Sequence[Any]) -> bool:
+    first = record_places[0] if len(record_places) else ""
     return any(isinstance(part, bytes) for part in (first if isinstance(first, tuple) else (first,)))
 
 
@@ -149,7 +149,7 @@ class Split:
     def processing(self) -> str:
         """The processing of each example: `OWN_RECORD`, `INDEPENDENT_DRAWS`, the dataset's declaration, or empty."""
         if isinstance(self.images, Records):
-            return self.images.processing if _holds_bytes(self.images.places) else OWN_RECORD
+            return self.images.processing if _records_hold_bytes(self.images.places) else OWN_RECORD
         return self.images.processing if isinstance(self.images, DeclaredImages | Features) else ""
 
 

@@ -28,7 +28,7 @@ class XAxis:
         return [textwrap.fill(word, 10, break_long_words=False, break_on_hyphens=False) for word in words]
 
     @property
-    def boundary(self) -> float | None:
+    def number_word_boundary(self) -> float | None:
         """The coordinate halfway between numbers and words; None if the axis has only one of the two."""
         if not self.numbers or not self.words:
             return None
@@ -50,7 +50,7 @@ class XAxis:
         """The numbers on the axis, in ascending order."""
         return tuple(x for x in self.coordinates if x not in self.words)
 
-    def is_crowded(self, plot: Plot, inches: float) -> bool:
+    def has_touching_labels(self, plot: Plot, inches: float) -> bool:
         """Return whether tick labels would touch on an axis that is `inches` long."""
         ticks = [math.log(x) if self.log else x for x in self.coordinates.values()]
         widths = [CHARACTER_WIDTH * max(map(len, label.split("\n"))) for label in self.labels(plot)]

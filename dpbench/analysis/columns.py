@@ -17,7 +17,7 @@ from dpbench.analysis.rows import SELECTION_WORDS, ResultRow, ResultStanding
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRIC_FACTS, METRICS, Metric
 from dpbench.records.result import Interval
-from dpbench.support.messages import format_bytes, format_seconds, unknown_name_message
+from dpbench.support.messages import format_bytes, format_seconds, format_unknown_name_message
 
 NO_VALUE = "–"
 ReadValue = Callable[[ResultRow], object]
@@ -106,12 +106,12 @@ def _make_score_columns(metric: Metric) -> Iterator[Column]:
         found = score(row)
         return NO_VALUE if found is None else format_metric_score(metric, found)
 
-    def make_reader(name: str) -> ReadValue:
+    def make_score_field_reader(name: str) -> ReadValue:
         return lambda row: getattr(score(row), name, None)
 
-    yield _column(metric, title, make_reader("mean"), format_score_cell, dtype="double")
-    yield _column(f"{metric}_low", f"{title}, low", make_reader("low"), dtype="double")
-    yield _column(f"{metric}_high", f"{title}, high", make_reader("high"), dtype="double")
+    yield _column(metric, title, make_score_field_reader("mean"), format_score_cell, dtype="double")
+    yield _column(f"{metric}_low", f"{title}, low", make_score_field_reader("low"), dtype="double")
+    yield _column(f"{metric}_high", f"{title}, high", make_score_field_reader("high"), dtype="double")
 
 
 def _format_settings(row: ResultRow) -> str:
@@ -200,5 +200,5 @@ def pick_columns(names: Iterable[str], columns: Sequence[Column]) -> tuple[Colum
     known = {column.name: column for column in columns}
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise SpecError(unknown_name_message("column", unknown, known))
+        raise SpecError(format_unknown_name_message("column", unknown, known))
     return tuple(known[name] for name in names)

@@ -10,7 +10,7 @@ from pathlib import Path
 from dpbench.analysis import paired
 from dpbench.analysis.formats import format_metric_score
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.tables import make_result_label, pairing_key
+from dpbench.analysis.tables import make_pairing_key, make_result_label
 from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.records.result import TWO_SEEDS_REMARK, Result
@@ -38,8 +38,8 @@ def describe_replacement(result: Result, file: Path) -> str:
     )
 
 
-def _format_previous_accuracy(before: Result) -> str:
-    return f", accuracy {format_metric_score('accuracy', before.metrics['accuracy'], unit=True)}"
+def _format_previous_accuracy(previous: Result) -> str:
+    return f", accuracy {format_metric_score('accuracy', previous.metrics['accuracy'], unit=True)}"
 
 
 def describe_difference(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> Iterator[str]:
@@ -92,10 +92,10 @@ def pair_results(
 
 
 def _group_by_pairing_key(results: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Group results by the facts that the two results of a pair share: `pairing_key` and ε."""
+    """Group results by the facts that the two results of a pair share: `make_pairing_key` and ε."""
     found: dict[str, list[StoredResult]] = defaultdict(list)
     for stored in results:
-        found[f"{pairing_key(stored.result)} {stored.result.spec.epsilon}"].append(stored)
+        found[f"{make_pairing_key(stored.result)} {stored.result.spec.epsilon}"].append(stored)
     return found
 
 
@@ -110,8 +110,12 @@ def _format_learner_and_epsilon(result: Result) -> str:
 
 def _format_difference(comparison: paired.PairedComparison, metric: Metric) -> str:
     facts = METRIC_FACTS[metric]
-    half = "" if math.isnan(comparison.half_width) else f" ± {facts.scale * comparison.half_width:.{facts.digits}f}"
-    if facts.share and comparison.half_width > 1:
+    half = (
+        ""
+        if math.isnan(comparison.interval_half_width)
+        else f" ± {facts.scale * comparison.interval_half_width:.{facts.digits}f}"
+    )
+    if facts.share and comparison.interval_half_width > 1:
         half = " (too few test examples or seeds for an interval)"
     points = "points of " * facts.share
     return f"{facts.scale * comparison.difference:+.{facts.digits}f}{half} {points}{metric.replace('_', ' ')}"
@@ -126,7 +130,7 @@ def compare_results(first: StoredResult, second: StoredResult, metric: Metric = 
     for stored in (first, second):
         if metric not in stored.result.metrics:
             raise SpecError(f"Expected {metric} in {stored.file}. Available: {', '.join(stored.result.metrics)}.")
-    if pairing_key(first.result) != pairing_key(second.result):
+    if make_pairing_key(first.result) != make_pairing_key(second.result):
         raise SpecError(
             "Expected two results on the same test examples and seeds: "
             f"{first.file} ({_describe_test_set(first.result)}) and {second.file} "

@@ -78,12 +78,12 @@ def check_chart_file(file: Path, flag: str) -> None:
 
 
 @contextmanager
-def _use_drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
+def _use_drawing_style(overrides: Mapping[str, Any]) -> Iterator[None]:
     """Use dpbench's drawing style in the block, without warnings about characters that its font lacks."""
     check_matplotlib()
     import matplotlib as mpl
 
-    settings: dict[Any, Any] = {**STYLE, **changes}
+    settings: dict[Any, Any] = {**STYLE, **overrides}
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")
         yield
@@ -218,12 +218,12 @@ def _draw_line(axes: Axes, line: Line, stroke: str) -> Line2D:
             axes.vlines(places, lows, highs, color=line.style.hex, linewidth=1, alpha=0.6)
     (shown,) = axes.plot(
         xs, [score.mean for score in scores], linestyle=stroke, color=line.style.hex, linewidth=1.3, label=line.name,
-        **(marker_options(line.style, line.size) if line.marked else {}),
+        **(make_marker_options(line.style, line.size) if line.marked else {}),
     )  # fmt: skip
     return shown
 
 
-def marker_options(style: LearnerStyle, size: float) -> dict[str, Any]:
+def make_marker_options(style: LearnerStyle, size: float) -> dict[str, Any]:
     """Return the matplotlib options of a learner's marker."""
     face = PAPER if style.hollow else style.hex
     return {"marker": style.shape.marker, "markersize": size, "markerfacecolor": face, "markeredgecolor": style.hex}
@@ -250,7 +250,7 @@ def _draw_name(
 ) -> None:
     x, y = at
     if line.marked:
-        axes.plot([x], [y], linestyle="none", transform=transform, clip_on=False, **marker_options(line.style, 6))
+        axes.plot([x], [y], linestyle="none", transform=transform, clip_on=False, **make_marker_options(line.style, 6))
     colour = INK if line.style.colour is not None else QUIET
     left = x + text_offset if line.marked else x - 0.01
     axes.text(left, y, shorten(line.name), va="center", transform=transform, color=colour, fontsize=9)
@@ -294,7 +294,7 @@ def draw_bars(axes: Axes, bars: Iterable[Bar]) -> None:
         alpha = 1.0 if bar.style is None else 0.5
         axes.barh(bar.row, bar.end - bar.start, left=bar.start, height=bar.height, color=bar.colour, alpha=alpha)
         if bar.style is not None and bar.at is not None:
-            axes.plot([bar.at], [bar.row], linestyle="none", **marker_options(bar.style, 12))
+            axes.plot([bar.at], [bar.row], linestyle="none", **make_marker_options(bar.style, 12))
         if bar.text:
             x, side = (bar.start, "right") if bar.before else (max(bar.start, bar.end), "left")
             axes.text(x, bar.row, f" {bar.text} ", ha=side, va="center", fontsize=9 if bar.before else 7)
@@ -323,7 +323,7 @@ def draw_heat_map(axes: Axes, cells: Sequence[HeatCell], width: float, height: f
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     for shade in sorted({cell.shade for cell in cells}):
-        boxes = [_cell_outline(cell) for cell in cells if cell.shade == shade]
+        boxes = [_trace_cell_outline(cell) for cell in cells if cell.shade == shade]
         outline = Outline.make_compound_path(*(Outline(box, closed=True) for box in boxes))
         axes.add_patch(PathPatch(outline, facecolor=heat_map_colour(shade), edgecolor="none"))
         dots = [cell for cell in cells if cell.dot and cell.shade == shade]
@@ -331,21 +331,21 @@ def draw_heat_map(axes: Axes, cells: Sequence[HeatCell], width: float, height: f
             [cell.column + 0.5 for cell in dots],
             [cell.row + 0.5 for cell in dots],
             "o",
-            color=_text_colour(shade),
+            color=_choose_text_colour(shade),
             markersize=3,
         )
     for cell in cells:
         if cell.text:
             axes.text(
                 cell.column + 0.5, cell.row + 0.5, cell.text, ha="center", va="center", fontsize=text_size,
-                color=_text_colour(cell.shade), weight="normal" if cell.shade else "bold",
+                color=_choose_text_colour(cell.shade), weight="normal" if cell.shade else "bold",
             )  # fmt: skip
 
 
-def _cell_outline(cell: HeatCell) -> list[tuple[float, float]]:
+def _trace_cell_outline(cell: HeatCell) -> list[tuple[float, float]]:
     left, top, right, bottom = cell.column, cell.row, cell.column + 0.94, cell.row + 0.94
     return [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
 
 
-def _text_colour(shade: int) -> str:
+def _choose_text_colour(shade: int) -> str:
     return PAPER if shade == 0 else INK

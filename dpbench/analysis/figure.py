@@ -72,10 +72,10 @@ def draw_figure(collected: FigureData, *, titled: bool = True) -> Figure:
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(down, across, index + 1)
         handles |= {str(d.get_label()): d for d in draw_panel(axes, collected, panel, axis)}
-        crowded = axis.is_crowded(collected.plot, width - 0.7)  # inches, less the labels of the y axis
+        crowded = axis.has_touching_labels(collected.plot, width - 0.7)  # inches, less the labels of the y axis
         turned = 90 if crowded and not is_formula(collected.plot.x) else 0
         axes.tick_params(axis="x", labelsize=8, rotation=turned)
-        axes.set_ylabel(_y_axis_label(collected) if index % across == 0 else "")
+        axes.set_ylabel(_format_y_axis_label(collected) if index % across == 0 else "")
     _draw_legend(figure, collected, handles)
     return figure
 
@@ -108,15 +108,15 @@ def _format_axis_name(axis: str) -> str:
     return AXIS_WORDS.get(axis, axis.replace("dataset.", "").replace("learner.", "").replace("_", " "))
 
 
-def _y_axis_label(collected: FigureData) -> str:
+def _format_y_axis_label(collected: FigureData) -> str:
     least, most = min(collected.seeds), max(collected.seeds)
     seeds = f"{least} to {most}" if least < most else str(most)
     intervals = ", 95% interval" if most > 1 else ""
     intervals += ", 0 at the bottom" if collected.plot.height == "log" else ""
-    return f"{metric_axis_label(collected.plot.metric)}\nmean of {seeds} seed{'s' * (most > 1)}{intervals}"
+    return f"{format_metric_axis_label(collected.plot.metric)}\nmean of {seeds} seed{'s' * (most > 1)}{intervals}"
 
 
-def metric_axis_label(metric: str) -> str:
+def format_metric_axis_label(metric: str) -> str:
     """Return the axis label of a metric; "error" is 1 - accuracy."""
     return METRIC_FACTS[metric].axis if metric in METRIC_FACTS else f"{metric} (%)"
 
@@ -124,23 +124,28 @@ def metric_axis_label(metric: str) -> str:
 def _collect_x_values(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
     """Return the x values of all cells, then those of the published points in these panels."""
     shown = [
-        point for line in collected.series for panel in panels for point in _points_in_panel(line, collected, panel)
+        point
+        for line in collected.series
+        for panel in panels
+        for point in _select_points_in_panel(line, collected, panel)
     ]
     theirs = [point.at.get(collected.plot.x) for point in shown]
     return [*(at.x for at in collected.positions), *(x for x in theirs if x != "best")]
 
 
-def _points_in_panel(series: PublishedSeries, collected: FigureData, panel: tuple[str, ...]) -> list[PublishedPoint]:
+def _select_points_in_panel(
+    series: PublishedSeries, collected: FigureData, panel: tuple[str, ...]
+) -> list[PublishedPoint]:
     """Return the points of a published series that belong in a panel."""
     wanted = dict(zip(collected.plot.panels, panel, strict=True))
     return [
         point
         for point in series.points
-        if all(axis not in point.at or _values_match(value, point.at[axis]) for axis, value in wanted.items())
+        if all(axis not in point.at or _do_axis_values_match(value, point.at[axis]) for axis, value in wanted.items())
     ]
 
 
-def _values_match(ours: str, theirs: float | str) -> bool:
+def _do_axis_values_match(ours: str, theirs: float | str) -> bool:
     return format_axis_value(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
 
 
@@ -204,14 +209,16 @@ def _draw_published(axes: Axes, collected: FigureData, panel: tuple[str, ...], a
     plot = collected.plot
     for index, series in enumerate(collected.series):
         grouped: dict[str, list[PublishedPoint]] = {}
-        for point in _points_in_panel(series, collected, panel):
+        for point in _select_points_in_panel(series, collected, panel):
             grouped.setdefault(format_axis_value(point.at.get(plot.lines or "")), []).append(point)
         for line, points in grouped.items():
-            matched = [style for ours, style in collected.styles.items() if plot.lines and _values_match(ours, line)]
-            _draw_points(axes, points, plot.x, axis, _hollow_marker(index, matched[0].hex if matched else QUIET))
+            matched = [
+                style for ours, style in collected.styles.items() if plot.lines and _do_axis_values_match(ours, line)
+            ]
+            _draw_points(axes, points, plot.x, axis, _make_hollow_marker(index, matched[0].hex if matched else QUIET))
 
 
-def _hollow_marker(index: int, colour: str) -> dict[str, Any]:
+def _make_hollow_marker(index: int, colour: str) -> dict[str, Any]:
     marker = PUBLISHED_MARKERS[index % len(PUBLISHED_MARKERS)]
     return {"color": colour, "marker": marker, "markersize": 7, "markerfacecolor": PAPER, "linewidth": 1}
 
@@ -250,8 +257,8 @@ def _format_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
         label_powers_of_ten(axes.xaxis)
     axes.minorticks_off()
     axes.set_xlabel(_format_axis_name(plot.x))
-    if axis.boundary is not None:
-        axes.axvline(axis.boundary, color=QUIET, linewidth=0.6, alpha=0.5)
+    if axis.number_word_boundary is not None:
+        axes.axvline(axis.number_word_boundary, color=QUIET, linewidth=0.6, alpha=0.5)
     if not any(at.panel == panel for at in collected.measured):
         axes.text(0.5, 0.5, "no result yet", ha="center", va="center", transform=axes.transAxes)
 
@@ -273,5 +280,5 @@ def _make_published_handles(collected: FigureData) -> list[Line2D]:
         found.append(Line2D([], [], linestyle=":", color=QUIET, label=label))
     for index, series in enumerate(collected.series):
         label = textwrap.fill(series.label, LEGEND_WIDTH)
-        found.append(Line2D([], [], linestyle="--", label=label, **_hollow_marker(index, QUIET)))
+        found.append(Line2D([], [], linestyle="--", label=label, **_make_hollow_marker(index, QUIET)))
     return found

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dpbench.analysis.grid import ResultGrid
 from dpbench.analysis.palette import LearnerStyle, assign_row_styles, make_style
-from dpbench.analysis.plots import Plot, Position
+from dpbench.analysis.plots import Plot, PlotPosition
 from dpbench.analysis.rows import ResultRow
 from dpbench.errors import SpecError
 from dpbench.records.result import Interval
@@ -50,11 +50,11 @@ class FigureData:
 
     name: str
     plot: Plot
-    positions: tuple[Position, ...]  # of all cells, in the grid's order
-    measured: Mapping[Position, Interval]  # of the cells that have a result, in the grid's order
+    positions: tuple[PlotPosition, ...]  # of all cells, in the grid's order
+    measured: Mapping[PlotPosition, Interval]  # of the cells that have a result, in the grid's order
     seeds: tuple[int, ...]  # how many each result has
-    bound: Mapping[Position, float]  # a theorem's rate times the constant that was fitted at one cell
-    fitted: Position | None  # that cell's, if it has a result
+    bound: Mapping[PlotPosition, float]  # a theorem's rate times the constant that was fitted at one cell
+    fitted: PlotPosition | None  # that cell's, if it has a result
     series: Sequence[PublishedSeries]
     references: frozenset[str] = frozenset()  # lines that are no entries
 
@@ -85,7 +85,7 @@ def collect_figure_data(name: str, tables: Sequence[ResultGrid[ResultRow]]) -> F
         )
     several = len(tables) > 1
     found = {
-        Position((grid.title,) * several, line.label, epsilon): (grid.score(row), row.facts.seeds)
+        PlotPosition((grid.title,) * several, line.label, epsilon): (grid.score(row), row.facts.seeds)
         for grid in tables
         for line in grid.lines
         for epsilon, row in zip(grid.x, line.rows, strict=True)

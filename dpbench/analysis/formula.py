@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -60,7 +60,7 @@ def _evaluate_node(node: ast.expr, settings: Mapping[str, float], where: str) ->
 
 def _look_up_number(name: str, settings: Mapping[str, float], where: str) -> float:
     if name not in settings:
-        raise SpecError(unknown_name_message("number", name, settings, where))
+        raise SpecError(format_unknown_name_message("number", name, settings, where))
     return settings[name]
 
 

@@ -79,7 +79,7 @@ class PairedComparison:
         return 0.0 if self.error == 0 else float(2 * stdtr(self.degrees_of_freedom, -abs(self.difference) / self.error))
 
     @property
-    def half_width(self) -> float:
+    def interval_half_width(self) -> float:
         """Half the width of the difference's 95% interval; nan if the noise cannot be estimated."""
         from scipy.special import stdtrit
 
@@ -187,26 +187,26 @@ def compare_over_examples(first: np.ndarray, second: np.ndarray, units: np.ndarr
     return _compare_totals(d, None)
 
 
-def _compare_totals(d: np.ndarray, sizes: np.ndarray | None) -> PairedComparison:
+def _compare_totals(differences: np.ndarray, unit_sizes: np.ndarray | None) -> PairedComparison:
     """Compare two entries by their differences d (S, u), a total for each seed and unit.
 
-    `sizes` (u,) counts the examples of each unit; None means one each.
+    `unit_sizes` (u,) counts the examples of each unit; None means one each.
     """
-    seeds, n = d.shape
-    size = 1.0 if sizes is None else float(sizes.mean())  # examples in a unit
-    weights = 1.0 if sizes is None else sizes / size  # (u,), 1 on average
-    mean, by_seed = float(d.mean()), d.mean(1)  # of a unit
-    by_example = d.sum(0, dtype=np.int64) / seeds
+    seeds, n = differences.shape
+    size = 1.0 if unit_sizes is None else float(unit_sizes.mean())  # examples in a unit
+    weights = 1.0 if unit_sizes is None else unit_sizes / size  # (u,), 1 on average
+    mean, by_seed = float(differences.mean()), differences.mean(1)  # of a unit
+    by_example = differences.sum(0, dtype=np.int64) / seeds
     squares = float(np.square(by_example - weights * mean).sum())
     example = squares / (n - 1) / n if n > 1 else math.nan
     if seeds == 1:
         return PairedComparison(mean / size, math.sqrt(example) / size, n - 1)
     seed = float(np.square(by_seed - mean).sum()) / (seeds - 1) / seeds
-    if sizes is None:
-        whole = float(np.count_nonzero(d)) - seeds * n * mean**2
+    if unit_sizes is None:
+        whole = float(np.count_nonzero(differences)) - seeds * n * mean**2
         residual = max(0.0, whole - seeds * squares - n * seed * (seeds - 1) * seeds)
     else:
-        residual = float(np.square(d - by_example - weights * (by_seed - mean)[:, None]).sum())
+        residual = float(np.square(differences - by_example - weights * (by_seed - mean)[:, None]).sum())
     left = residual / ((n - 1) * (seeds - 1)) / (n * seeds) if n > 1 else math.nan
     variance = max(example + seed - left, example, seed)
     parts = example**2 / (n - 1) + seed**2 / (seeds - 1) + left**2 / ((n - 1) * (seeds - 1)) if n > 1 else math.nan

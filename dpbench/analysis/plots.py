@@ -34,7 +34,7 @@ from dpbench.analysis.formula import evaluate_formula, is_formula
 from dpbench.errors import SpecError
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.validation import Record
 
 X = float | str | None  # a number, a word, or None where a cell has no x
@@ -66,7 +66,7 @@ class Plot(Record):
 
 
 @dataclass(frozen=True)
-class Position:
+class PlotPosition:
     """The position of a cell in a figure."""
 
     panel: tuple[str, ...]  # one text per axis of `Plot.panels`; "" for an axis that the cell lacks
@@ -74,13 +74,13 @@ class Position:
     x: X
 
 
-def locate_cell(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, float]) -> Position:
+def locate_cell(plot: Plot, axis_values: Mapping[str, Any], spec_numbers: Mapping[str, float]) -> PlotPosition:
     """Return the position of a cell, given its axis values and the numbers of its spec."""
-    x = evaluate_formula(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
+    x = evaluate_formula(plot.x, spec_numbers, "x of [plot]") if is_formula(plot.x) else axis_values.get(plot.x)
     number = isinstance(x, int | float) and not isinstance(x, bool)
-    return Position(
-        tuple(format_axis_value(values.get(axis)) for axis in plot.panels),
-        format_axis_value(values.get(plot.lines)) if plot.lines else "",
+    return PlotPosition(
+        tuple(format_axis_value(axis_values.get(axis)) for axis in plot.panels),
+        format_axis_value(axis_values.get(plot.lines)) if plot.lines else "",
         float(x) if number else None if x is None else format_axis_value(x),  # type: ignore[arg-type]
     )
 
@@ -116,10 +116,10 @@ def check_plot(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str,
     known = dict.fromkeys(axis for values, _ in cells for axis in values)
     for axis in plot.axes:
         if axis not in known:
-            raise SpecError(unknown_name_message("axis", axis, known, where))
+            raise SpecError(format_unknown_name_message("axis", axis, known, where))
         if plot.axes.count(axis) > 1:
             raise SpecError(f"Expected {axis!r} in only one of x, lines and panels of {where}, got it in two.")
-    taken: dict[Position, str] = {}
+    taken: dict[PlotPosition, str] = {}
     for values, numbers in cells:
         at, cell = locate_cell(plot, values, numbers), ", ".join(f"{axis}={value}" for axis, value in values.items())
         _check_x(plot, at.x, cell, where)

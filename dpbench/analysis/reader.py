@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError
-from dpbench.records.packed import list_records, modification_time, read_packed_record, read_record
+from dpbench.records.packed import get_modification_time, list_records, read_packed_record, read_record
 from dpbench.records.result import Result
 from dpbench.records.storage import validate_record
 from dpbench.support.untrusted import parse_json
@@ -37,14 +37,14 @@ def read_results(paths: Sequence[Path]) -> tuple[list[StoredResult], list[str]]:
     times: list[tuple[int, Path]] = []
     for file in _find_files(paths):
         try:
-            times.append((modification_time(file), file))
+            times.append((get_modification_time(file), file))
         except OSError as error:
             if os.path.lexists(file):  # a link to nothing; what is gone by now was a sweep's to remove
                 damaged.append(f"Cannot read {file}: {error.strerror}.")
     for _, file in sorted(times):
         try:
-            content = _read_content(file)
-            if file in paths or _is_result(content):
+            content = _read_json_content(file)
+            if file in paths or _is_result_record(content):
                 result = validate_record(Result, content, file)
                 found[result.digest] = StoredResult(file, result)
         except DataError as error:
@@ -76,12 +76,12 @@ def _find_files(paths: Sequence[Path]) -> Iterator[Path]:
         yield from list_records(place) if place.is_dir() else [place]
 
 
-def _read_content(file: Path) -> Any:
+def _read_json_content(file: Path) -> Any:
     try:
         return parse_json(read_record(file), file)
     except OSError as error:
         raise DataError(f"Cannot read {file}: {error.strerror}.") from error
 
 
-def _is_result(content: Any) -> bool:
+def _is_result_record(content: Any) -> bool:
     return isinstance(content, dict) and content.keys() >= {"spec", "privacy", "seeds"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpbench.analysis.describe import Fact
+from dpbench.analysis.describe import ResultFact
 from dpbench.analysis.formats import format_percent_rounded_up
 from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS, MembershipTest, ReleasedModelAttack, RocPoint
 
@@ -13,13 +13,13 @@ COUNTS_NOT_COVERED = (
 )
 
 
-def describe_attack(attack: ReleasedModelAttack) -> Iterator[Fact]:
+def describe_attack(attack: ReleasedModelAttack) -> Iterator[ResultFact]:
     """Yield the facts of an attack: its shadow models, each membership test, and the comparison with the guarantee."""
-    yield Fact("shadow models", (describe_shadow_models(attack),))
+    yield ResultFact("shadow models", (describe_shadow_models(attack),))
     for test in attack.tests:
-        yield Fact(f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}", tuple(_describe_test(test)))
-    yield Fact("comparison with ε", (describe_bound_comparison(attack),))
-    yield Fact("privacy of these counts", (COUNTS_NOT_COVERED,))
+        yield ResultFact(f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}", tuple(_describe_test(test)))
+    yield ResultFact("comparison with ε", (describe_bound_comparison(attack),))
+    yield ResultFact("privacy of these counts", (COUNTS_NOT_COVERED,))
 
 
 def describe_shadow_models(attack: ReleasedModelAttack) -> str:
@@ -31,7 +31,7 @@ def describe_shadow_models(attack: ReleasedModelAttack) -> str:
     )
 
 
-def describe_rate(test: MembershipTest, test_rate: RocPoint) -> str:
+def describe_true_positive_rate(test: MembershipTest, test_rate: RocPoint) -> str:
     """Return a test's true-positive rate at one false-positive rate as text, with its 95% interval and the bound.
 
     If there are too few outsiders for this false-positive rate, the text says that it was not measured.
@@ -44,7 +44,7 @@ def describe_rate(test: MembershipTest, test_rate: RocPoint) -> str:
 
 def _describe_test(test: MembershipTest) -> Iterator[str]:
     for found in test.rates:
-        yield f"true positives at {100 * found.rate:g}% false positives: {describe_rate(test, found)}"
+        yield f"true positives at {100 * found.rate:g}% false positives: {describe_true_positive_rate(test, found)}"
     yield f"AUC {test.auc:.3f}"
 
 

@@ -17,7 +17,7 @@ GOOD_FIT = 0.01
 """The largest difference in true-positive rates at which a Gaussian curve may describe a plan's curve."""
 
 
-def membership_risk(privacy: PrivacyGuarantee) -> Mapping[float, float]:
+def max_true_positive_rates(privacy: PrivacyGuarantee) -> Mapping[float, float]:
     """Return the largest true-positive rate of any membership test, by false-positive rate; empty without noise.
 
     The rates are computed from plan and sigma alone, so no result stores them. For a private search, they are computed
@@ -39,12 +39,12 @@ def membership_risk(privacy: PrivacyGuarantee) -> Mapping[float, float]:
 RiskFunction = Callable[[PrivacyGuarantee], Mapping[float, float]]
 
 
-def describe_risk(result: Result, risk: RiskFunction = membership_risk) -> str:
+def describe_membership_risk(result: Result, risk: RiskFunction = max_true_positive_rates) -> str:
     """Describe the largest true-positive rates of any membership test against a result with noise."""
     return _format_risk(risk(result.privacy), result)
 
 
-def describe_largest_risk(results: Sequence[Result], risk: RiskFunction = membership_risk) -> str:
+def describe_largest_membership_risk(results: Sequence[Result], risk: RiskFunction = max_true_positive_rates) -> str:
     """Describe the largest membership risk of the results with the largest epsilon; all results must have noise.
 
     Plans with the same epsilon can differ in risk, because noise of another shape allows other tests.
@@ -55,7 +55,7 @@ def describe_largest_risk(results: Sequence[Result], risk: RiskFunction = member
     return f"at ε {largest:g}, {_format_risk(most, results[0])}, for every run"
 
 
-def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: int | None) -> dict[str, str]:
+def describe_privacy_curve(plan: Sequence[Planned], sigma: float, delta: float, size: int | None) -> dict[str, str]:
     """Describe a plan's privacy curve, one text for each fact; empty if the accountants reject the plan.
 
     Args:
@@ -64,11 +64,11 @@ def describe_curve(plan: Sequence[Planned], sigma: float, delta: float, size: in
         delta: the delta of the stated epsilon.
         size: the number of private examples, or None if it is not recorded.
     """
-    return _describe_curve(tuple(plan), sigma, delta, size)
+    return _describe_cached_curve(tuple(plan), sigma, delta, size)
 
 
 @functools.lru_cache(1024)  # many results share a plan
-def _describe_curve(plan: tuple[Planned, ...], sigma: float, delta: float, size: int | None) -> dict[str, str]:
+def _describe_cached_curve(plan: tuple[Planned, ...], sigma: float, delta: float, size: int | None) -> dict[str, str]:
     deltas = {"1e-06": 1e-6}
     if size is not None and size > 1:
         deltas[f"{size**-1.1:.2g} (1/n^1.1)"] = size**-1.1
@@ -85,7 +85,7 @@ def _describe_curve(plan: tuple[Planned, ...], sigma: float, delta: float, size:
     }
 
 
-def _format_gaussian_fit(fit: curve.GaussianFit) -> str:
+def _format_gaussian_fit(fit: curve.GaussianCurveFit) -> str:
     mu = format_upper_bound(fit.mu)
     if not fit.difference:
         return f"μ {mu}, exactly"

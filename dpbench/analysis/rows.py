@@ -107,17 +107,19 @@ class ResultRow:
         return self.facts.metrics.get(self.protocol.metric)
 
 
-def make_row(stored: StoredResult) -> ResultRow:
+def make_result_row(stored: StoredResult) -> ResultRow:
     """Return the row of a stored result, without a standing."""
     spec = stored.result.spec
-    protocol = spec.model_copy(update={name: sort_options(getattr(spec, name)) for name in ("dataset", "extractor")})
-    return ResultRow(str(stored.file), protocol, collect_facts(stored.result), stored=stored.result)
+    protocol = spec.model_copy(
+        update={name: sort_component_options(getattr(spec, name)) for name in ("dataset", "extractor")}
+    )
+    return ResultRow(str(stored.file), protocol, collect_result_facts(stored.result), stored=stored.result)
 
 
-def collect_facts(result: Result) -> ResultFacts:
+def collect_result_facts(result: Result) -> ResultFacts:
     """Return the facts of a result that tables and boards show."""
     privacy, search, fits = result.privacy, result.search, len(result.seeds)
-    measured = _runs_on_cpu(result) and "fit" in result.cpu_seconds
+    measured = _ran_on_cpu(result) and "fit" in result.cpu_seconds
     return ResultFacts(
         learner=result.spec.learner.name, settings=_collect_setting_texts(result), selection=result.selection,
         tried=search.tried if search else 1, status=result.status, rng=privacy.rng, mechanism=privacy.mechanism,
@@ -135,12 +137,12 @@ def sign_adjusted_mean(metric: str, score: Interval) -> float:
     return score.mean if METRIC_FACTS[metric].higher else -score.mean
 
 
-def best_score(metric: str, scores: Iterable[Interval]) -> Interval:
+def find_best_score(metric: str, scores: Iterable[Interval]) -> Interval:
     """Return the best score by a metric."""
     return max(scores, key=lambda score: sign_adjusted_mean(metric, score))
 
 
-def distance_behind(metric: str, score: Interval, best: Interval) -> float:
+def compute_distance_behind(metric: str, score: Interval, best: Interval) -> float:
     """Return how much worse a score is than the best score, in the metric's own unit; negative if it is better.
 
     All tables and boards use this function; each chooses the score that it calls the best.
@@ -148,7 +150,7 @@ def distance_behind(metric: str, score: Interval, best: Interval) -> float:
     return sign_adjusted_mean(metric, best) - sign_adjusted_mean(metric, score)
 
 
-def sort_options(component: Component) -> Component:
+def sort_component_options(component: Component) -> Component:
     """Sort a component's options by name, as in stored files; in a new result they may have another order."""
     parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
     return component.with_parts(parts)
@@ -181,7 +183,7 @@ def _collect_setting_texts(result: Result) -> dict[str, str]:
     return {name: str(value) for name, value in sorted({**result.settings, **each}.items())}
 
 
-def _runs_on_cpu(result: Result) -> bool:
+def _ran_on_cpu(result: Result) -> bool:
     return result.provenance.get("device") == "cpu"
 
 
@@ -189,6 +191,6 @@ def _explain_missing_cost(result: Result) -> str:
     """Return why a result does not record the cost of a fit; empty if it does."""
     if result.privacy.repeats:
         return "the cost of a private search stays secret: it tells how many runs there were"
-    if not _runs_on_cpu(result):
+    if not _ran_on_cpu(result):
         return "the fit ran on a GPU, whose time and memory are not those of the processor"
     return "" if "fit" in result.cpu_seconds and "fit" in result.peak_bytes else "the result does not record it"

@@ -21,11 +21,11 @@ from dpbench.analysis.rows import (
     SELECTION_WORDS,
     ResultRow,
     ResultStanding,
-    best_score,
-    distance_behind,
-    make_row,
+    compute_distance_behind,
+    find_best_score,
+    make_result_row,
     sign_adjusted_mean,
-    sort_options,
+    sort_component_options,
 )
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
@@ -44,17 +44,17 @@ ComponentNamer = Callable[[ComponentKind, Component], str]
 def make_grids(
     stored_results: Sequence[StoredResult],
     metric: Metric = "accuracy",
-    named: ComponentNamer = lambda _, part: str(part),
+    namer: ComponentNamer = lambda _, part: str(part),
 ) -> list[ResultGrid[ResultRow]]:
     """Return the grids of some results, sorted by title; results without the metric are left out.
 
-    `named` writes the components in titles, with all options or with only the options that differ from their defaults
+    `namer` writes the components in titles, with all options or with only the options that differ from their defaults
     (`registry.components.make_component_shortener`). Titles have all options if the short titles would not be distinct.
     """
     having = [stored for stored in stored_results if metric in stored.result.metrics]
     grounds: dict[str, list[StoredResult]] = defaultdict(list)
     results = [stored.result for stored in having]
-    whole, brief = _make_protocol_titles(results, lambda _, part: str(part)), _make_protocol_titles(results, named)
+    whole, brief = _make_protocol_titles(results, lambda _, part: str(part)), _make_protocol_titles(results, namer)
     short = dict(zip(whole, brief, strict=True))
     told_apart = len(set(short.values())) == len(short)
     for stored, title in zip(having, whole, strict=True):
@@ -62,11 +62,11 @@ def make_grids(
     return [
         _make_grid(said, ones, metric)
         for title, group in sorted(grounds.items())
-        for said, ones in sorted(_split_by_data(title, group).items())
+        for said, ones in sorted(_group_by_data_digests(title, group).items())
     ]
 
 
-def _split_by_data(title: str, stored_results: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
+def _group_by_data_digests(title: str, stored_results: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
     """Split results by their data, because scores on different data are not comparable; titles then name the data."""
     found = defaultdict[str, list[StoredResult]](list)
     for stored in stored_results:
@@ -76,7 +76,7 @@ def _split_by_data(title: str, stored_results: Sequence[StoredResult]) -> dict[s
     return found if len(found) > 1 else {title: list(stored_results)}
 
 
-def _make_protocol_titles(results: Sequence[Result], named: ComponentNamer) -> list[str]:
+def _make_protocol_titles(results: Sequence[Result], namer: ComponentNamer) -> list[str]:
     """Return the title of each result's protocol: dataset, extractor, and keys that vary or differ from defaults."""
     fields = [name for name in Protocol.model_fields if name not in {*FREE_KEYS, "dataset", "extractor"}]
     told = [
@@ -88,16 +88,16 @@ def _make_protocol_titles(results: Sequence[Result], named: ComponentNamer) -> l
     return [
         ", ".join(
             [
-                named("dataset", sort_options(result.spec.dataset)),
-                named("extractor", sort_options(result.spec.extractor)),
-                *_describe_keys(result, told),
+                namer("dataset", sort_component_options(result.spec.dataset)),
+                namer("extractor", sort_component_options(result.spec.extractor)),
+                *_describe_spec_fields(result, told),
             ]
         )
         for result in results
     ]
 
 
-def _describe_keys(result: Result, names: Iterable[str]) -> Iterable[str]:
+def _describe_spec_fields(result: Result, names: Iterable[str]) -> Iterable[str]:
     for name in names:
         value = getattr(result.spec, name)
         words = KEY_WORDS.get(name, name.replace("_", " "))
@@ -108,7 +108,7 @@ def _describe_keys(result: Result, names: Iterable[str]) -> Iterable[str]:
 
 
 def _make_grid(title: str, stored_results: Sequence[StoredResult], metric: Metric) -> ResultGrid[ResultRow]:
-    ceilings = _non_private_learners(stored_results)
+    ceilings = _find_non_private_learners(stored_results)
     beside = [
         stored
         for stored in stored_results
@@ -116,20 +116,23 @@ def _make_grid(title: str, stored_results: Sequence[StoredResult], metric: Metri
     ]
     entries = [stored for stored in stored_results if stored not in beside]
     x = sorted({entry.result.spec.epsilon for entry in entries}) or [math.inf]
-    ranked = {label: _rows_by_epsilon(ones, entries, metric) for label, ones in _group_by_label(entries).items()}
+    ranked = {label: _make_rows_by_epsilon(ones, entries, metric) for label, ones in _group_by_label(entries).items()}
     references = {
-        f"{label}{' (no privacy)' * bool(ones[0].result.privacy.plan)}": _reference_rows(ones, x)
+        f"{label}{' (no privacy)' * bool(ones[0].result.privacy.plan)}": _make_reference_rows(ones, x)
         for label, ones in _group_by_label(beside).items()
     }
 
-    def best_adjusted_mean(line: tuple[str, dict[float, ResultRow]]) -> float:
+    def find_best_adjusted_mean(line: tuple[str, dict[float, ResultRow]]) -> float:
         return max(sign_adjusted_mean(metric, row.facts.metrics[metric]) for row in line[1].values())
 
-    in_order = dict(sorted(ranked.items(), key=_sort_key)), dict(sorted(references.items(), key=best_adjusted_mean))
+    in_order = (
+        dict(sorted(ranked.items(), key=_sort_key)),
+        dict(sorted(references.items(), key=find_best_adjusted_mean)),
+    )
     return make_numeric_grid(title, metric, "ε", *in_order)
 
 
-def _non_private_learners(stored_results: Sequence[StoredResult]) -> set[str]:
+def _find_non_private_learners(stored_results: Sequence[StoredResult]) -> set[str]:
     """Return the learners whose only results are at ε = ∞; empty if no learner has private results."""
     without = {stored.result.spec.learner.name for stored in stored_results if math.isinf(stored.result.spec.epsilon)}
     private = {
@@ -209,7 +212,7 @@ def _list_differing_options(stored_results: Sequence[StoredResult]) -> list[str]
     return [name for name in names if len({str(option.get(name)) for option in options}) > 1]
 
 
-def _rows_by_epsilon(
+def _make_rows_by_epsilon(
     stored_results: Sequence[StoredResult], entries: Sequence[StoredResult], metric: Metric
 ) -> dict[float, ResultRow]:
     """Return a learner's rows by epsilon, each compared with all entries of its column."""
@@ -217,37 +220,37 @@ def _rows_by_epsilon(
     for mine in stored_results:
         column = [entry for entry in entries if entry.result.spec.epsilon == mine.result.spec.epsilon]
         rivals = [entry for entry in column if entry.result.selection not in UNRANKED]
-        best = best_score(metric, [entry.result.metrics[metric] for entry in column])
-        behind = distance_behind(metric, mine.result.metrics[metric], best)
-        standing = ResultStanding(mine in rivals and _is_tied(mine, rivals, metric), behind)
-        found[mine.result.spec.epsilon] = replace(make_row(mine), standing=standing)
+        best = find_best_score(metric, [entry.result.metrics[metric] for entry in column])
+        behind = compute_distance_behind(metric, mine.result.metrics[metric], best)
+        standing = ResultStanding(mine in rivals and _is_tied_with_best(mine, rivals, metric), behind)
+        found[mine.result.spec.epsilon] = replace(make_result_row(mine), standing=standing)
     return found
 
 
-def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
+def _is_tied_with_best(stored: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
     """Return whether the paired test cannot distinguish a result from the best of its column.
 
     The best result itself counts as tied only if another result can be paired with it.
     """
     best = max(rivals, key=lambda rival: sign_adjusted_mean(metric, rival.result.metrics[metric]))
-    if mine is best:  # which is said where some other could be paired with it
-        return sum(pairing_key(rival.result) == pairing_key(best.result) for rival in rivals) > 1
-    if pairing_key(mine.result) != pairing_key(best.result):
+    if stored is best:  # which is said where some other could be paired with it
+        return sum(make_pairing_key(rival.result) == make_pairing_key(best.result) for rival in rivals) > 1
+    if make_pairing_key(stored.result) != make_pairing_key(best.result):
         return False  # other seeds: nothing to pair
     return not compare_entries(
-        collect_ranking_scores(best.result, metric), collect_ranking_scores(mine.result, metric)
+        collect_ranking_scores(best.result, metric), collect_ranking_scores(stored.result, metric)
     ).is_significant
 
 
-def pairing_key(result: Result) -> tuple[object, ...]:
+def make_pairing_key(result: Result) -> tuple[object, ...]:
     """Return the facts that two results must share to be paired: seeds, private data and number of test examples."""
     return result.spec.seeds, result.task.digests.get("private"), result.task.test
 
 
-def _reference_rows(stored_results: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
+def _make_reference_rows(stored_results: Sequence[StoredResult], epsilons: Sequence[float]) -> dict[float, ResultRow]:
     """Return a reference's row for every ε; where it has no result, use its row at another ε."""
     at = {stored.result.spec.epsilon: stored for stored in stored_results}
-    return {epsilon: make_row(at.get(epsilon, stored_results[-1])) for epsilon in x}
+    return {epsilon: make_result_row(at.get(epsilon, stored_results[-1])) for epsilon in epsilons}
 
 
 def _sort_key(line: tuple[str, Mapping[float, ResultRow]]) -> tuple[float, str]:

@@ -31,7 +31,7 @@ class TextLine:
     reference: bool = False
     style: LearnerStyle | None = None  # of a learner
 
-    def mark_best(self, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[str]:
+    def mark_best_cells(self, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[str]:
         """Return the escaped cells, with a mark on the best cells."""
         best = self.best or (False,) * len(self.cells)
         cells = map(escape, self.cells)
@@ -94,7 +94,7 @@ def render_terminal(table: TextTable, width: int, *, coloured: bool = False) -> 
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    texts = [line.mark_best(lambda text: f"{text} *") for line in table.lines]
+    texts = [line.mark_best_cells(lambda text: f"{text} *") for line in table.lines]
     names = [_make_label(line, coloured) for line in table.lines]
     labels = max(map(len, names), default=0)
     wide = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
@@ -135,9 +135,14 @@ def render_markdown(tables: Sequence[TextTable]) -> str:
     """Return tables in Markdown, each below a heading."""
     parts = []
     for table in tables:
-        lines = [_markdown_row([table.head, *table.columns]), _markdown_row(["---", *["---:"] * len(table.columns)])]
+        lines = [
+            _format_markdown_row([table.head, *table.columns]),
+            _format_markdown_row(["---", *["---:"] * len(table.columns)]),
+        ]
         lines += [
-            _markdown_row([_markdown_code(line.label), *line.mark_best(lambda text: f"**{text}**", _escape_bars)])
+            _format_markdown_row(
+                [_format_markdown_code(line.label), *line.mark_best_cells(lambda text: f"**{text}**", _escape_bars)]
+            )
             for line in table.lines
         ]
         title = " ".join(table.title.split()).replace("<", "&lt;")
@@ -150,8 +155,8 @@ def render_latex(tables: Sequence[TextTable]) -> str:
     parts = []
     for table in tables:
         rows, beside = ([line for line in table.lines if line.reference is below] for below in (False, True))
-        body = [_latex_row(line) for line in rows] + ["\\midrule"] * bool(rows and beside)
-        body += [_latex_row(line) for line in beside]
+        body = [_format_latex_row(line) for line in rows] + ["\\midrule"] * bool(rows and beside)
+        body += [_format_latex_row(line) for line in beside]
         head = " & ".join(map(_escape_latex, [table.head, *table.columns])) + r" \\"
         parts.append("\n".join([
             f"% {' '.join(table.title.split())}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule",
@@ -166,7 +171,8 @@ def render_html(tables: Sequence[TextTable]) -> str:
     for table in tables:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in (table.head, *table.columns))
         rows = [
-            [_html_label(line), *line.mark_best(lambda text: f"<b>{text}</b>", html.escape)] for line in table.lines
+            [_format_html_label(line), *line.mark_best_cells(lambda text: f"<b>{text}</b>", html.escape)]
+            for line in table.lines
         ]
         body = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in rows)
         caption = html.escape(table.title)
@@ -174,7 +180,7 @@ def render_html(tables: Sequence[TextTable]) -> str:
     return "".join([*parts, *(f"<p>{said}</p>" for said in _list_distinct_legends(tables))])
 
 
-def _html_label(line: TextLine) -> str:
+def _format_html_label(line: TextLine) -> str:
     mark = f'<span style="color:{line.style.hex}">{line.style.letter}</span> ' if line.style else ""
     return mark + html.escape(line.label)
 
@@ -183,12 +189,14 @@ def _list_distinct_legends(tables: Sequence[TextTable]) -> list[str]:
     return [said for said in dict.fromkeys(table.legend("Bold") for table in tables) if said]
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
+def _format_markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _latex_row(line: TextLine) -> str:
-    cells = [text.replace("±", r"$\pm$") for text in line.mark_best(lambda text: rf"\textbf{{{text}}}", _escape_latex)]
+def _format_latex_row(line: TextLine) -> str:
+    cells = [
+        text.replace("±", r"$\pm$") for text in line.mark_best_cells(lambda text: rf"\textbf{{{text}}}", _escape_latex)
+    ]
     return " & ".join([_escape_latex(line.label), *cells]) + r" \\"
 
 
@@ -200,7 +208,7 @@ def _escape_latex(text: str) -> str:
     return "".join(words.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def _markdown_code(text: str) -> str:
+def _format_markdown_code(text: str) -> str:
     """Return a name as code in a Markdown cell; backticks are replaced and bars escaped."""
     return f"`{_escape_bars(text).replace('`', chr(39))}`"
 

@@ -32,7 +32,7 @@ def choose_canary_count(draws_per_canary: int, epsilon: float) -> int:
     return min(MOST_CANARIES, max(FEWEST_CANARIES, affordable))
 
 
-def draw_members(canaries: int, generator: np.random.Generator) -> np.ndarray:
+def draw_canary_membership(canaries: int, generator: np.random.Generator) -> np.ndarray:
     """Draw which canaries are in the data, (m,) bool: each independently with chance 1/2."""
     return generator.random(canaries) < 0.5
 

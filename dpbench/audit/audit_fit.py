@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpbench.api import Learner
-from dpbench.audit.attack import choose_canary_count, draw_members
+from dpbench.audit.attack import choose_canary_count, draw_canary_membership
 from dpbench.audit.auditing_curator import FitEvidence, make_auditing_curator
 from dpbench.audit.figures import compute_figures, find_earlier_audits
 from dpbench.audit.sensitivity import QuestionReplayer
@@ -28,7 +28,7 @@ from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.harness.tuning.private import MAX_SETTINGS
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.witness import Canaries, Witness
+from dpbench.privacy.core.witness import AuditWitness, Canaries
 from dpbench.privacy.mechanisms.replay import ReplaySetup
 from dpbench.privacy.mechanisms.table import find_plan_audits
 from dpbench.records.audit import Audit
@@ -55,7 +55,7 @@ SAMPLING_LEFT_OUT = "the Gaussian mechanism's own trade-off: samples are drawn, 
 
 
 def audit(
-    what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None,
+    spec_or_result: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None,
     before: Sequence[Audit] = (),
 ) -> Audit:  # fmt: skip
     """Fit a run once more with canaries, observe the sums before noise, and test the run's privacy statement.
@@ -64,7 +64,7 @@ def audit(
     the result states: the learner receives the same answers to the last bit. A spec is prepared as by `dpbench run`.
 
     Args:
-        what: a result, or the spec of a run.
+        spec_or_result: a result, or the spec of a run.
         session: the installed plugins, and the device that the fit uses.
         seed: the seed of the fit; by default the first seed of the result or spec.
         canaries: number of examples to plant; by default as many as fit into the time of a run.
@@ -75,16 +75,18 @@ def audit(
         SpecError: there is nothing to audit: secure randomness, no noise, or a plan without a question.
         DpbenchError: the run is refused.
     """
-    spec = what if isinstance(what, Spec) else what.spec
+    spec = spec_or_result if isinstance(spec_or_result, Spec) else spec_or_result.spec
     seed = spec.seeds[0] if seed is None else seed
-    if isinstance(what, Result):
-        _check_auditable(what.privacy, spec.learner.name)
-        prepared = session.rerun(what, seed)
+    if isinstance(spec_or_result, Result):
+        _check_run_is_auditable(spec_or_result.privacy, spec.learner.name)
+        prepared = session.rerun(spec_or_result, seed)
     else:
         _check_randomness(spec)
         prepared = session.prepare(spec)
-        _check_auditable(prepared.privacy, spec.learner.name)
-    return audit_prepared_run(prepared, seed, canaries, what if isinstance(what, Result) else None, before)
+        _check_run_is_auditable(prepared.privacy, spec.learner.name)
+    return audit_prepared_run(
+        prepared, seed, canaries, spec_or_result if isinstance(spec_or_result, Result) else None, before
+    )
 
 
 def audit_prepared_run(
@@ -110,7 +112,7 @@ def audit_prepared_run(
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
     generator = _make_audit_generator(prepared.identity, seed)
     count = choose_canary_count(sum(use.steps for use in plan), epsilon) if canaries is None else canaries
-    member = draw_members(count, generator)
+    member = draw_canary_membership(count, generator)
     replays = QuestionReplayer(prepared.roles.task, generator, prepared.roles.private.units is not None)
     other = lambda number: Randomness.research(seed + (1 + number) * SEED_DISTANCE, prepared.identity)
     noise = {use.name: privacy.sigma * use.relative_noise for use in plan}  # as epsilon has it, whoever else says what
@@ -148,16 +150,16 @@ def _fit_with_evidence(prepared: PreparedRun, seed: int, evidence: FitEvidence, 
     """Fit as in a run, and record the evidence; for a private search, fit one randomly drawn run of the search."""
     given = prepared.make_fit_input(seed)
     if prepared.privacy.repeats:
-        fold, learner = _draw_search_run(prepared, seed)
+        fold, learner = _draw_search_candidate(prepared, seed)
         given = dataclasses.replace(given, learner=learner, rows=fold.rows, public=fold.public, memo=None)
     return fit_once(
         given,
         wrap=lambda curator: make_auditing_curator(curator, evidence),
-        witness=Witness(evidence.record_sums, canaries),
+        witness=AuditWitness(evidence.record_sums, canaries),
     )
 
 
-def _draw_search_run(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
+def _draw_search_candidate(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     loaded, learner = prepared.loaded, prepared.learner
     search = loaded.resolved.search
     if search is None:
@@ -165,7 +167,7 @@ def _draw_search_run(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     wanted, _ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
     fold = make_folds(prepared.roles, learner, search)[0]
-    return fold, settle_learner(spaces.set_options(learner, setting), loaded.who, prepared.roles.task, loaded.budget)
+    return fold, settle_learner(spaces.apply_setting(learner, setting), loaded.who, prepared.roles.task, loaded.budget)
 
 
 def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: FinishedFit) -> bool | None:
@@ -182,7 +184,7 @@ def _check_randomness(spec: Spec) -> None:
         raise SpecError(NO_SECURE_RNG)
 
 
-def _check_auditable(privacy: PrivacyGuarantee, learner: str) -> None:
+def _check_run_is_auditable(privacy: PrivacyGuarantee, learner: str) -> None:
     if privacy.rng == "secure":
         raise SpecError(NO_SECURE_RNG)
     if not privacy.plan:

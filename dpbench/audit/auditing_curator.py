@@ -18,7 +18,7 @@ from dpbench.audit.sensitivity import FEATURE_REPLAYS, IMAGE_REPLAYS, QuestionRe
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
@@ -27,7 +27,7 @@ from dpbench.privacy.curator import make_learner_curator
 from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
 from dpbench.privacy.mechanisms.replay import ReleasedSum, ReplaySetup
 from dpbench.privacy.mechanisms.table import find_question_audit
-from dpbench.records.audit import Check
+from dpbench.records.audit import StatisticalCheck
 
 MOST_ANSWERS, MOST_STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
 MOST_NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
@@ -55,9 +55,9 @@ class FitEvidence:
         self._generator = generator
         self._again: dict[str, set[int]] = {}
 
-    def record_sums(self, seen: SumObservation) -> None:
+    def record_sums(self, observation: SumObservation) -> None:
         """Keep an observation of the current question, its sums before noise, until its answer is recorded."""
-        self._seen.append(seen)
+        self._seen.append(observation)
 
     def has_steps_left(self, question: Question) -> bool:
         """Return whether the curator will answer a question: its releases are all planned for it, with steps left."""
@@ -91,40 +91,43 @@ class FitEvidence:
 
     def record_answer(self, question: Question, rows: PrivateRows, answer: Any) -> None:
         """Record an answer's noise, canary scores and sample; at a release's first answer, also ask other seeds."""
-        for seen, released in zip(self._seen, _released_sums(question, answer), strict=False):
+        for seen, released in zip(self._seen, _list_released_sums(question, answer), strict=False):
             planned = self.plan[seen.release]
-            self._record_release(seen, released, planned.sample_rate)
+            self._record_released_sum(seen, released, planned.sample_rate)
             labels = rows.y.numpy() if rows.units is None else None
             self.noise.add_sample(
                 seen.release, planned.sample_rate, planned.steps, rows.count, labels, seen.drawn, seen.sampled
             )
             if released.answers and self.asked[seen.release] == 1:
-                self._ask_other_seeds(seen.release, [tuple(part.shape) for part in released.answers], released.bounds)
+                self._collect_noise_of_other_seeds(
+                    seen.release, [tuple(part.shape) for part in released.answers], released.bounds
+                )
         self._seen.clear()
 
-    def _record_release(self, seen: SumObservation, released: ReleasedSum, rate: float) -> None:
-        release, bounds, sigma = seen.release, released.bounds, self.stds[seen.release]
+    def _record_released_sum(self, observation: SumObservation, released: ReleasedSum, rate: float) -> None:
+        release, bounds, sigma = observation.release, released.bounds, self.stds[observation.release]
         spread = sigma * math.sqrt(len(bounds))
         noise = [
             extract_noise(part, summed, spread * bound)
-            for part, summed, bound in zip(released.answers, seen.sums, bounds, strict=False)
+            for part, summed, bound in zip(released.answers, observation.sums, bounds, strict=False)
         ]
         padding = [
             extract_noise(noisy, summed, spread * bound)
-            for (summed, noisy), bound in zip(seen.padding, bounds, strict=True)
+            for (summed, noisy), bound in zip(observation.padding, bounds, strict=True)
         ]
         planted = [
-            (summed.value() / bound).cpu().numpy() for (summed, _), bound in zip(seen.padding, bounds, strict=True)
+            (summed.value() / bound).cpu().numpy()
+            for (summed, _), bound in zip(observation.padding, bounds, strict=True)
         ]
-        self.noise.add(release, noise, padding, seen.sampled)
-        sums = [summed.value().cpu().numpy() for summed, _ in zip(seen.sums, released.answers, strict=False)]
+        self.noise.add(release, noise, padding, observation.sampled)
+        sums = [summed.value().cpu().numpy() for summed, _ in zip(observation.sums, released.answers, strict=False)]
         self.noise.independence.add_sums([draw.noise for draw in noise], sums)
         pairs = zip(padding, planted, strict=True)
         self.scores.add([spread * pair.noise + share for pair, share in pairs], sigma, rate)
         if planted and noise and len(noise) == len(bounds):
-            self._score_on_answer([spread * draw.noise.ravel() for draw in noise], planted, sigma, rate)
+            self._score_canaries_on_answer([spread * draw.noise.ravel() for draw in noise], planted, sigma, rate)
 
-    def _score_on_answer(
+    def _score_canaries_on_answer(
         self, noise: Sequence[np.ndarray], planted: Sequence[np.ndarray], sigma: float, rate: float
     ) -> None:
         """Score canaries on the coordinates that the learner sees: each canary's contribution plus noise, in clips.
@@ -139,7 +142,9 @@ class FitEvidence:
             own = len(self.own)
             self.own.add([array[:own] + share[:own] for array, share in zip(noise, planted, strict=True)], sigma, rate)
 
-    def _ask_other_seeds(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
+    def _collect_noise_of_other_seeds(
+        self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]
+    ) -> None:
         """Ask the same question under other seeds over rows of zeros, so that the answers are pure noise.
 
         A learner that asks few questions draws little noise; the other seeds draw far more with the same code. One
@@ -152,7 +157,7 @@ class FitEvidence:
         for seed in range(seeds):
             found = self._draw_other_seed_noise(release, shapes, clips, seed, steps)
             if seed == 0:
-                self.noise.independence.add_other_seed(release, [noise.noise[0] for noise in found[0]])
+                self.noise.independence.add_noise_of_other_seed(release, [noise.noise[0] for noise in found[0]])
             for blocks in found:
                 self.noise.elsewhere.add(release, blocks)
         worthwhile = max(numbers + 2 * FEWEST_SPARE, COPIES_PER_STEP * self.plan[release].steps)
@@ -194,7 +199,7 @@ def make_auditing_curator(curator: LedgerCurator, evidence: FitEvidence) -> Cura
     handle = make_learner_curator(curator)
 
     def answer(question: Question) -> Any:
-        if isinstance(question, Map):
+        if isinstance(question, MapQuestion):
             mapped: LedgerCurator = curator.answer(question)
             return make_auditing_curator(mapped, evidence)
         if not evidence.has_steps_left(question):
@@ -207,17 +212,17 @@ def make_auditing_curator(curator: LedgerCurator, evidence: FitEvidence) -> Cura
     return Curator(curator.task, curator.sigma, answer)
 
 
-def _released_sums(question: Question, answer: Any) -> Sequence[ReleasedSum]:
+def _list_released_sums(question: Question, answer: Any) -> Sequence[ReleasedSum]:
     if isinstance(question, Sum):
         return (ReleasedSum(answer if isinstance(answer, tuple) else (answer,), question.clips),)
     own = find_question_audit(type(question))
     return own.released(question, answer) if own else ()
 
 
-def _test_choice_counts(name: str, drawn: ChoiceCounts) -> Check:
+def _test_choice_counts(name: str, choices: ChoiceCounts) -> StatisticalCheck:
     """Test how often each candidate was chosen against its probability: binomial tests, Bonferroni-corrected."""
     from scipy.stats import binom
 
-    draws, chances = int(drawn.found.sum()), np.clip(drawn.chances, 0.0, 1.0)
-    tails = np.minimum(binom.cdf(drawn.found, draws, chances), binom.sf(drawn.found - 1, draws, chances))
-    return Check(name=name, p=min(1.0, 2 * len(chances) * float(tails.min())))
+    draws, chances = int(choices.found.sum()), np.clip(choices.chances, 0.0, 1.0)
+    tails = np.minimum(binom.cdf(choices.found, draws, chances), binom.sf(choices.found - 1, draws, chances))
+    return StatisticalCheck(name=name, p=min(1.0, 2 * len(chances) * float(tails.min())))

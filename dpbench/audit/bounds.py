@@ -8,7 +8,7 @@ function            bounds                 source
 =================== ====================== ==========================================================================
 `steinke_bound`     epsilon at this delta  Steinke, Nasr, Jagielski 2023 (2305.08846), theorem 5.2
 `mahloujifar_bound` mu of Gaussian DP      Mahloujifar, Melis, Chaudhuri 2024 (2410.22235), algorithm 3
-`gauss_bound`       mu, if the scores are  a t-test (Let's Ask Gauss, 2606.12733): an estimate. Like the order
+`gaussian_mu_bound`       mu, if the scores are  a t-test (Let's Ask Gauss, 2606.12733): an estimate. Like the order
                     normal and independent statistics of Xiang et al. (2509.08704), it needs independent canaries; if
                                            all canaries share their luck, both report far too much
 =================== ====================== ==========================================================================
@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dpbench.privacy.core.accounting.accountant import silence_libraries
+from dpbench.privacy.core.accounting.accountant import silence_accounting_libraries
 
 SIGNIFICANCE = 0.05  # of the bounds that are shown
 GUESSED_SHARE = 0.03  # of the canaries that are guessed about
@@ -56,8 +56,8 @@ def _log_binomials(guesses: int) -> np.ndarray:
 
 @functools.cache  # entries of a leaderboard share many of these
 def steinke_bound(delta: float, canaries: int, guesses: int, correct: int, near: float = 0.0) -> float:
-    """Return the largest epsilon that the guesses reject: a 95% lower bound. For `near`, see `bisect_largest`."""
-    return bisect_largest(
+    """Return the largest epsilon that the guesses reject: a 95% lower bound; `near`: see `find_largest_rejected`."""
+    return find_largest_rejected(
         lambda epsilon: steinke_p_value(epsilon, delta, canaries, guesses, correct) <= SIGNIFICANCE, near
     )
 
@@ -80,18 +80,18 @@ def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significanc
 def mahloujifar_bound(canaries: int, guesses: int, correct: int, near: float = 0.0) -> float:
     """Return the largest mu of Gaussian DP that the guesses reject: a 95% lower bound.
 
-    For `near`, see `bisect_largest`.
+    For `near`, see `find_largest_rejected`.
     """
-    return bisect_largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, SIGNIFICANCE), near)
+    return find_largest_rejected(lambda mu: rejects_mu(mu, canaries, guesses, correct, SIGNIFICANCE), near)
 
 
-def gauss_bound(mean: float, members: int, others: int) -> tuple[float, float]:
+def gaussian_mu_bound(mean: float, members: int, non_members: int) -> tuple[float, float]:
     """Return a one-sided lower bound on mu and the standard error of `mean`.
 
     `mean` is the mean score of the members minus that of the others, the canaries that were left out, in standard
     deviations of a score. The bound is an estimate: it assumes normal and independent scores, which other tests check.
     """
-    error = math.sqrt(1 / members + 1 / others + mean**2 / (2 * (members + others)))
+    error = math.sqrt(1 / members + 1 / non_members + mean**2 / (2 * (members + non_members)))
     return mean - _NORMAL.inv_cdf(1 - SIGNIFICANCE) * error, error
 
 
@@ -100,7 +100,7 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon of mu-Gaussian DP at delta; 0 if mu is not positive."""
     from dp_accounting import get_epsilon_gaussian
 
-    with silence_libraries():  # of logarithms of 0, near epsilon 0
+    with silence_accounting_libraries():  # of logarithms of 0, near epsilon 0
         return float(get_epsilon_gaussian(1 / mu, delta)) if mu > 0 else 0.0
 
 
@@ -109,30 +109,30 @@ def gaussian_dp_mu(epsilon: float, delta: float) -> float:
     """Return the mu of the Gaussian mechanism that has this epsilon at delta; 0 if epsilon is not positive."""
     from dp_accounting import get_sigma_gaussian
 
-    with silence_libraries():
+    with silence_accounting_libraries():
         return 1 / float(get_sigma_gaussian(epsilon, delta)) if epsilon > 0 else 0.0
 
 
-def bisect_largest(rejected: Callable[[float], bool], near: float = 0.0) -> float:
+def find_largest_rejected(is_rejected: Callable[[float], bool], near: float = 0.0) -> float:
     """Find the largest rejected number by bisection, to 1e-9; return 0 if no number is rejected.
 
     Every number below a rejected number must be rejected too: the chance of guessing right rises with epsilon.
 
     Args:
-        rejected: returns whether a number is rejected.
+        is_rejected: returns whether a number is rejected.
         near: a number to confirm, such as a stated bound. It is returned if the largest rejected number lies within a
             relative 1e-7 of it, which takes two evaluations instead of thirty.
     """
-    if 0 < near < LARGEST_BOUND and rejected(near * (1 - _CONFIRMED)) and not rejected(near * (1 + _CONFIRMED)):
+    if 0 < near < LARGEST_BOUND and is_rejected(near * (1 - _CONFIRMED)) and not is_rejected(near * (1 + _CONFIRMED)):
         return near
-    if not rejected(0.0):
+    if not is_rejected(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while rejected(high):
+    while is_rejected(high):
         if high >= LARGEST_BOUND:
             return high
         low, high = high, 2 * high
     while high - low > 1e-9 * max(1.0, high):
         middle = (low + high) / 2
-        low, high = (middle, high) if rejected(middle) else (low, middle)
+        low, high = (middle, high) if is_rejected(middle) else (low, middle)
     return low

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpbench.audit.extremes import SmallestPValue
-from dpbench.records.audit import Check
+from dpbench.records.audit import StatisticalCheck
 
 FEWEST_SPARE = 32  # vectors beyond as many as there are coordinates, or an honest length may be near 0 by chance
 
 
-def direction_checks(samples: list[np.ndarray], who: str) -> Iterator[Check]:
+def check_noise_directions(samples: list[np.ndarray], location: str) -> Iterator[StatisticalCheck]:
     """Yield the test of whether some direction has no noise; `samples` has noise vectors (m, d) for each release."""
     from scipy.special import chdtr, chdtrc
 
@@ -30,4 +30,4 @@ def direction_checks(samples: list[np.ndarray], who: str) -> Iterator[Check]:
             freedom = m - np.arange(d)
             tails = np.minimum(chdtr(freedom, lengths), chdtrc(freedom, lengths))
             found.add(min(1.0, 2 * float(tails.min())), m, d)
-    yield from found.test(f"directions of the noise {who}")
+    yield from found.test(f"directions of the noise {location}")

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 
-from dpbench.records.audit import Check
+from dpbench.records.audit import StatisticalCheck
 
 ALARM = 1_000.0  # evidence from which on an audit fails
 EXPONENT = 0.1  # near 1 / log(1 / p) for the p-values that an alarm takes
@@ -29,16 +29,16 @@ MOST_EVIDENCE = 1e12  # of a test: what is capped keeps an expectation of at mos
 LEAST_CHANCE = 1e-300
 
 
-def calibrate_p_value(p: float) -> float:
+def convert_p_value_to_e_value(p: float) -> float:
     """Return the e-value of a p-value."""
     return min(MOST_EVIDENCE, EXPONENT * math.pow(max(p, LEAST_CHANCE), EXPONENT - 1))
 
 
-def multiply_stakes(stakes: Mapping[str, float], checks: Iterable[Check]) -> dict[str, float]:
+def update_stakes(stakes: Mapping[str, float], checks: Iterable[StatisticalCheck]) -> dict[str, float]:
     """Return all stakes after one more audit: the stake of each of its tests is multiplied by the test's e-value."""
     start, after = compute_evidence(stakes), dict(stakes)
     for check in checks:
-        after[check.name] = min(MOST_EVIDENCE, stakes.get(check.name, start) * calibrate_p_value(check.p))
+        after[check.name] = min(MOST_EVIDENCE, stakes.get(check.name, start) * convert_p_value_to_e_value(check.p))
     return after
 
 

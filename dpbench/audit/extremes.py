@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.records.audit import Check
+from dpbench.records.audit import StatisticalCheck
 
 
 @dataclass
@@ -25,31 +25,31 @@ class SmallestPValue:
     p: float = 1.0
     numbers: int = 0
 
-    def add(self, p: float, numbers: int, count: int = 1) -> None:
-        """Add `count` statistics; the smallest p-value, `p`, was computed from `numbers` values."""
-        self.count += count
+    def add(self, p: float, value_count: int, statistic_count: int = 1) -> None:
+        """Add `statistic_count` statistics; the smallest p-value, `p`, was computed from `value_count` values."""
+        self.count += statistic_count
         if p <= self.p:
-            self.p, self.numbers = p, numbers
+            self.p, self.numbers = p, value_count
 
-    def add_normals(self, z: np.ndarray | float, numbers: int) -> None:
+    def add_normal_statistics(self, z: np.ndarray | float, value_count: int) -> None:
         """Add standard normal statistics, each tested on both sides."""
         found = np.abs(z)
         if found.size:
-            self.add(math.erfc(float(found.max()) / math.sqrt(2)), numbers, found.size)
+            self.add(math.erfc(float(found.max()) / math.sqrt(2)), value_count, found.size)
 
-    def add_sums_of_squares(self, sums: np.ndarray, numbers: int, coarse: float = 0.0) -> None:
-        """Add sums of `numbers` squared standard normals each, tested for being too large or too small.
+    def add_sums_of_squares(self, sums: np.ndarray, value_count: int, float_spacing: float = 0.0) -> None:
+        """Add sums of `value_count` squared standard normals each, tested for being too large or too small.
 
-        Floats round the root of a sum by up to `coarse` / 2; the test for small sums adds this amount.
+        Floats round the root of a sum by up to `float_spacing` / 2; the test for small sums adds this amount.
         """
         from scipy.special import chdtr, chdtrc
 
         if sums.size:
-            least = (math.sqrt(float(sums.min())) + coarse / 2) ** 2
-            above, below = float(chdtrc(numbers, sums.max())), float(chdtr(numbers, least))
-            self.add(min(1.0, 2 * min(above, below)), numbers, sums.size)
+            least = (math.sqrt(float(sums.min())) + float_spacing / 2) ** 2
+            above, below = float(chdtrc(value_count, sums.max())), float(chdtr(value_count, least))
+            self.add(min(1.0, 2 * min(above, below)), value_count, sums.size)
 
-    def add_counts(self, found: np.ndarray, expected: np.ndarray, numbers: int) -> None:
+    def add_event_counts(self, observed: np.ndarray, expected: np.ndarray, value_count: int) -> None:
         """Add counts of independent events with these expectations, tested for being too large.
 
         For counts above the expectation plus one, the Poisson tail is an upper bound, whatever the chance of each event
@@ -57,11 +57,13 @@ class SmallestPValue:
         """
         from scipy.special import pdtrc
 
-        if found.size:
-            tails = np.where(found > expected + 1, pdtrc(np.maximum(found - 1, 0), np.maximum(expected, 1e-300)), 1.0)
-            self.add(float(tails.min()), numbers, found.size)
+        if observed.size:
+            tails = np.where(
+                observed > expected + 1, pdtrc(np.maximum(observed - 1, 0), np.maximum(expected, 1e-300)), 1.0
+            )
+            self.add(float(tails.min()), value_count, observed.size)
 
-    def add_hits(self, hits: np.ndarray, trials: np.ndarray, rate: float) -> None:
+    def add_hit_counts(self, hits: np.ndarray, trials: np.ndarray, rate: float) -> None:
         """Add counts of hits, tested on both sides; each trial hits with chance `rate`, whatever earlier trials gave.
 
         P-values come from Freedman's inequality, which also holds if the number of trials depends on earlier hits.
@@ -73,8 +75,8 @@ class SmallestPValue:
             worst = int(powers.argmax())
             self.add(min(1.0, 2 * math.exp(-powers[worst])), int(trials[some][worst]), int(some.sum()))
 
-    def test(self, name: str) -> Iterator[Check]:
+    def test(self, name: str) -> Iterator[StatisticalCheck]:
         """Yield the joint test of all statistics, if there are any."""
         if self.count:
             p = min(1.0, self.count * self.p)
-            yield Check(name=name, p=p, statistics=self.count, numbers=self.numbers)
+            yield StatisticalCheck(name=name, p=p, statistics=self.count, numbers=self.numbers)

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Release
-from dpbench.audit.attack import CanaryScores, draw_members
+from dpbench.audit.attack import CanaryScores, draw_canary_membership
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.foreign_samples import ContributionMeter, Contributions, add_sample_statistics
+from dpbench.audit.foreign_samples import ContributionMeter, RowContributions, add_sample_statistics
 from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardisedNoise
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
@@ -132,8 +132,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     if canaries < FEWEST_CANARIES:
         raise SpecError(f"Expected at least {FEWEST_CANARIES} canaries, got {canaries}: fewer show nothing.")
     begin, generator = time.perf_counter(), np.random.default_rng(seed)
-    member = draw_members(canaries, generator)
-    loop = _CheckedLoop(answers, claim, len(member) + FEATURES)
+    member = draw_canary_membership(canaries, generator)
+    loop = _LoopRunner(answers, claim, len(member) + FEATURES)
     watch = ContributionMeter(loop, size + 1, STRONG_FEATURE * claim.clip, seed)
     contributed = watch.contributions(size + 1, seed)
     sensitivity = _measure_sensitivity(loop, watch, contributed.largest / claim.clip, generator)
@@ -146,7 +146,7 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         noise.add("gradient", [StandardisedNoise(answer[:, silent] / unit, LAST_BIT * released)], [], nobody)
         along = (1 - 2 * labels) * (answer[1, FEATURES:] - answer[0, FEATURES:]) / math.sqrt(2)
         scores.add([along / claim.clip], claim.sigma, claim.sample_rate)
-    noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
+    noise.independence.add_noise_of_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
     noted = noise.summarise()
     if claim.sample_rate < 1:
         noted = add_sample_statistics(noted, "gradient", claim.sample_rate, contributed.norms > 0)
@@ -162,19 +162,19 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         spec=None, seed=seed, repeats=None, epsilon=claim.stated_epsilon, delta=claim.delta, sigma=claim.sigma,
         plan=make_plan_records(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1],
         attack=found[2],
-        figures=figures, left_out=_describe_left_out(contributed),
+        figures=figures, left_out=_describe_unmeasured_steps(contributed),
         seconds={"audit": time.perf_counter() - begin},
     )  # fmt: skip
 
 
-def _describe_left_out(contributed: Contributions) -> tuple[str, ...]:
-    unclear, steps = int((~contributed.alone).sum()), len(contributed.alone)
+def _describe_unmeasured_steps(contributions: RowContributions) -> tuple[str, ...]:
+    unclear, steps = int((~contributions.alone).sum()), len(contributions.alone)
     why = f"contributions to {unclear} of {steps} steps were not measured: columns without features moved as well"
     return (why,) if unclear else ()
 
 
 @dataclass(frozen=True)
-class _CheckedLoop:
+class _LoopRunner:
     """Runs a loop and checks the type, number and shape of its answers."""
 
     answers: Answers
@@ -202,7 +202,7 @@ class _CheckedLoop:
 
 
 @dataclass
-class _AnswerChanges:
+class _LargestAnswerChange:
     """Records the largest change of the first answer that one example causes, beyond rounding."""
 
     clip: float
@@ -223,7 +223,7 @@ class _AnswerChanges:
 
 
 def _measure_sensitivity(
-    loop: _CheckedLoop, watch: ContributionMeter, largest: float, generator: np.random.Generator
+    loop: _LoopRunner, meter: ContributionMeter, largest: float, generator: np.random.Generator
 ) -> MeasuredSensitivity:
     """Run the loop on neighbouring datasets and measure how far the first answer moves, in clips, beyond rounding.
 
@@ -235,10 +235,10 @@ def _measure_sensitivity(
     added at the end; if one more row makes the loop draw another sample, the row replaces a row of zeros instead.
     One more row is also tried at round numbers of rows, whether it is sampled or not.
     """
-    size, found, reached = watch.size - 1, _AnswerChanges(loop.claim.clip, largest=largest), 0.0
-    drawn, seed = watch.find_sampled_row()
+    size, found, reached = meter.size - 1, _LargestAnswerChange(loop.claim.clip, largest=largest), 0.0
+    drawn, seed = meter.find_sampled_row()
     for count in sorted({size - 1, size, drawn}):
-        if (others := watch.measure_effect_on_others(count, seed)) is not None:
+        if (others := meter.measure_effect_on_other_rows(count, seed)) is not None:
             found.largest = max(found.largest, others / loop.claim.clip)
             continue
         x, y = _make_aligned_examples(count, loop, generator)
@@ -253,9 +253,9 @@ def _measure_sensitivity(
             moved = found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
             reached = moved if count == drawn and (strength, several) == (1.0, False) else reached
     if reached <= 0:
-        _compare_replacements(loop, found, watch, drawn, seed, generator)
+        _compare_row_replacements(loop, found, meter, drawn, seed, generator)
     else:
-        for x, y in _make_mixed_datasets(loop, watch, drawn, seed, drawn):
+        for x, y in _make_partly_clipped_datasets(loop, meter, drawn, seed, drawn):
             before = loop(x, y, seed)[0]
             for strength in (1.0, OUTLIER_STRENGTH):
                 row, label = _make_probe_example(loop, strength, False, 0, generator)
@@ -264,36 +264,36 @@ def _measure_sensitivity(
     return MeasuredSensitivity(questions=3, rows=found.tried, largest=found.largest, shift=0.0, complaints=complaints)
 
 
-def _compare_replacements(
-    loop: _CheckedLoop,
-    found: _AnswerChanges,
-    watch: ContributionMeter,
-    place: int,
+def _compare_row_replacements(
+    loop: _LoopRunner,
+    largest_change: _LargestAnswerChange,
+    meter: ContributionMeter,
+    row: int,
     seed: int,
     generator: np.random.Generator,
 ) -> None:
     """Compare answers on datasets that differ in one sampled row, which is zeros in one and a probe in the other."""
-    mixed = _make_mixed_datasets(loop, watch, watch.size, seed, place)
+    mixed = _make_partly_clipped_datasets(loop, meter, meter.size, seed, row)
     plain = ((1.0, False), (OUTLIER_STRENGTH, False))
-    crowds = (_make_aligned_examples(watch.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
+    crowds = (_make_aligned_examples(meter.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
     for (x, y), probes in crowds:
-        x[place] = 0
+        x[row] = 0
         before = loop(x, y, seed)[0]
         for strength, several in probes:
-            x[place], y[place] = _make_probe_example(loop, strength, several, found.tried, generator)
-            found.add(before, loop(x, y, seed)[0], strength)
+            x[row], y[row] = _make_probe_example(loop, strength, several, largest_change.tried, generator)
+            largest_change.add(before, loop(x, y, seed)[0], strength)
 
 
-def _make_mixed_datasets(
-    loop: _CheckedLoop, watch: ContributionMeter, size: int, seed: int, place: int
+def _make_partly_clipped_datasets(
+    loop: _LoopRunner, meter: ContributionMeter, size: int, seed: int, row: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield datasets of parallel rows: a share of the sampled rows is below the clip, all others (and `place`) above.
+    """Yield datasets of parallel rows: a share of the sampled rows is below the clip, all others (and `row`) above.
 
     These reveal a loop that sets its clip or an outlier threshold by gradient norms without noise: a single row can
     then change the answer by too much.
     """
-    drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed).norms[0])
-    drawn = drawn[drawn != place]
+    drawn = meter.skipped + np.flatnonzero(meter.contributions(size, seed).norms[0])
+    drawn = drawn[drawn != row]
     for share in WEAK_SHARES:
         for more in (-1, 0, 1):
             x, y = torch.zeros(size, loop.columns), torch.zeros(size, dtype=torch.int64)
@@ -302,7 +302,7 @@ def _make_mixed_datasets(
             yield x, y
 
 
-def _make_aligned_examples(size: int, loop: _CheckedLoop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _make_aligned_examples(size: int, loop: _LoopRunner, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Return examples whose sum is many clips long: a loop that divides by n then reveals an added example."""
     x, y = _make_random_examples(size, loop.columns, generator)
     x[: size // 2], y[: size // 2] = 0, 0
@@ -311,19 +311,19 @@ def _make_aligned_examples(size: int, loop: _CheckedLoop, generator: np.random.G
 
 
 def _make_probe_example(
-    loop: _CheckedLoop, strength: float, several: bool, number: int, generator: np.random.Generator
+    loop: _LoopRunner, strength: float, several_features: bool, index: int, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
     """Return an example (1, d) with one or several features, and its label 1.
 
-    For an even `number`, a single feature is feature 0, like that of the aligned examples. These have label 0, so the
+    For an even `index`, a single feature is feature 0, like that of the aligned examples. These have label 0, so the
     gradients are opposed.
     """
     row = torch.zeros(1, loop.columns)
     size = strength * STRONG_FEATURE * loop.claim.clip
-    if several:
+    if several_features:
         row[0, :FEATURES] = size / math.sqrt(FEATURES)
     else:
-        row[0, number % 2 * int(generator.integers(loop.columns))] = size
+        row[0, index % 2 * int(generator.integers(loop.columns))] = size
     return row, torch.ones(1, dtype=torch.int64)
 
 

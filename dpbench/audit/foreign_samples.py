@@ -29,7 +29,7 @@ NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Contributions:
+class RowContributions:
     """The contributions of the watched rows to the steps of a run."""
 
     norms: np.ndarray  # (steps, watched); 0 if not sampled
@@ -57,7 +57,7 @@ class ContributionMeter:
         """The number of rows before the watched rows."""
         return max(0, self.size - MOST_WATCHED)
 
-    def contributions(self, size: int, seed: int) -> Contributions:
+    def contributions(self, size: int, seed: int) -> RowContributions:
         """Measure the contribution of each watched row to each step of a run over `size` rows.
 
         Raises:
@@ -75,7 +75,7 @@ class ContributionMeter:
         pairs = zip(empty, full, rounding, strict=True)
         moved = [np.where(np.abs(after - before) > pair, after - before, 0.0) for before, after, pair in pairs]
         norms = np.array([np.linalg.norm(array, axis=0) for array in moved])
-        return Contributions(norms[:, :watched], rounding, norms[:, watched:].max(axis=1) == 0)
+        return RowContributions(norms[:, :watched], rounding, norms[:, watched:].max(axis=1) == 0)
 
     def find_sampled_row(self) -> tuple[int, int]:
         """Return the last row of the first sample, and the seed that samples it.
@@ -92,7 +92,7 @@ class ContributionMeter:
             f"examples for one of {SEEDS} seeds or more; it did for none. Audit it with a larger size or a larger rate."
         )
 
-    def measure_effect_on_others(self, size: int, seed: int) -> float | None:
+    def measure_effect_on_other_rows(self, size: int, seed: int) -> float | None:
         """Add a row; return how much the other rows' contributions to the first step change in total.
 
         Only rows that are sampled with and without the added row count. Return None if the added row does not change

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dpbench.audit.extremes import SmallestPValue
-from dpbench.records.audit import Check
+from dpbench.records.audit import StatisticalCheck
 
 MOST_COORDINATES = 2**15  # coordinates of the canaries that are compared with others of one answer
 MOST_LAGS = 1_023  # steps back that are compared, at most
@@ -30,16 +30,16 @@ MOST_SEARCHES = 32  # answers that are
 FEWEST_TERMS = 4_000  # of a sum of products that is called normal
 
 
-class IndependenceTest:
+class NoiseIndependenceTest:
     """Tests by inner products, added up question by question, whether a fit's noise is independent."""
 
     def __init__(self, questions: int) -> None:
         self._question_count = max(1, questions)
-        self._tallies: defaultdict[str, NormalTally] = defaultdict(NormalTally)
-        self._steps: dict[tuple[str, str, int], StepProducts] = {}
-        self._within = RowProducts("answers")
+        self._tallies: defaultdict[str, NormalSumTest] = defaultdict(NormalSumTest)
+        self._steps: dict[tuple[str, str, int], StepInnerProducts] = {}
+        self._within = RowInnerProducts("answers")
         self._first: dict[str, np.ndarray] = {}
-        self._own, self._all = RepetitionSearch(), RepetitionSearch()
+        self._own, self._all = NoiseRepetitionSearch(), NoiseRepetitionSearch()
 
     def add(
         self, release: str, answers: Sequence[np.ndarray], padding: Sequence[np.ndarray], sampled: np.ndarray
@@ -50,7 +50,7 @@ class IndependenceTest:
         for block, part in enumerate(answers):
             self._within.add((release, block, part.shape), part[None])
         for place, part in enumerate(blocks[1:]):
-            self._add_product("answers and other coordinates", blocks[place].ravel(), part.ravel())
+            self._add_inner_product("answers and other coordinates", blocks[place].ravel(), part.ravel())
         for part in padding:
             chosen = part[sampled]
             if len(chosen):
@@ -59,47 +59,51 @@ class IndependenceTest:
         whole = np.concatenate([own, *narrow])
         self._own.add(own)
         self._all.add(whole)
-        self._compare_releases(release, whole)
+        self._compare_with_other_releases(release, whole)
         for who, part in (("answers", own), ("other coordinates", whole[len(own) :])):
             if len(part):
                 key = (release, who, len(part))
-                self._steps.setdefault(key, StepProducts(self._question_count, len(part))).add(part)
+                self._steps.setdefault(key, StepInnerProducts(self._question_count, len(part))).add(part)
 
-    def add_sums(self, answers: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
+    def add_sums(self, noise_blocks: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
         """Add a question's noise and the sums that it was added to; the noise must be independent of the sums."""
-        for noise, summed in zip(answers, sums, strict=True):
-            self._add_product("noise and the sums behind it", summed.ravel(), noise.ravel())
+        for noise, summed in zip(noise_blocks, sums, strict=True):
+            self._add_inner_product("noise and the sums behind it", summed.ravel(), noise.ravel())
 
-    def add_other_seed(self, release: str, answers: Sequence[np.ndarray]) -> None:
+    def add_noise_of_other_seed(self, release: str, answers: Sequence[np.ndarray]) -> None:
         """Add another seed's noise in the first answer of a release; it must be independent of this seed's noise."""
         if release in self._first:
-            self._add_product("another seed", self._first[release], np.concatenate([part.ravel() for part in answers]))
+            self._add_inner_product(
+                "another seed", self._first[release], np.concatenate([part.ravel() for part in answers])
+            )
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self) -> Iterator[StatisticalCheck]:
         """Yield the tests of all kinds of products."""
         for name, tally in self._tallies.items():
             yield from tally.test(name)
         for who in ("answers", "other coordinates"):
-            yield from _test_steps([value for (_, part, _), value in self._steps.items() if part == who], who)
+            yield from _test_step_independence(
+                [value for (_, part, _), value in self._steps.items() if part == who], who
+            )
         yield from self._within.checks()
         yield from self._own.test("repetition within answers, at any distance")
         yield from self._all.test("repetition at any distance")
 
-    def _compare_releases(self, release: str, whole: np.ndarray) -> None:
+    def _compare_with_other_releases(self, release: str, noise: np.ndarray) -> None:
         if release not in self._first:
             for other in self._first.values():
-                self._add_product("releases", other, whole)
-            self._first[release] = whole
+                self._add_inner_product("releases", other, noise)
+            self._first[release] = noise
 
-    def _add_product(self, name: str, known: np.ndarray, drawn: np.ndarray) -> None:
-        """Add the inner product of `drawn` noise and numbers `known` before it, both cut to the shorter length."""
-        count = min(len(known), len(drawn))
-        length = float(np.linalg.norm(known[:count]))
+    def _add_inner_product(self, name: str, known_numbers: np.ndarray, drawn_noise: np.ndarray) -> None:
+        """Add the inner product of `drawn_noise` and `known_numbers`, both cut to the shorter length."""
+        count = min(len(known_numbers), len(drawn_noise))
+        length = float(np.linalg.norm(known_numbers[:count]))
         if length > 0:
-            self._tallies[name].add(float(known[:count] @ drawn[:count]) / length)
+            self._tallies[name].add(float(known_numbers[:count] @ drawn_noise[:count]) / length)
 
 
-class RowProducts:
+class RowInnerProducts:
     """Collects inner products between the classes of an answer, and between its columns."""
 
     def __init__(self, who: str) -> None:
@@ -116,14 +120,14 @@ class RowProducts:
                 self._products[kind, key] = self._products.get((kind, key), 0) + few @ few.T
                 self._terms[kind, key] += few.shape[1]
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self) -> Iterator[StatisticalCheck]:
         """Yield the tests that noise is independent between classes and between columns."""
         for kind in ("classes", "columns"):
             found = [(products, self._terms[key]) for key, products in self._products.items() if key[0] == kind]
             yield from check_row_independence(found, f"{kind} of {self._who}")
 
 
-class NormalTally:
+class NormalSumTest:
     """Adds up standard normal numbers, and tests whether their sum or the largest number is too large."""
 
     def __init__(self) -> None:
@@ -133,16 +137,16 @@ class NormalTally:
         """Add a standard normal number."""
         self._total, self._count, self._largest = self._total + z, self._count + 1, max(self._largest, abs(z))
 
-    def test(self, name: str) -> Iterator[Check]:
+    def test(self, name: str) -> Iterator[StatisticalCheck]:
         """Yield the test of the sum and the test of the largest number."""
         z = self._total / math.sqrt(self._count)
-        yield Check(name=name, p=math.erfc(abs(z) / math.sqrt(2)), z=z, numbers=self._count)
+        yield StatisticalCheck(name=name, p=math.erfc(abs(z) / math.sqrt(2)), z=z, numbers=self._count)
         largest = SmallestPValue()
         largest.add(math.erfc(self._largest / math.sqrt(2)), 1, self._count)
         yield from largest.test(f"{name}, one by one")
 
 
-class StepProducts:
+class StepInnerProducts:
     """Compares each step's noise with the noise of as many earlier steps as memory and time allow."""
 
     def __init__(self, steps: int, width: int) -> None:
@@ -173,22 +177,26 @@ class StepProducts:
         self.step += 1
 
 
-def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
+def _test_step_independence(
+    products_by_release: Sequence[StepInnerProducts], location: str
+) -> Iterator[StatisticalCheck]:
     distances, pairs, together = SmallestPValue(), SmallestPValue(), SmallestPValue()
-    for products in found:
+    for products in products_by_release:
         seen = products.counts > 0
-        distances.add_normals(products.totals[seen] / np.sqrt(products.counts[seen]), products.width * products.step)
+        distances.add_normal_statistics(
+            products.totals[seen] / np.sqrt(products.counts[seen]), products.width * products.step
+        )
         if products.step > 1:
             pairs.add(math.erfc(products.largest / math.sqrt(2)), products.width, int(products.counts.sum()))
-            together.add_normals(
+            together.add_normal_statistics(
                 np.array([products.all / math.sqrt(products.step - 1)]), products.width * products.step
             )
-    yield from distances.test(f"steps of {who}, by how far they are apart")
-    yield from pairs.test(f"pairs of steps of {who}")
-    yield from together.test(f"all pairs of steps of {who} together")
+    yield from distances.test(f"steps of {location}, by how far they are apart")
+    yield from pairs.test(f"pairs of steps of {location}")
+    yield from together.test(f"all pairs of steps of {location} together")
 
 
-def check_row_independence(inner_products: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
+def check_row_independence(inner_products: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[StatisticalCheck]:
     """Test that rows of noise are independent.
 
     `inner_products` has pairs: the inner products (k, k) of k rows, and the number of entries per row.
@@ -200,26 +208,26 @@ def check_row_independence(inner_products: Sequence[tuple[np.ndarray, int]], kin
         z = np.tril(products / lengths, -1)  # row i, drawn after row j < i was known
         pairs.add(math.erfc(float(np.abs(z).max()) / math.sqrt(2)), numbers, k * (k - 1) // 2)
         apart = np.array([np.trace(z, -distance) / math.sqrt(k - distance) for distance in range(1, k)])
-        distances.add_normals(apart, numbers * k)
+        distances.add_normal_statistics(apart, numbers * k)
         before = np.tril(products, -1).sum(1)[1:]
         squares = np.diag(products.cumsum(0).cumsum(1))[:-1]  # of the sums of the rows before
         summed = before / np.sqrt(np.maximum(squares, 1e-300))
-        together.add_normals(np.array([summed.sum() / math.sqrt(k - 1)]), numbers * k)
+        together.add_normal_statistics(np.array([summed.sum() / math.sqrt(k - 1)]), numbers * k)
     yield from distances.test(f"{kind}, by how far they are apart")
     yield from pairs.test(f"pairs of {kind}")
     yield from together.test(f"all pairs of {kind} together")
 
 
-class RepetitionSearch:
+class NoiseRepetitionSearch:
     """Searches for noise that repeats within an answer, at any distance."""
 
     def __init__(self) -> None:
         self._sums: dict[int, np.ndarray] = {}
         self._search_counts: defaultdict[int, int] = defaultdict(int)
 
-    def add(self, whole: np.ndarray) -> None:
+    def add(self, noise: np.ndarray) -> None:
         """Add the autocorrelation of one answer's noise at every distance below half its length."""
-        part = whole[:SEARCH_LENGTH]
+        part = noise[:SEARCH_LENGTH]
         if len(part) < 4 or self._search_counts[len(part)] >= MOST_SEARCHES:
             return
         spectrum = np.fft.rfft(part, 2 * len(part))
@@ -227,11 +235,11 @@ class RepetitionSearch:
         self._sums[len(part)] = self._sums.get(len(part), 0) + products
         self._search_counts[len(part)] += 1
 
-    def test(self, name: str) -> Iterator[Check]:
+    def test(self, name: str) -> Iterator[StatisticalCheck]:
         """Yield a test of the largest autocorrelation; a sum of thousands of products is nearly normal."""
         found = SmallestPValue()
         for length, products in self._sums.items():
             terms = self._search_counts[length] * (length - np.arange(1, len(products) + 1))
             if len(terms) and terms.min() >= FEWEST_TERMS:
-                found.add_normals(products / np.sqrt(terms), int(terms.min()))
+                found.add_normal_statistics(products / np.sqrt(terms), int(terms.min()))
         yield from found.test(name)

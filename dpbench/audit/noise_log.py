@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from dpbench.audit.directions import direction_checks
-from dpbench.audit.independence import IndependenceTest, RowProducts
+from dpbench.audit.directions import check_noise_directions
+from dpbench.audit.independence import NoiseIndependenceTest, RowInnerProducts
 from dpbench.audit.samples import SampleCollector
-from dpbench.audit.spread import NoiseSizeTest
+from dpbench.audit.spread import NoiseScaleTest
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.records.audit import Check, NoiseStatistics
+from dpbench.records.audit import NoiseStatistics, StatisticalCheck
 
 MOST_KEPT = 2**17  # numbers whose distribution is looked at
 LAST_BIT = 2.0**-23  # of a float32, in its own size
@@ -61,16 +61,16 @@ class NoiseLog:
     """Collects all noise of one fit, question by question."""
 
     def __init__(self, questions: int, member: np.ndarray) -> None:
-        self.independence = IndependenceTest(questions)
+        self.independence = NoiseIndependenceTest(questions)
         self._member, self._each = member, max(16, MOST_KEPT // max(1, questions))
-        self._answers, self._canaries = NormalNumbers(self._each), NormalNumbers(self._each)
-        self._spread = NoiseSizeTest("in answers", zeros=True), NoiseSizeTest("at other coordinates", zeros=False)
+        self._answers, self._canaries = NormalityTest(self._each), NormalityTest(self._each)
+        self._spread = NoiseScaleTest("in answers", zeros=True), NoiseScaleTest("at other coordinates", zeros=False)
         self._squares: defaultdict[str, list[float]] = defaultdict(list)  # step by step, less their mean, standardised
         self._numbers: defaultdict[str, list[int]] = defaultdict(list)
         self._sizes: defaultdict[str, list[int]] = defaultdict(list)
         self._samples: dict[str, SampleCollector] = {}
-        self.elsewhere = OtherSeedNoise()
-        self.laws: list[Check] = []  # of choices
+        self.elsewhere = CrossSeedNoiseTest()
+        self.laws: list[StatisticalCheck] = []  # of choices
 
     def add(
         self,
@@ -97,15 +97,15 @@ class NoiseLog:
         )
 
     def add_sample(
-        self, release: str, rate: float, planned: int, rows: int, labels: np.ndarray | None, drawn: np.ndarray,
+        self, release: str, rate: float, planned: int, rows: int, labels: np.ndarray | None, drawn_rows: np.ndarray,
         sampled: np.ndarray,
     ) -> None:  # fmt: skip
-        """Add the sample of one question: the `drawn` private rows and, under sampling, the `sampled` canaries."""
-        self._sizes[release].append(len(drawn))
+        """Add the sample of one question: the drawn private rows and, under sampling, the `sampled` canaries."""
+        self._sizes[release].append(len(drawn_rows))
         if rate < 1:
             if release not in self._samples:
                 self._samples[release] = SampleCollector(rate, rows, self._member, planned, labels)
-            self._samples[release].add(drawn, sampled)
+            self._samples[release].add(drawn_rows, sampled)
 
     def summarise(self) -> NoiseStatistics:
         """Return the statistics of the noise and of the samples."""
@@ -116,7 +116,7 @@ class NoiseLog:
             checks=tuple(self._checks()),
         )  # fmt: skip
 
-    def _checks(self) -> Iterator[Check]:
+    def _checks(self) -> Iterator[StatisticalCheck]:
         yield from self._answers.checks("in answers")
         yield from self._canaries.checks("at other coordinates")
         for spread in self._spread:
@@ -128,7 +128,7 @@ class NoiseLog:
             yield from self._compare_sizes_with_noise(name, samples)
         yield from self.laws
 
-    def _compare_sizes_with_noise(self, release: str, samples: SampleCollector) -> Iterator[Check]:
+    def _compare_sizes_with_noise(self, release: str, samples: SampleCollector) -> Iterator[StatisticalCheck]:
         """Yield a test of whether noise grows or shrinks with the sample size, which would reveal that size."""
         numbers = np.array(self._numbers[release])
         if len(numbers) == len(self._sizes[release]) and len(numbers) and numbers.min() >= FEWEST_FOR_SQUARES:
@@ -137,15 +137,17 @@ class NoiseLog:
             if off.any():
                 z = float(off @ squares) / float(np.linalg.norm(off))
                 p = math.erfc(abs(z) / math.sqrt(2))
-                yield Check(name=f"size of the noise and of the samples of {release!r}", p=p, z=z, numbers=len(numbers))
+                yield StatisticalCheck(
+                    name=f"size of the noise and of the samples of {release!r}", p=p, z=z, numbers=len(numbers)
+                )
 
 
-class OtherSeedNoise:
+class CrossSeedNoiseTest:
     """Collects the noise that other seeds draw for the audited run's questions."""
 
     def __init__(self) -> None:
-        self._numbers, self._spread = NormalNumbers(MOST_KEPT // 64), NoiseSizeTest("of other seeds", zeros=True)
-        self._within = RowProducts("other seeds' answers")
+        self._numbers, self._spread = NormalityTest(MOST_KEPT // 64), NoiseScaleTest("of other seeds", zeros=True)
+        self._within = RowInnerProducts("other seeds' answers")
         self._vectors: list[np.ndarray] = []
 
     def add(self, release: str, blocks: Sequence[StandardisedNoise]) -> None:
@@ -157,15 +159,15 @@ class OtherSeedNoise:
         if len(blocks[0].noise) > 1:
             self._vectors.append(np.hstack([part.noise.reshape(len(part.noise), -1) for part in blocks]))
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self) -> Iterator[StatisticalCheck]:
         """Yield the tests of the noise under other seeds."""
         yield from self._numbers.checks("of other seeds")
         yield from self._spread.checks()
         yield from self._within.checks()
-        yield from direction_checks(self._vectors, "of other seeds")
+        yield from check_noise_directions(self._vectors, "of other seeds")
 
 
-class NormalNumbers:
+class NormalityTest:
     """Collects numbers that should be standard normal: the sum of all squares, and the first numbers of each block."""
 
     def __init__(self, each: int) -> None:
@@ -182,33 +184,33 @@ class NormalNumbers:
             self._kept.append(part.noise.ravel()[: self._each].copy())
             self._coarse = max(self._coarse, float(part.coarse.ravel()[: self._each].max()))
 
-    def checks(self, who: str) -> Iterator[Check]:
+    def checks(self, location: str) -> Iterator[StatisticalCheck]:
         """Yield the tests of the numbers' distribution."""
-        yield from shape_checks(np.concatenate([*self._kept, np.empty(0)]), who, self._coarse)
-        yield from largest_checks(self._largest, self.count, who)
+        yield from check_normal_shape(np.concatenate([*self._kept, np.empty(0)]), location, self._coarse)
+        yield from check_largest_number(self._largest, self.count, location)
 
 
-def shape_checks(numbers: np.ndarray, who: str, coarse: float) -> Iterator[Check]:
-    """Yield tests that numbers (n,) are normal; `coarse` is the spacing of their floats in standard deviations."""
+def check_normal_shape(numbers: np.ndarray, location: str, float_spacing: float) -> Iterator[StatisticalCheck]:
+    """Yield tests that numbers (n,) are normal; `float_spacing` is in standard deviations."""
     from scipy.stats import kstest, normaltest
 
     if len(numbers) >= FEWEST_FOR_SHAPE:
-        yield Check(name=f"normal {who}", p=float(kstest(numbers, "norm").pvalue), numbers=len(numbers))
+        yield StatisticalCheck(name=f"normal {location}", p=float(kstest(numbers, "norm").pvalue), numbers=len(numbers))
         p = float(normaltest(numbers).pvalue) ** TAIL_POWER
-        yield Check(name=f"tails {who}", p=p, numbers=len(numbers))
-        yield from _equality_checks(numbers, who, max(EQUAL_DISTANCE, LATTICE_UNITS * coarse))
+        yield StatisticalCheck(name=f"tails {location}", p=p, numbers=len(numbers))
+        yield from _check_nearly_equal_pairs(numbers, location, max(EQUAL_DISTANCE, LATTICE_UNITS * float_spacing))
 
 
-def largest_checks(largest: float, numbers: int, who: str) -> Iterator[Check]:
-    """Yield an exact test of whether the largest of `numbers` values is too large or too small."""
-    if numbers:
+def check_largest_number(largest: float, count: int, location: str) -> Iterator[StatisticalCheck]:
+    """Yield an exact test of whether the largest of `count` values is too large or too small."""
+    if count:
         tail = math.erfc(largest / math.sqrt(2))
-        none = math.exp(numbers * math.log1p(-tail)) if tail < 1 else 0.0
-        above = -math.expm1(numbers * math.log1p(-tail)) if tail < 1 else 1.0
-        yield Check(name=f"largest number {who}", p=min(1.0, 2 * min(above, none)), numbers=numbers)
+        none = math.exp(count * math.log1p(-tail)) if tail < 1 else 0.0
+        above = -math.expm1(count * math.log1p(-tail)) if tail < 1 else 1.0
+        yield StatisticalCheck(name=f"largest number {location}", p=min(1.0, 2 * min(above, none)), numbers=count)
 
 
-def _equality_checks(numbers: np.ndarray, who: str, close: float) -> Iterator[Check]:
+def _check_nearly_equal_pairs(numbers: np.ndarray, location: str, close: float) -> Iterator[StatisticalCheck]:
     """Yield a test for too many nearly equal numbers; close pairs are counted as rare events.
 
     Floats lie on a lattice, which may add up to an eighth of close pairs; the expected number includes a margin.
@@ -220,4 +222,4 @@ def _equality_checks(numbers: np.ndarray, who: str, close: float) -> Iterator[Ch
     found = int((np.diff(some) < close).sum())
     if close <= 2.0**-10:
         p = float(pdtrc(found - 1, expected)) if found > expected + 1 else 1.0
-        yield Check(name=f"equal numbers {who}", p=p, numbers=len(some))
+        yield StatisticalCheck(name=f"equal numbers {location}", p=p, numbers=len(some))

@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.audit.released_scores import count_rates, lira_scores, rmia_scores
+from dpbench.audit.released_scores import count_true_positives_at_rates, lira_scores, rmia_scores
 from dpbench.errors import SpecError
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.loaded import get_component_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, true_positive_rate
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import ChunkBuffers, PrivateRows, Units
+from dpbench.privacy.core.rows import ChunkBuffers, PrivacyUnits, PrivateRows
 from dpbench.records.provenance import current_date
 from dpbench.records.released import FEWEST_SHADOWS, SHADOWS, MembershipTest, ReleasedModelAttack, Targets
 from dpbench.records.spec import Spec
 from dpbench.registry.components import make_component_record
 from dpbench.support.files import canonical_digest
-from dpbench.support.progress import progress_bar
+from dpbench.support.progress import show_progress_bar
 from dpbench.support.threads import limit_threads
 
 PLANTED, PLANTED_SHARE = 32, 0.02  # outliers, and the largest share of the private records that they may be
@@ -53,7 +53,7 @@ class ShadowData:
         places = torch.from_numpy(np.flatnonzero(kept))
         units = None
         if self.rows.units is not None:
-            units = Units(np.unique(self.owner[kept], return_inverse=True)[1].astype(np.int64))
+            units = PrivacyUnits(np.unique(self.owner[kept], return_inverse=True)[1].astype(np.int64))
         return PrivateRows(self.rows.held, self.rows.y[places], places, units, ChunkBuffers())
 
     def average(self, values: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ class ShadowData:
 
 
 @dataclass(frozen=True)
-class ShadowObservations:
+class ShadowConfidences:
     """Each shadow's confidence in the true labels, as logits, and the records that were in the shadow's data."""
 
     member: np.ndarray  # (S, r) bool
@@ -97,8 +97,8 @@ def attack_released_models(
     begin = time.perf_counter()
     prepared = prepare_seed(prepared, prepared.spec.seeds[0])
     generator = _make_generator(prepared.identity)
-    data = plant_outliers(prepared, generator)
-    found = observe_shadows(prepared, data, shadows, generator)
+    data = add_planted_outliers(prepared, generator)
+    found = observe_shadow_models(prepared, data, shadows, generator)
     return ReleasedModelAttack(
         content=content, model=model, spec=spec or prepared.spec,
         settings=make_component_record(prepared.learner).options, privacy=prepared.privacy, shadows=shadows,
@@ -109,7 +109,7 @@ def attack_released_models(
     )  # fmt: skip
 
 
-def plant_outliers(prepared: PreparedRun, generator: np.random.Generator) -> ShadowData:
+def add_planted_outliers(prepared: PreparedRun, generator: np.random.Generator) -> ShadowData:
     """Append outliers to the private rows: random directions, ten times the longest row's length, random labels.
 
     Models are queried with outliers shortened to the longest private row; at full length, confidences would be 0 or 1.
@@ -128,9 +128,9 @@ def plant_outliers(prepared: PreparedRun, generator: np.random.Generator) -> Sha
     return ShadowData(held, torch.cat([x, outliers]), np.concatenate([owner, private.count + np.arange(many)]), many)
 
 
-def observe_shadows(
+def observe_shadow_models(
     prepared: PreparedRun, data: ShadowData, shadows: int, generator: np.random.Generator
-) -> ShadowObservations:
+) -> ShadowConfidences:
     """Fit shadow models, and observe each model's confidence in every record and in the population (test records).
 
     Raises:
@@ -143,13 +143,13 @@ def observe_shadows(
     member = generator.random((shadows, data.records)) < 0.5
     rows, accuracy = len(data.rows), []
     records, population = np.empty(member.shape), np.empty((shadows, len(chosen)))
-    with progress_bar(f"Fitting shadows of {prepared.learner.name}", shadows) as advance:
-        for shadow, scores in enumerate(_fit_shadows(prepared, data, member, x)):
+    with show_progress_bar(f"Fitting shadows of {prepared.learner.name}", shadows) as advance:
+        for shadow, scores in enumerate(_fit_shadow_models(prepared, data, member, x)):
             logits = confidence_logits(scores, y, logits=prepared.learner.logits)
             records[shadow], population[shadow] = data.average(logits[:rows]), logits[rows:]
             accuracy.append(float((scores[rows:].argmax(1) == y[rows:]).mean()))
             advance(1)
-    return ShadowObservations(member, records, population, float(np.mean(accuracy)))
+    return ShadowConfidences(member, records, population, float(np.mean(accuracy)))
 
 
 def confidence_logits(scores: np.ndarray, labels: np.ndarray, *, logits: bool) -> np.ndarray:
@@ -163,7 +163,7 @@ def confidence_logits(scores: np.ndarray, labels: np.ndarray, *, logits: bool) -
     return found
 
 
-def _fit_shadows(prepared: PreparedRun, data: ShadowData, member: np.ndarray, x: Tensor) -> Iterator[np.ndarray]:
+def _fit_shadow_models(prepared: PreparedRun, data: ShadowData, member: np.ndarray, x: Tensor) -> Iterator[np.ndarray]:
     """Fit a shadow on the records in each row of `member`, and yield its scores of `x`.
 
     Each shadow has fresh samples and noise. Initialisation is public, so all shadows share that of the run's first
@@ -178,15 +178,19 @@ def _fit_shadows(prepared: PreparedRun, data: ShadowData, member: np.ndarray, x:
             yield predict_isolated(fit_once(dataclasses.replace(given, rows=data.select(chosen), randomness=fresh)), x)
 
 
-def _test_membership(found: ShadowObservations, data: ShadowData, prepared: PreparedRun) -> Iterator[MembershipTest]:
+def _test_membership(
+    observations: ShadowConfidences, data: ShadowData, prepared: PreparedRun
+) -> Iterator[MembershipTest]:
     privacy = prepared.privacy
     bounds = {rate: true_positive_rate(privacy.releases, privacy.sigma, rate) for rate in FALSE_POSITIVE_RATES}
     first = data.records - data.planted
     parts: dict[Targets, slice] = {"average": slice(first), "planted": slice(first, None)}
     for targets, part in parts.items():
-        records, member = found.records[:, part], found.member[:, part]
-        yield count_rates("lira", targets, lira_scores(records, member), member, bounds)
-        yield count_rates("rmia", targets, rmia_scores(records, member, found.population), member, bounds)
+        records, member = observations.records[:, part], observations.member[:, part]
+        yield count_true_positives_at_rates("lira", targets, lira_scores(records, member), member, bounds)
+        yield count_true_positives_at_rates(
+            "rmia", targets, rmia_scores(records, member, observations.population), member, bounds
+        )
 
 
 def _check_attackable(prepared: PreparedRun, shadows: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpbench.audit.extremes import SmallestPValue
-from dpbench.records.audit import Check, SampleStatistics
+from dpbench.records.audit import SampleStatistics, StatisticalCheck
 
 MOST_ROWS = 2**15  # rows, and canaries, whose pairs are looked at
 NEAR_DISTANCES = 32  # distances between rows that are all looked at; beyond, powers of two
@@ -26,7 +26,7 @@ FEWEST_INCLUSIONS = (
 )
 
 
-class InclusionCounts:
+class SampleInclusionCounts:
     """Records which of `size` members are in the samples of one release, step by step."""
 
     def __init__(self, size: int, rate: float, steps: int) -> None:
@@ -59,7 +59,7 @@ class InclusionCounts:
             hits, trials = self._kept[:, near].sum(1)[places], self._kept.sum(1)[places]
             self._lag_hits[:before] += hits
             self._lag_trials[:before] += trials
-            self._pairs.add_hits(hits, trials, self.rate)
+            self._pairs.add_hit_counts(hits, trials, self.rate)
         self._kept[self.steps % self._lags] = mask
         if self.steps < HISTORY_STEPS:
             self._history.append(mask[:HISTORY_ROWS])
@@ -74,23 +74,25 @@ class InclusionCounts:
         kurtosis = (1 - 6 * variance) / (self.steps * variance)
         return (squares - self.size) / math.sqrt(self.size * (2 + kurtosis))
 
-    def checks(self, who: str, release: str) -> Iterator[Check]:
+    def checks(self, location: str, release: str) -> Iterator[StatisticalCheck]:
         """Yield the tests of how often members are sampled: one by one, together with others, and in several steps."""
         often, distances, lags = SmallestPValue(), SmallestPValue(), SmallestPValue()
         if self.size:
-            often.add_hits(self.counts, np.full(self.size, self.steps), self.rate)
-        distances.add_hits(self._hits, self._trials, self.rate)
-        lags.add_hits(self._lag_hits, self._lag_trials, self.rate)
+            often.add_hit_counts(self.counts, np.full(self.size, self.steps), self.rate)
+        distances.add_hit_counts(self._hits, self._trials, self.rate)
+        lags.add_hit_counts(self._lag_hits, self._lag_trials, self.rate)
         partners = SmallestPValue()
-        partners.add_hits(*count_partners(np.array(self._history)), self.rate)
-        yield from partners.test(f"{who} that are in the samples of {release!r} with those they were with before")
-        yield from often.test(f"how often {who} are in the samples of {release!r}, one by one")
-        yield from distances.test(f"{who} that are in the samples of {release!r} together, by how far they are apart")
-        yield from lags.test(f"{who} that are in later samples of {release!r} again, by steps between")
-        yield from self._pairs.test(f"{who} that are in two samples of {release!r}, pair by pair")
+        partners.add_hit_counts(*count_hits_of_row_pairs(np.array(self._history)), self.rate)
+        yield from partners.test(f"{location} that are in the samples of {release!r} with those they were with before")
+        yield from often.test(f"how often {location} are in the samples of {release!r}, one by one")
+        yield from distances.test(
+            f"{location} that are in the samples of {release!r} together, by how far they are apart"
+        )
+        yield from lags.test(f"{location} that are in later samples of {release!r} again, by steps between")
+        yield from self._pairs.test(f"{location} that are in two samples of {release!r}, pair by pair")
 
 
-def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def count_hits_of_row_pairs(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pair rows with the same history; return hits (1,) and trials (1,) of the pairs.
 
     Trials count how often a pair's first row is sampled; hits count how often the second row is then sampled too. Rows
@@ -120,20 +122,20 @@ class SampleCollector:
     steps: int = 0
     whole: float = 0.0
     rows: float = 0.0
-    _rows: InclusionCounts = field(init=False)
-    _canaries: InclusionCounts = field(init=False)
+    _rows: SampleInclusionCounts = field(init=False)
+    _canaries: SampleInclusionCounts = field(init=False)
 
     def __post_init__(self) -> None:
         """Create the counters for sampled rows and sampled canaries."""
-        self._rows = InclusionCounts(self.size, self.rate, self.planned)
-        self._canaries = InclusionCounts(int(self.member.sum()), self.rate, self.planned)
+        self._rows = SampleInclusionCounts(self.size, self.rate, self.planned)
+        self._canaries = SampleInclusionCounts(int(self.member.sum()), self.rate, self.planned)
         self._ordinal = np.cumsum(self.member) - 1  # of each canary among those in the data
 
     def add(self, drawn: np.ndarray, sampled: np.ndarray) -> None:
         """Add one sample, given the positions of its private rows and the coordinates of its canaries."""
         self.steps += 1
-        self.whole += self._squared_deviation(len(drawn) + len(sampled), self.size + self._canaries.size)
-        self.rows += self._squared_deviation(len(drawn), self.size)
+        self.whole += self._standardised_squared_deviation(len(drawn) + len(sampled), self.size + self._canaries.size)
+        self.rows += self._standardised_squared_deviation(len(drawn), self.size)
         self._rows.add(drawn)
         self._canaries.add(self._ordinal[sampled])
 
@@ -144,18 +146,20 @@ class SampleCollector:
             rate=self.rate, members=self.size + self._canaries.size, units=self.size,
         )  # fmt: skip
 
-    def checks(self, release: str) -> Iterator[Check]:
+    def checks(self, release: str) -> Iterator[StatisticalCheck]:
         """Yield the tests of which rows and canaries are in the samples."""
         yield from self._rows.checks("private rows", release)
         yield from self._canaries.checks("canaries", release)
         z = self._rows.spread()
         if z is not None and self.size * self.steps * self.rate * (1 - self.rate) >= FEWEST_INCLUSIONS:
             p = math.erfc(abs(z) / math.sqrt(2))
-            yield Check(name=f"which private rows are in the samples of {release!r}", p=p, z=z, numbers=self.size)
+            yield StatisticalCheck(
+                name=f"which private rows are in the samples of {release!r}", p=p, z=z, numbers=self.size
+            )
         if self.labels is not None and self.size:
             sizes, classes = np.bincount(self.labels), SmallestPValue()
-            classes.add_hits(np.bincount(self.labels, self._rows.counts), sizes * self.steps, self.rate)
+            classes.add_hit_counts(np.bincount(self.labels, self._rows.counts), sizes * self.steps, self.rate)
             yield from classes.test(f"labels of the private rows in the samples of {release!r}")
 
-    def _squared_deviation(self, size: int, of: int) -> float:
-        return (size - of * self.rate) ** 2 / (of * self.rate * (1 - self.rate))
+    def _standardised_squared_deviation(self, sample_size: int, population_size: int) -> float:
+        return (sample_size - population_size * self.rate) ** 2 / (population_size * self.rate * (1 - self.rate))

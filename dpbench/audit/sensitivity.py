@@ -3,7 +3,7 @@
 A question of the run is asked again, through the real curator, over small sets of private rows mixed with unusual rows.
 Each unusual row's own contribution must be within the clip. Adding the row must move a sum by its own contribution
 alone, up to a thousandth of the clip, because a learner's floats may round a row differently at another position.
-`make_probes` yields the audit's own row functions: their rows are exact and at the clip, so no integer of a sum may
+`make_test_sums` yields the audit's own row functions: their rows are exact and at the clip, so no integer of a sum may
 differ. If private rows have units, whole units are tested instead of rows, with one example and with several.
 """
 
@@ -27,9 +27,9 @@ from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.core.forms.residual.total import ResidualSum
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 from dpbench.privacy.core.sum import Sum
-from dpbench.privacy.core.witness import SumObservation, Witness
+from dpbench.privacy.core.witness import AuditWitness, SumObservation
 from dpbench.privacy.mechanisms.replay import (
     MOST_FEATURE_ROWS,
     MOST_IMAGE_ROWS,
@@ -76,11 +76,11 @@ class QuestionReplayer:
             complaints=tuple(dict.fromkeys(self.complaints))[:8],
         )  # fmt: skip
 
-    def replay(self, question: Sum, rate: float, held: PrivateRows) -> None:
-        """Replay a sum over some of the rows `held` and over adversarial rows, and record the result."""
+    def replay(self, question: Sum, rate: float, private_rows: PrivateRows) -> None:
+        """Replay a sum over some of the `private_rows` and over adversarial rows, and record the result."""
         self.questions += 1
-        features = len(held.example_shape) == 1
-        base = draw_rows(held, MOST_FEATURE_ROWS if features else MOST_IMAGE_ROWS, self.generator)
+        features = len(private_rows.example_shape) == 1
+        base = draw_rows(private_rows, MOST_FEATURE_ROWS if features else MOST_IMAGE_ROWS, self.generator)
         odd = make_adversarial_rows(base, self.task.classes, self.generator, features)
         try:
             self._judge(question, rate, base, odd, exact=False)
@@ -112,14 +112,14 @@ class QuestionReplayer:
         return group_rows_into_units(rows, self.generator) if self.units else rows
 
     def probe(self) -> None:
-        """Replay the audit's own sums (`make_probes`) over random rows; if rows have units, test their sampling too."""
+        """Replay the audit's own sums (`make_test_sums`) over random rows; with units, test their sampling too."""
         x = torch.from_numpy(self.generator.normal(size=(MOST_FEATURE_ROWS, 24))).float()
         x[: MOST_FEATURE_ROWS // 2] = 0
         x[: MOST_FEATURE_ROWS // 2, 0] = 1e3  # rows that all point one way: their sum outgrows what floats hold exactly
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=MOST_FEATURE_ROWS))
         base = self._group_into_units(PrivateRows(quantise(x), y, torch.arange(MOST_FEATURE_ROWS)))
         odd = make_adversarial_rows(base, self.task.classes, self.generator, True)
-        for clips, rows in make_probes(self.task.classes):
+        for clips, rows in make_test_sums(self.task.classes):
             self.questions += 1
             self._judge(Sum(rows, REPLAY, clips if clips[1:] else clips[0]), 1.0, base, odd, exact=True)
 
@@ -135,7 +135,7 @@ class QuestionReplayer:
         x[torch.arange(len(of)), torch.from_numpy(of)] = torch.from_numpy(
             10 ** self.generator.uniform(1, 6, len(of))
         ).float()
-        rows = PrivateRows(x, torch.zeros(len(of), dtype=torch.int64), torch.arange(len(of)), Units(of))
+        rows = PrivateRows(x, torch.zeros(len(of), dtype=torch.int64), torch.arange(len(of)), PrivacyUnits(of))
         question = Sum(lambda chunk: chunk.x, REPLAY, 1.0)
         full = self._ask(question, rows).sums[0]
         key = int(self.generator.integers(2**31))
@@ -151,30 +151,34 @@ class QuestionReplayer:
         without, among = self._ask(question, base), self._ask(question, both, CHUNK_SIZE)
         alone = [self._ask(question, take_row(odd, place)) for place in range(odd.count)]
         for seen in alone:
-            self.largest = max(self.largest, *map(_norm_in_clips, seen.sums, question.clips))
+            self.largest = max(self.largest, *map(_measure_norm_in_clips, seen.sums, question.clips))
         self.tried += odd.count
-        self._compare(among, [without, *alone], question, exact)
+        self._compare_with_parts(among, [without, *alone], question, exact)
         for place in self.generator.permutation(odd.count)[:3]:
             more = self._ask(question, join_rows(base, take_row(odd, int(place))))
-            self._compare(more, [without, alone[place]], question, exact)
-        self._compare_answers(question, rate, base, both)
+            self._compare_with_parts(more, [without, alone[place]], question, exact)
+        self._check_answer_differences(question, rate, base, both)
 
-    def _compare(self, whole: SumObservation, parts: Sequence[SumObservation], question: Sum, exact: bool) -> None:
+    def _compare_with_parts(
+        self, total: SumObservation, parts: Sequence[SumObservation], question: Sum, exact: bool
+    ) -> None:
         """Compare a sum with the total of its parts; in a residual sum, each part may round an entry by one step."""
-        for found, expected, clip in zip(whole.sums, _add_sums(parts), question.clips, strict=True):
+        for found, expected, clip in zip(total.sums, _add_sums(parts), question.clips, strict=True):
             steps = (found.total - expected.total).abs()
             if isinstance(found, ResidualSum):
                 steps = (steps - len(parts)).clamp(min=0)
-            moved = _norm_in_clips(IntegerSum(steps, found.grid), clip)
+            moved = _measure_norm_in_clips(IntegerSum(steps, found.grid), clip)
             self.shift = max(self.shift, moved)
             if exact and moved:
                 self.complaints.append("a sum is not that of its rows' integers")
 
-    def _compare_answers(self, question: Sum, planned: float, base: PrivateRows, both: PrivateRows) -> None:
-        """Check that answers over `base` and `both`, with the same noise, differ exactly as their sums do."""
+    def _check_answer_differences(
+        self, question: Sum, planned: float, base: PrivateRows, extended: PrivateRows
+    ) -> None:
+        """Check that answers over `base` and `extended`, with the same noise, differ exactly as their sums do."""
         for rate in {1.0, 0.5 if planned < 1 else 1.0}:
             key = int(self.generator.integers(2**31))
-            first, second = (self._replay_sum(question, rows, None, rate, key) for rows in (base, both))
+            first, second = (self._replay_sum(question, rows, None, rate, key) for rows in (base, extended))
             for before_answer, after_answer, before, after, clip in zip(
                 first[1], second[1], first[0].sums, second[0].sums, question.clips, strict=True
             ):
@@ -195,33 +199,33 @@ class QuestionReplayer:
         task = dataclasses.replace(self.task, example_shape=rows.example_shape)
         randomness = Randomness.research(key, "a replayed question")
         plan = (Release(REPLAY, sample_rate=rate),)
-        curator = bind(rows, task, plan, 1.0, randomness, Witness(seen.append))
+        curator = bind(rows, task, plan, 1.0, randomness, AuditWitness(seen.append))
         board_rows = lambda chunk: question.rows(equalise_seeds(chunk))
         answer = curator.answer(Sum(board_rows, REPLAY, question.clip, chunk_size or question.chunk_size))
         return seen[0], answer if isinstance(answer, tuple) else (answer,)
 
 
-def make_probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
+def make_test_sums(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
     """Yield clips and a row function for every form of rows except residuals; each row is exact in floats."""
 
-    def left(chunk: Chunk) -> Tensor:
+    def make_left_factor(chunk: Chunk) -> Tensor:
         return torch.nn.functional.one_hot(chunk.y, classes).float()
 
-    def outer(chunk: Chunk) -> RankOne:
-        return RankOne(left(chunk), chunk.rows, bias=True)
+    def make_outer_products(chunk: Chunk) -> RankOne:
+        return RankOne(make_left_factor(chunk), chunk.rows, bias=True)
 
-    def scaled(chunk: Chunk) -> Scaled:
+    def make_scaled_products(chunk: Chunk) -> Scaled:
         columns = 2.0 ** -(torch.arange(chunk.rows.shape[1] + 1) % 3).float()
-        return Scaled(outer(chunk), columns.expand(classes, -1).contiguous())
+        return Scaled(make_outer_products(chunk), columns.expand(classes, -1).contiguous())
 
     yield (0.7,), lambda chunk: chunk.x
     yield (1.0,), lambda chunk: Joined((chunk.x, 2 * chunk.x))
-    yield (1.3,), outer
-    yield (1.0,), scaled
-    yield (1.0, 0.2, 3.0), lambda chunk: Blocks((chunk.x, outer(chunk), left(chunk)))
+    yield (1.3,), make_outer_products
+    yield (1.0,), make_scaled_products
+    yield (1.0, 0.2, 3.0), lambda chunk: Blocks((chunk.x, make_outer_products(chunk), make_left_factor(chunk)))
 
 
-def _norm_in_clips(summed: IntegerSum, clip: float) -> float:
+def _measure_norm_in_clips(summed: IntegerSum, clip: float) -> float:
     """Return the norm of a sum in clips. The integers are below 2^53, so only squares and their sum are rounded."""
     return float((summed.value() / clip).norm())
 

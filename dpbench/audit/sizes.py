@@ -16,7 +16,7 @@ GRID_SLACK = 0.02  # standard deviations of the sum, by which its place on the g
 LEAST_CHANCE = 1e-12  # chances that are told from 0
 
 
-def size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[float, float]:
+def sample_size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[float, float]:
     """Return the chances that the sum of squared deviations is at least, and at most, `squares`.
 
     Args:
@@ -30,12 +30,14 @@ def size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[f
     variance = members * rate * (1 - rate)
     kurtosis = (1 - 6 * rate * (1 - rate)) / variance  # of a size, in excess: the sum has variance steps (2 + kurtosis)
     if steps * members * min(rate, 1 - rate) < FEWEST_INCLUSIONS:
-        return _exact_tails(squares, steps, members, rate, math.sqrt(steps * (2 + kurtosis)))
+        return _exact_sample_size_tails(squares, steps, members, rate, math.sqrt(steps * (2 + kurtosis)))
     scale = 1 + kurtosis / 2  # a chi-square with the same mean and variance
     return float(chdtrc(steps / scale, squares / scale)), float(chdtr(steps / scale, squares / scale))
 
 
-def _exact_tails(squares: float, steps: int, members: int, rate: float, deviation: float) -> tuple[float, float]:
+def _exact_sample_size_tails(
+    squares: float, steps: int, members: int, rate: float, deviation: float
+) -> tuple[float, float]:
     """Return both tails by convolving the distribution of one step over all steps, on a grid, with the FFT."""
     from scipy.stats import binom
 

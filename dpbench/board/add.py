@@ -10,25 +10,25 @@ from typing import Any
 
 from dpbench.board.entry import SECURE_NOISE_REASON
 from dpbench.board.folder import ResultFile, find_json_object, list_results, validate_record
-from dpbench.board.history import History
+from dpbench.board.history import GitHistory
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_protocol_differences
 from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.review import check_against_board, review_files
 from dpbench.board.verify.source_code import check_source_code
 from dpbench.board.verify.strays import RECORD_PATHS
-from dpbench.errors import ChecksFailed, Complaint, MalformedFile
+from dpbench.errors import ChecksFailed, LeaderboardComplaint, MalformedFile
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import record_exists, remove_record
 from dpbench.records.provenance import HARNESS, list_plugin_sources
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.registry.components import component_kind
+from dpbench.registry.components import component_kind_of_role
 from dpbench.support.files import write_json
 from dpbench.support.paths import PACKAGE
 
 
 @dataclass(frozen=True)
-class Filing:
+class AddedResult:
     """The path of a submitted result on a board, and the records that it replaces there."""
 
     source: Path
@@ -38,7 +38,7 @@ class Filing:
     removed: tuple[Path, ...] = ()  # audit, re-run and challenge seeds of what it replaces
 
 
-def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filing]:
+def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[AddedResult]:
     """File results under the boards that they match; a non-private result matches boards of every epsilon.
 
     With `replace`, a result may replace another result of the same spec. The records of the old result are removed,
@@ -50,26 +50,26 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
         OutputError: the leaderboard cannot be written.
     """
     submissions = SubmissionChecker(root, ReviewContext.read(root, plugins))
-    wrong: list[Complaint] = []
-    wanted: list[tuple[Filing, dict[str, Any]]] = []
+    wrong: list[LeaderboardComplaint] = []
+    wanted: list[tuple[AddedResult, dict[str, Any]]] = []
     places: dict[str, tuple[Path, dict[str, Any]]] = {}  # of this call: two files may be results of one spec
     for file in files:
         checked, boards = submissions.match_boards(file)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
-            content = _dump_as_submitted(checked.result)
+            content = _dump_submitted_content(checked.result)
             held = find_taken_paths(checked.result, boards, root)
             for board in boards:
-                target = _target_path(board, checked.result, root)
+                target = _make_target_path(board, checked.result, root)
                 other, given = places.setdefault(target, (file, content))
                 if given != content:
                     said = f"it and {other} are different results with the same spec. Add one of them"
-                    wrong.append(Complaint(str(file), "digest", said))
+                    wrong.append(LeaderboardComplaint(str(file), "digest", said))
                 new = target in held or not record_exists(root / target)
                 removed = _list_attached_records(root, board, target) if target in held else ()
-                wanted.append((Filing(file, target, new, target in held, removed), content))
+                wanted.append((AddedResult(file, target, new, target in held, removed), content))
             if not replace:
-                wrong += [Complaint(str(file), "digest", explain_taken_path(target)) for target in held]
+                wrong += [LeaderboardComplaint(str(file), "digest", explain_taken_path(target)) for target in held]
     if wrong:
         raise ChecksFailed("Nothing is added", wrong)
     for filed, content in wanted:
@@ -82,7 +82,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
 
 def find_taken_paths(result: Result, boards: Sequence[str], root: Path) -> list[str]:
     """Return the result's paths on these boards that already hold another result of its spec, or an unreadable file."""
-    content, places = _dump_as_submitted(result), [_target_path(board, result, root) for board in boards]
+    content, places = _dump_submitted_content(result), [_make_target_path(board, result, root) for board in boards]
     return [place for place in places if _read_filed_content(root / place) not in (None, content)]
 
 
@@ -116,7 +116,7 @@ def list_submission_remarks(result: Result) -> list[str]:
     return said
 
 
-def _target_path(board: str, result: Result, root: Path) -> str:
+def _make_target_path(board: str, result: Result, root: Path) -> str:
     """Return a result's path on a board: that of its file there, under its new or old name, or else its new name."""
     paths = [f"results/{board}/{name}" for name in result.file_names]
     return next((path for path in paths if record_exists(root / path)), paths[0])
@@ -127,7 +127,7 @@ def _list_attached_records(root: Path, board: str, target: str) -> tuple[Path, .
     return tuple(file for path in RECORD_PATHS if record_exists(file := path(stored, root)))
 
 
-def _dump_as_submitted(result: Result) -> dict[str, Any]:
+def _dump_submitted_content(result: Result) -> dict[str, Any]:
     return {**json.loads(result.model_dump_json()), "status": "submitted"}
 
 
@@ -149,7 +149,7 @@ class SubmissionChecker:
             return alone, []
         submitted = [*_check_submission(alone.result), *_list_rerun_obstacles(alone.result, self.known)]
         if submitted:
-            return alone.with_complaints(iter(submitted)), []
+            return alone.with_further_complaints(iter(submitted)), []
         spec = fill_new_options(alone.result.spec, self.known)
         matches = [
             name
@@ -157,7 +157,7 @@ class SubmissionChecker:
             if not find_protocol_differences(board, spec, alone.result)
         ]
         if not matches:
-            return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
+            return alone.with_further_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
         for board in matches:
             own = {file.name, *alone.result.file_names}
@@ -183,7 +183,7 @@ def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
         yield "status", f"expected submitted, got {result.status}: only the project disputes or withdraws a result"
     yield from check_source_code(result)
     cloned = (PACKAGE.parent / ".git").exists()  # an installed package can lie in a repository that is not dpbench's
-    commit, history = result.provenance.get("commit"), History.open(PACKAGE.parent) if cloned else None
+    commit, history = result.provenance.get("commit"), GitHistory.open(PACKAGE.parent) if cloned else None
     if commit is not None and history is not None and not history.has_commit(str(commit)):
         yield (
             "provenance.commit",
@@ -191,7 +191,7 @@ def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
         )
 
 
-def _list_rerun_obstacles(result: Result, known: ReviewContext) -> Iterator[tuple[str, str]]:
+def _list_rerun_obstacles(result: Result, context: ReviewContext) -> Iterator[tuple[str, str]]:
     """Yield a complaint for each reason why this version cannot re-run a result.
 
     Without a re-run, nobody could check the result's plan and scores.
@@ -202,18 +202,18 @@ def _list_rerun_obstacles(result: Result, known: ReviewContext) -> Iterator[tupl
             f"expected {MECHANISM}, or nobody can re-run the result: run its spec with this version",
         )
     for role, origin in result.components.items():
-        here = known.installed.get((component_kind(role), result.spec.roles[role].name))
+        here = context.installed.get((component_kind_of_role(role), result.spec.roles[role].name))
         if origin.distribution == HARNESS and here is not None and origin.version != here.version:
             yield f"components.{role}.version", f"expected {here.version}, which can be run again, got {origin.version}"
 
 
-def _compare_with_nearest_board(result: Result, known: ReviewContext) -> Iterator[tuple[str, str]]:
+def _compare_with_nearest_board(result: Result, context: ReviewContext) -> Iterator[tuple[str, str]]:
     """Yield a complaint for each difference between a result's spec and the board that matches it best.
 
     If no board has the result's dataset, this is the only complaint.
     """
-    spec = fill_new_options(result.spec, known)
-    own = {name: board for name, board in known.boards.items() if board.dataset.name == spec.dataset.name}
+    spec = fill_new_options(result.spec, context)
+    own = {name: board for name, board in context.boards.items() if board.dataset.name == spec.dataset.name}
     found = {name: find_protocol_differences(board, spec, result) for name, board in own.items()}
     if not found:
         yield (
@@ -223,7 +223,7 @@ def _compare_with_nearest_board(result: Result, known: ReviewContext) -> Iterato
         )
         return
     name = min(
-        found, key=lambda name: (len(found[name]), _epsilon_ratio(known.boards[name].epsilon, spec.epsilon), name)
+        found, key=lambda name: (len(found[name]), _epsilon_ratio(context.boards[name].epsilon, spec.epsilon), name)
     )
     for key, expected, got in found[name]:
         yield (
@@ -235,14 +235,14 @@ def _compare_with_nearest_board(result: Result, known: ReviewContext) -> Iterato
         )
 
 
-def _epsilon_ratio(epsilon: float, other: float) -> float:
+def _epsilon_ratio(first: float, second: float) -> float:
     """Return the larger of two epsilons divided by the smaller; both may be infinite."""
-    return 1.0 if epsilon == other else max(epsilon, other) / min(epsilon, other)
+    return 1.0 if first == second else max(first, second) / min(first, second)
 
 
 def _read_filed_content(file: Path) -> dict[str, Any] | None:
     try:
         content = find_json_object(file)
-        return None if content is None else _dump_as_submitted(validate_record(Result, content))
+        return None if content is None else _dump_submitted_content(validate_record(Result, content))
     except MalformedFile as error:
         return {"unfit": str(error)}

@@ -18,9 +18,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import core_schema
 
 from dpbench.analysis.paired import collect_ranking_scores, compare_entries
-from dpbench.board.distance import compute_distances
+from dpbench.board.distance import compute_mean_distances
 from dpbench.board.entry import (
-    Candidate,
+    EntryCandidate,
     make_candidate,
     make_entry,
     select_scored_result,
@@ -32,16 +32,16 @@ from dpbench.board.folder import read_boards
 from dpbench.board.gap import compute_smallest_gap
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.ranking import RANKING_SENTENCE, compute_sort_value, rank_within_groups
-from dpbench.board.stability import measure_stability
+from dpbench.board.stability import measure_winner_stability
 from dpbench.board.verify.audits import find_audit, find_audit_complaints
 from dpbench.board.verify.challenge_record import FiledResult, find_challenge, find_challenge_complaints
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.released_record import find_released_complaints
 from dpbench.board.verify.rerun_record import find_rerun, find_rerun_complaints
-from dpbench.board.verify.review import Review, review_leaderboard
+from dpbench.board.verify.review import LeaderboardReview, review_leaderboard
 from dpbench.board.verify.strays import find_orphan_records
-from dpbench.errors import ChecksFailed, Complaint, DpbenchError
+from dpbench.errors import ChecksFailed, DpbenchError, LeaderboardComplaint
 from dpbench.records.board import Board
 from dpbench.records.challenge import CHALLENGE_COUNT
 from dpbench.records.identity import LearnerIdentity, identify_learner, label_learners
@@ -53,20 +53,20 @@ from dpbench.support.progress import track
 INDEX, SCHEMA = "leaderboard.json", "schema.json"
 
 
-def verify_leaderboard(root: Path, known: ReviewContext) -> Review:
+def verify_leaderboard(root: Path, context: ReviewContext) -> LeaderboardReview:
     """Check a whole leaderboard: results, all their records and curves, and that no board with results was edited.
 
     Raises:
         DpbenchError: a board cannot be read.
     """
-    found = review_leaderboard(root, known)
+    found = review_leaderboard(root, context)
     strays = list(found.strays) + find_edited_boards(root, read_boards(root))
     strays += find_orphan_records([result.stored for result in found.results], root)
     for result in track(found.results, "Checking records", len(found.results)):
         if result.result is not None:
             for find in (find_rerun_complaints, find_audit_complaints, find_released_complaints):
                 strays += find(result.stored, result.result, root)
-    filed = _list_filed_results(found, known)
+    filed = _list_filed_results(found, context)
     strays += find_challenge_complaints(filed, root)
     strays += find_curve_complaints(
         root, read_boards(root), [(entry.stored.board or "", entry.result) for entry in filed]
@@ -74,15 +74,15 @@ def verify_leaderboard(root: Path, known: ReviewContext) -> Review:
     return dataclasses.replace(found, strays=tuple(strays))
 
 
-def _list_filed_results(found: Review, known: ReviewContext) -> list[FiledResult]:
+def _list_filed_results(review: LeaderboardReview, context: ReviewContext) -> list[FiledResult]:
     return [
-        FiledResult(file.stored, file.result, known.boards[file.stored.board].metric)
-        for file in found.results
+        FiledResult(file.stored, file.result, context.boards[file.stored.board].metric)
+        for file in review.results
         if file.result is not None and file.stored.board is not None
     ]
 
 
-def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
+def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[LeaderboardComplaint]:
     """Return a complaint for each board that has changed since `leaderboard.json` listed results for it.
 
     Without this file there are no complaints. If the file cannot be read, that is the only complaint.
@@ -95,10 +95,10 @@ def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
         digests = {name: value["digest"] for name, value in before.items() if value["entries"]}
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         said = f"it cannot be read ({type(error).__name__}): restore it, as it tells which boards had results"
-        return [Complaint(INDEX, "file", said)]
+        return [LeaderboardComplaint(INDEX, "file", said)]
     said = "a board with results must not change: create a new board"
     return [
-        Complaint(f"boards/{name}.toml", "digest", said)
+        LeaderboardComplaint(f"boards/{name}.toml", "digest", said)
         for name, board in boards.items()
         if digests.get(name, board.digest) != board.digest
     ]
@@ -123,7 +123,7 @@ def build_index(root: Path, plugins: Registry) -> Index:
     shared = _BoardContext(root, known, plugins, label_learners(_list_learners(found.results)))
     ranked = track(boards, "Ranking boards", len(boards))
     standings = [_make_standing(board, by_board[name], shared) for name, board in ranked]
-    return Index(ranking=RANKING_SENTENCE, distances=compute_distances(standings), standings=tuple(standings))
+    return Index(ranking=RANKING_SENTENCE, distances=compute_mean_distances(standings), standings=tuple(standings))
 
 
 def _list_learners(results: Sequence[CheckedFile]) -> Iterator[LearnerIdentity]:
@@ -214,12 +214,12 @@ def _make_standing(board: Board, results: list[CheckedFile], shared: _BoardConte
         gap=compute_smallest_gap(board, candidates[0].result, seeds) if candidates else None,
         entries=(*first, *rest),
         above=_explain_lead_over_ceiling(entries, board, shared.plugins),
-        stability=measure_stability(group, tied),
+        stability=measure_winner_stability(group, tied),
         **(_collect_task_facts(candidates[0].result) if candidates else _collect_dataset_facts(board, shared.plugins)),
     )
 
 
-def _read_candidate(checked: CheckedFile, board: Board, shared: _BoardContext) -> Candidate:
+def _read_candidate(checked: CheckedFile, board: Board, shared: _BoardContext) -> EntryCandidate:
     """Read a result's re-run, audit and challenge records, if it has any, and return the result's candidate."""
     assert checked.result is not None
     stored, result, root = checked.stored, checked.result, shared.root
@@ -228,7 +228,7 @@ def _read_candidate(checked: CheckedFile, board: Board, shared: _BoardContext) -
 
 
 def _make_scored_entry(
-    candidate: Candidate, board: Board, challenged: bool, shared: _BoardContext
+    candidate: EntryCandidate, board: Board, challenged: bool, shared: _BoardContext
 ) -> tuple[Entry, Result]:
     """Return a candidate's entry, and the result with the seeds that the board scores."""
     label = shared.labels[identify_learner(candidate.result)]

@@ -20,13 +20,13 @@ from dpbench.records.board import Board
 from dpbench.registry.boards import make_entry_spec
 from dpbench.registry.components import make_component_record
 from dpbench.support import progress
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 
 LEARNER = "public-only"
 DRAW_COUNT, FEWEST_LABELS = 5, 10
 
 
-def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator[Path]:
+def write_learning_curves(board_names: Sequence[str], root: Path, session: Session) -> Iterator[Path]:
     """Write the learning curves of the named boards and yield each file.
 
     Without names, all boards with public labels and results are used. Boards share fits if they differ only in settings
@@ -37,13 +37,13 @@ def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator
         DpbenchError: `make_learning_curve` fails.
     """
     known, made = read_boards(root), dict[str, LearningCurve]()
-    for name in names:
+    for name in board_names:
         if name not in known:
-            raise SpecError(unknown_name_message("board", name, known))
+            raise SpecError(format_unknown_name_message("board", name, known))
     filled = [name for name, board in known.items() if board.public_labels and any((root / "results" / name).glob("*"))]
-    if not (names or filled):
+    if not (board_names or filled):
         raise SpecError(f"Expected a board with public labels and results in {root}, found none. Name boards.")
-    for name in names or filled:
+    for name in board_names or filled:
         board = known[name]
         same = make_entry_spec(board, {"learner": LEARNER}, session.plugins, name).data_key + board.metric
         if same not in made:
@@ -64,10 +64,10 @@ def make_learning_curve(board: Board, session: Session) -> LearningCurve:
         raise SpecError(f"Expected labelled public data on board {board.name!r}: without labels there is no exchange.")
     prepared = session.prepare(make_entry_spec(board, {"learner": LEARNER}, session.plugins, "a learning curve"))
     sizes = list_curve_sizes(len(prepared.public.x))
-    with progress.progress_bar(f"Learning curve of {board.name}", DRAW_COUNT * len(sizes)) as advance:
+    with progress.show_progress_bar(f"Learning curve of {board.name}", DRAW_COUNT * len(sizes)) as advance:
         rows = []
         for draw in range(DRAW_COUNT):
-            order = _draw_public_order(prepared, draw)
+            order = _draw_public_row_order(prepared, draw)
             row = []
             for size in sizes:
                 row.append(_score_labelled_subset(prepared, order[:size], board.metric))
@@ -96,7 +96,7 @@ def list_curve_sizes(count: int) -> tuple[int, ...]:
     return (*(size for size in steps if size < count), count)
 
 
-def _draw_public_order(prepared: PreparedRun, draw: int) -> torch.Tensor:
+def _draw_public_row_order(prepared: PreparedRun, draw: int) -> torch.Tensor:
     """Return the row numbers of all public examples in the random order of this draw."""
     spec = prepared.spec
     random = np.random.default_rng(np.random.SeedSequence(spec.split_seed, spawn_key=(draw, 3)))

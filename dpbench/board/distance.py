@@ -36,7 +36,7 @@ DistancesByDataset = Mapping[str, Mapping[str, Sequence[float]]]
 """Distances in points by dataset and family."""
 
 
-def compute_distances(standings: Iterable[Standing]) -> tuple[MeanDistanceFromBest, ...]:
+def compute_mean_distances(standings: Iterable[Standing]) -> tuple[MeanDistanceFromBest, ...]:
     """Return the mean distance of each learner, sorted by number of datasets (most first), then by distance."""
     found = [_average_distances(learner, by_data) for learner, by_data in collect_distances(standings).items()]
     return tuple(sorted(found, key=lambda distance: (-distance.data_sets, distance.points, distance.learner)))
@@ -47,17 +47,17 @@ def collect_distances(standings: Iterable[Standing]) -> Mapping[str, DistancesBy
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
-        for row in list_default_rows(standing):
+        for row in list_best_default_rows(standing):
             gaps[row.facts.learner][data][family].append(100 * (row.distance_behind or 0.0))
     return gaps
 
 
-def average_families(families: Mapping[str, Sequence[float]]) -> float:
+def average_over_families(families: Mapping[str, Sequence[float]]) -> float:
     """Return the mean distance on a dataset: over ε within each family of boards, then over families."""
-    return _exact_mean([_exact_mean(family) for family in families.values()])
+    return _compute_exact_mean([_compute_exact_mean(family) for family in families.values()])
 
 
-def list_default_rows(standing: Standing) -> list[EntryRow]:
+def list_best_default_rows(standing: Standing) -> list[EntryRow]:
     """Return each learner's best ranked row with default settings.
 
     The list is empty if only one learner is ranked.
@@ -69,25 +69,25 @@ def list_default_rows(standing: Standing) -> list[EntryRow]:
 
 
 def _average_distances(learner: str, gaps: DistancesByDataset) -> MeanDistanceFromBest:
-    by_data = [average_families(families) for _, families in sorted(gaps.items())]
-    low, high = _bootstrap_interval(by_data)
+    by_data = [average_over_families(families) for _, families in sorted(gaps.items())]
+    low, high = _bootstrap_mean_interval(by_data)
     boards = sum(len(family) for families in gaps.values() for family in families.values())
-    points = round(_exact_mean(by_data), DIGITS)
+    points = round(_compute_exact_mean(by_data), DIGITS)
     return MeanDistanceFromBest(
         learner=learner, points=points, low=low, high=high, boards=boards, data_sets=len(by_data)
     )
 
 
-def _bootstrap_interval(by_data: Sequence[float]) -> tuple[float | None, float | None]:
+def _bootstrap_mean_interval(distances_by_dataset: Sequence[float]) -> tuple[float | None, float | None]:
     """Return the percentile bootstrap interval of the mean over datasets; (None, None) for a single dataset."""
-    count = len(by_data)
+    count = len(distances_by_dataset)
     if count < 2:
         return None, None
     rows = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
-    means = np.sort(np.array(by_data)[rows].mean(1))
+    means = np.sort(np.array(distances_by_dataset)[rows].mean(1))
     low, high = means[[int(RESAMPLES * TAIL_SHARE), int(RESAMPLES * (1 - TAIL_SHARE)) - 1]]
     return round(float(low), DIGITS), round(float(high), DIGITS)
 
 
-def _exact_mean(values: Sequence[float]) -> float:
+def _compute_exact_mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from dpbench.analysis.rows import collect_facts, read_origin
+from dpbench.analysis.rows import collect_result_facts, read_origin
 from dpbench.analysis.word import list_unchecked_claims
-from dpbench.audit.figures import find_evidence
+from dpbench.audit.figures import get_evidence_of_audit
 from dpbench.board.index import AuditSummary, ChallengeSummary, Entry, Reads, RerunSummary, Role, Trust
 from dpbench.board.ranking import compute_sort_value
 from dpbench.board.verify.checks import CheckedFile
-from dpbench.board.verify.declarations import list_hand_options
+from dpbench.board.verify.declarations import list_manual_options
 from dpbench.board.verify.expectations import InstalledComponent, ReviewContext
 from dpbench.board.verify.verdict import is_reproduced
 from dpbench.records.audit import Audit
@@ -40,7 +40,7 @@ from dpbench.records.spec import format_flags
 
 
 @dataclass(frozen=True)
-class Candidate:
+class EntryCandidate:
     """A checked result on its board, with its role and the project's re-run, audit and challenge records of it."""
 
     checked: CheckedFile
@@ -60,57 +60,57 @@ class Candidate:
 def make_candidate(
     checked: CheckedFile,
     board: Board,
-    known: ReviewContext,
-    again: Rerun | None,
+    context: ReviewContext,
+    rerun: Rerun | None,
     audit: Audit | None = None,
     challenge: Challenge | None = None,
-) -> Candidate:
+) -> EntryCandidate:
     """Make the candidate of a result that passed every check; a re-run that differs and a failed audit are left out."""
     result = checked.result
     assert result is not None and checked.ok
-    agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
-    role, why = _assign_role(result, board, known)
-    found = Candidate(checked, result, role, why, agrees, passed, challenge)
+    agrees, passed = rerun if rerun and rerun.agrees else None, audit if audit and audit.passed else None
+    role, why = _assign_role(result, board, context)
+    found = EntryCandidate(checked, result, role, why, agrees, passed, challenge)
     if role == "entry" and (missing := _explain_foreign_components(found)):
         found = dataclasses.replace(found, role="unranked", why=missing)
     return found
 
 
-def uses_challenge_seeds(candidates: Sequence[Candidate]) -> bool:
+def uses_challenge_seeds(candidates: Sequence[EntryCandidate]) -> bool:
     """Return whether a board is ranked by challenge seeds; the docstring of this module has the rule."""
     entries = [candidate for candidate in candidates if candidate.role == "entry"]
     missing = sum(candidate.reproduced and candidate.challenge is None for candidate in entries)
     return sum(candidate.challenge is not None for candidate in entries) > missing
 
 
-def unrank_further_entries(candidates: Sequence[Candidate], metric: str) -> list[Candidate]:
+def unrank_further_entries(candidates: Sequence[EntryCandidate], metric: str) -> list[EntryCandidate]:
     """Among candidates with challenge seeds, unrank all but one per learner and selection rule; return all candidates.
 
     Each entry has its own challenge seeds, so the best of many entries by challenge seeds would be the one with the
     luckiest noise. The candidate that stays ranked is the best by the submitter's seeds, which were on record first.
     """
-    best: dict[tuple[str, ...], Candidate] = {}
+    best: dict[tuple[str, ...], EntryCandidate] = {}
     for candidate in sorted(candidates, key=lambda found: -compute_sort_value(found.result, metric)):
         if _has_challenge(candidate):
-            best.setdefault(_learner_and_rule_key(candidate), candidate)
+            best.setdefault(_make_learner_and_rule_key(candidate), candidate)
     return [
         dataclasses.replace(found, role="unranked", why=FURTHER_ENTRY_REASON)
-        if _has_challenge(found) and best[_learner_and_rule_key(found)] is not found
+        if _has_challenge(found) and best[_make_learner_and_rule_key(found)] is not found
         else found
         for found in candidates
     ]
 
 
-def _has_challenge(candidate: Candidate) -> bool:
+def _has_challenge(candidate: EntryCandidate) -> bool:
     return candidate.role == "entry" and candidate.challenge is not None
 
 
-def _learner_and_rule_key(candidate: Candidate) -> tuple[str, ...]:
+def _make_learner_and_rule_key(candidate: EntryCandidate) -> tuple[str, ...]:
     learner = identify_learner(candidate.result)
     return learner.name, learner.family, candidate.result.selection
 
 
-def select_scored_result(candidate: Candidate, challenged: bool) -> Result:
+def select_scored_result(candidate: EntryCandidate, challenged: bool) -> Result:
     """Return a candidate's result with the seeds that the board scores.
 
     These are its challenge seeds if the board is ranked by challenge seeds and the candidate has a record of them;
@@ -121,7 +121,7 @@ def select_scored_result(candidate: Candidate, challenged: bool) -> Result:
     return candidate.result
 
 
-def make_entry(candidate: Candidate, board: Board, known: ReviewContext, label: str, challenged: bool) -> Entry:
+def make_entry(candidate: EntryCandidate, board: Board, context: ReviewContext, label: str, challenged: bool) -> Entry:
     """Return the entry of a candidate, without a rank yet; `label` is the displayed name of its learner."""
     result, role, why = candidate.result, candidate.role, candidate.why
     agrees, reproduced, passed = candidate.again, candidate.reproduced, candidate.audit
@@ -129,16 +129,16 @@ def make_entry(candidate: Candidate, board: Board, known: ReviewContext, label: 
     if challenged and role == "entry" and candidate.challenge is None:
         role, why = "unranked", "its challenge seeds have not been run yet"
     trust, earlier = _assign_trust(agrees, reproduced, passed), candidate.checked.defaults_version
-    facts = vars(collect_facts(result)) | {
+    facts = vars(collect_result_facts(result)) | {
         "learner": label, "status": result.status if result.status in {"disputed", "withdrawn"} else None,
         "metrics": dict(sorted(scored.metrics.items())), "seeds": len(scored.seeds),
     }  # fmt: skip
     return Entry(
         id=candidate.checked.stored.path.stem, file=candidate.checked.stored.file, role=role, rank=None, why=why,
         source=find_learner_digest(result.provenance),
-        command=make_repeat_command(result, board, known, earlier_defaults=bool(earlier)),
+        command=make_repeat_command(result, board, context, earlier_defaults=bool(earlier)),
         defaults_version=earlier,
-        reads=_find_public_data_read(result, known), reads_private=bool(result.privacy.plan),
+        reads=_find_public_data_read(result, context), reads_private=bool(result.privacy.plan),
         trust=trust, reproduced=reproduced, again=_summarize_rerun(agrees, result) if agrees else None,
         challenge=_summarize_challenge(candidate, board),
         scored="seeds chosen by the submitter" if scored is result else "challenge seeds",
@@ -150,7 +150,7 @@ def make_entry(candidate: Candidate, board: Board, known: ReviewContext, label: 
     )  # fmt: skip
 
 
-def _explain_foreign_components(candidate: Candidate) -> str:
+def _explain_foreign_components(candidate: EntryCandidate) -> str:
     """Explain why a result with components of other distributions has no rank yet; "" if nothing prevents a rank."""
     provenance = candidate.result.provenance
     counted = candidate.again if candidate.reproduced else None, candidate.challenge
@@ -166,20 +166,20 @@ def _explain_foreign_components(candidate: Candidate) -> str:
     return ""
 
 
-def _find_installed_learner(result: Result, known: ReviewContext) -> InstalledComponent | None:
+def _find_installed_learner(result: Result, context: ReviewContext) -> InstalledComponent | None:
     """Return the installed learner of a result; None if it is not installed, or comes from another distribution."""
-    here = known.installed.get(("learner", result.spec.learner.name))
+    here = context.installed.get(("learner", result.spec.learner.name))
     return here if here and here.distribution == result.components["learner"].distribution else None
 
 
-def make_repeat_command(result: Result, board: Board, known: ReviewContext, *, earlier_defaults: bool = False) -> str:
+def make_repeat_command(result: Result, board: Board, context: ReviewContext, *, earlier_defaults: bool = False) -> str:
     """Return the command that repeats a result; settings that equal the learner's current defaults are left out."""
-    spec, here = result.spec, _find_installed_learner(result, known)
+    spec, here = result.spec, _find_installed_learner(result, context)
     defaults = here.defaults if here else {}
     own = {name: value for name, value in spec.learner.options.items() if defaults.get(name, ...) != value}
     own |= result.settled if earlier_defaults else {}
     changes: dict[str, Any] = {"learner": spec.learner.model_copy(update={"options": own}), "unit": spec.unit}
-    if spec.search is not None and here and _is_default_space(spec.search.space, here.space):
+    if spec.search is not None and here and _is_default_search_space(spec.search.space, here.space):
         changes["search"] = spec.search.model_copy(update={"space": "own"})
     asked = spec.model_copy(update=changes)
     if spec.search is not None and spec.search.rule not in board.selection:  # refused beside --board
@@ -187,26 +187,26 @@ def make_repeat_command(result: Result, board: Board, known: ReviewContext, *, e
     return shlex.join(["dpbench", "run", "--board", board.name, *format_flags(asked, fixed=Protocol.model_fields)])
 
 
-def _is_default_space(space: Mapping[str, Any] | str, own: Mapping[str, Any]) -> bool:
-    return not isinstance(space, str) and {name: list(values) for name, values in space.items()} == own
+def _is_default_search_space(space: Mapping[str, Any] | str, default_space: Mapping[str, Any]) -> bool:
+    return not isinstance(space, str) and {name: list(values) for name, values in space.items()} == default_space
 
 
-def _assign_role(result: Result, board: Board, known: ReviewContext) -> tuple[Role, str]:
+def _assign_role(result: Result, board: Board, context: ReviewContext) -> tuple[Role, str]:
     if result.status in {"disputed", "withdrawn"}:
         return "unranked", f"it is {result.status}"
     if not result.privacy.plan:
         return "control", "it reads no private row: a line, not an entry"
     if math.isinf(result.spec.epsilon):
-        return _assign_non_private_role(result, known)
-    why = _explain_unranked(result, board, known)
+        return _assign_non_private_role(result, context)
+    why = _explain_unranked(result, board, context)
     return ("unranked", why) if why else ("entry", "")
 
 
-def _explain_unranked(result: Result, board: Board, known: ReviewContext) -> str:
+def _explain_unranked(result: Result, board: Board, context: ReviewContext) -> str:
     if result.privacy.rng == "secure":
         return SECURE_NOISE_REASON
-    here, rules = _find_installed_learner(result, known), [result.selection]
-    if result.spec.search is not None and here is not None and list_hand_options(result, here):
+    here, rules = _find_installed_learner(result, context), [result.selection]
+    if result.spec.search is not None and here is not None and list_manual_options(result, here):
         rules.append("by-hand")  # a private search is ranked only if it chose every setting
     for rule in rules:
         if rule not in board.selection:
@@ -214,8 +214,8 @@ def _explain_unranked(result: Result, board: Board, known: ReviewContext) -> str
     return "" if board.metric in result.metrics else f"it lacks {board.metric} for at least one seed"
 
 
-def _assign_non_private_role(result: Result, known: ReviewContext) -> tuple[Role, str]:
-    here = _find_installed_learner(result, known)
+def _assign_non_private_role(result: Result, context: ReviewContext) -> tuple[Role, str]:
+    here = _find_installed_learner(result, context)
     if here is not None and here.reference:
         return "ceiling", "it has no privacy: a line, not an entry"
     return "unranked", "it has no privacy, and its learner is not a reference"
@@ -234,7 +234,7 @@ _SELECTION_REASONS = {
 }
 
 
-def _find_public_data_read(result: Result, known: ReviewContext) -> Reads:
+def _find_public_data_read(result: Result, context: ReviewContext) -> Reads:
     """Return the public data that the learner read.
 
     Labels count as read if the result says so. Otherwise, the learner read nothing if the installed learner
@@ -242,7 +242,7 @@ def _find_public_data_read(result: Result, known: ReviewContext) -> Reads:
     """
     if result.task.public_labels_seen:
         return "features and labels"
-    here = _find_installed_learner(result, known)
+    here = _find_installed_learner(result, context)
     return "nothing" if here is not None and here.public == "none" else "features"
 
 
@@ -276,7 +276,7 @@ def _summarize_rerun(record: Rerun, result: Result) -> RerunSummary:
     )  # fmt: skip
 
 
-def _summarize_challenge(candidate: Candidate, board: Board) -> ChallengeSummary | None:
+def _summarize_challenge(candidate: EntryCandidate, board: Board) -> ChallengeSummary | None:
     record = candidate.challenge
     if record is None or board.metric not in candidate.result.metrics:
         return None
@@ -292,7 +292,7 @@ def _summarize_audit(audit: Audit) -> AuditSummary:
     found, moved = audit.figures, audit.sensitivity
     return AuditSummary(
         made=read_origin(audit.provenance), seed=audit.seed, earlier_seeds=audit.seeds[:-1],
-        evidence=find_evidence(audit), noise_low=found.low, noise_high=found.high,
+        evidence=get_evidence_of_audit(audit), noise_low=found.low, noise_high=found.high,
         steinke=found.steinke, mahloujifar=found.mahloujifar, gauss=found.gauss.epsilon if found.gauss else None,
         largest=moved.largest if moved else None, canaries=audit.attack.canaries if audit.attack else 0,
     )  # fmt: skip

@@ -35,7 +35,7 @@ def render_evaluation_logs(index: Index) -> Iterator[tuple[str, bytes]]:
             if entry.metrics:
                 model = f"{_portable_name(entry.plugin.distribution)}/{_portable_name(entry.learner_name)}"
                 name = uuid.UUID(bytes=hashlib.sha256(entry.file.encode()).digest()[:16], version=4)
-                log = json.dumps(_make_log(standing, entry, model), indent=1, allow_nan=False)
+                log = json.dumps(_make_evaluation_log(standing, entry, model), indent=1, allow_nan=False)
                 yield f"data/{COLLECTION}/{model}/{name}.json", log.encode() + b"\n"
 
 
@@ -48,8 +48,8 @@ def _portable_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].strip(".-") or "unnamed"
 
 
-def _make_log(standing: Standing, entry: Entry, model: str) -> dict[str, object]:
-    board, when = standing.board, _result_day_in_seconds(entry)
+def _make_evaluation_log(standing: Standing, entry: Entry, model: str) -> dict[str, object]:
+    board, when = standing.board, _convert_result_day_to_seconds(entry)
     return {
         "schema_version": LOG_SCHEMA,
         "evaluation_id": f"{board.name}/{entry.id}/{when}",
@@ -108,7 +108,7 @@ def _describe_entry(standing: Standing, entry: Entry) -> Mapping[str, str]:
     }  # fmt: skip
 
 
-def _result_day_in_seconds(entry: Entry) -> str:
+def _convert_result_day_to_seconds(entry: Entry) -> str:
     """Return the day of an entry's result, in seconds since 1970; "0" if no valid day is on record."""
     try:
         return str(int(datetime.fromisoformat(entry.made.date or "").replace(tzinfo=UTC).timestamp()))

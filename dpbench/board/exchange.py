@@ -18,7 +18,7 @@ from pydantic import Field
 
 from dpbench.board.folder import read_json_object, validate_record
 from dpbench.board.index import Worth
-from dpbench.errors import Complaint, MalformedFile
+from dpbench.errors import LeaderboardComplaint, MalformedFile
 from dpbench.records import storage
 from dpbench.records.board import Board
 from dpbench.records.metrics import RankMetric, Share
@@ -78,22 +78,24 @@ def read_curve(root: Path, board: Board) -> LearningCurve | None:
 
 def find_curve_complaints(
     root: Path, boards: dict[str, Board], results: Sequence[tuple[str, Result]]
-) -> list[Complaint]:
+) -> list[LeaderboardComplaint]:
     """Return complaints about a leaderboard's learning curves; `results` pairs each result with its board's name."""
     wrong = []
     for file in sorted((root / CURVES_FOLDER).glob("*.json")):
         name = f"{CURVES_FOLDER}/{file.name}"
         if file.stem not in boards:
-            wrong.append(Complaint(name, "file", f"no board is called {file.stem!r}: see boards/"))
+            wrong.append(LeaderboardComplaint(name, "file", f"no board is called {file.stem!r}: see boards/"))
             continue
         try:
             curve = read_curve(root, boards[file.stem])
         except MalformedFile as error:
-            wrong.append(Complaint(name, error.field, error.said))
+            wrong.append(LeaderboardComplaint(name, error.field, error.said))
             continue
         assert curve is not None
         if any(result.task.digests != curve.split_digests for board, result in results if board == file.stem):
-            wrong.append(Complaint(name, "split_digests", "expected the data of the board's results: make it again"))
+            wrong.append(
+                LeaderboardComplaint(name, "split_digests", "expected the data of the board's results: make it again")
+            )
     return wrong
 
 
@@ -107,8 +109,8 @@ def compute_label_equivalent(curve: LearningCurve, scores: Sequence[float]) -> W
     random = np.random.default_rng(0)
     rows = random.integers(len(draws), size=(RESAMPLES, len(draws)))
     seeds = random.integers(len(own), size=(RESAMPLES, len(own)))
-    found = find_crossings(curve.labels, draws[rows].mean(1), own[seeds].mean(1))
-    (middle,) = find_crossings(curve.labels, draws.mean(0, keepdims=True), own.mean(keepdims=True))
+    found = interpolate_label_counts(curve.labels, draws[rows].mean(1), own[seeds].mean(1))
+    (middle,) = interpolate_label_counts(curve.labels, draws.mean(0, keepdims=True), own.mean(keepdims=True))
     low, high = np.sort(found)[[int(RESAMPLES * TAIL_PERCENT / 100), int(RESAMPLES * (1 - TAIL_PERCENT / 100)) - 1]]
     return Worth(
         labels=_round_label_count(middle),
@@ -118,7 +120,7 @@ def compute_label_equivalent(curve: LearningCurve, scores: Sequence[float]) -> W
     )
 
 
-def find_crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def interpolate_label_counts(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return the number of labels (b,) at which each curve (b, sizes) reaches its score (b,); infinity if never.
 
     A score below the curve's first point gets the smallest number of labels.

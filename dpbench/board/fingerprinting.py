@@ -19,7 +19,7 @@ from dpbench.records.fingerprints import (
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.protocol import CONCAT
 from dpbench.registry import Registry
-from dpbench.registry.same_code import find_installed_code, requested_settings
+from dpbench.registry.same_code import find_installed_code, restore_requested_settings
 from dpbench.support import progress
 
 WRITE_EVERY = 10
@@ -27,7 +27,7 @@ WRITE_EVERY = 10
 
 
 @dataclass
-class SettingsInUse:
+class DistinctSettings:
     """One component's distinct settings in all results, by key.
 
     `settings` are the settings that ran. `asked` are the settings as users requested them, None where the learner chose
@@ -38,7 +38,7 @@ class SettingsInUse:
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], SettingsInUse]:
+def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], DistinctSettings]:
     """Return the distinct settings of every learner and extractor in the results of a folder, by kind and name.
 
     The key ("core", "core") is always there, with empty settings.
@@ -46,20 +46,20 @@ def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], Setting
     Raises:
         DataError: a result cannot be read, or the folder has none.
     """
-    found: dict[tuple[FingerprintKind, str], SettingsInUse] = {("core", "core"): SettingsInUse({"": {}})}
+    found: dict[tuple[FingerprintKind, str], DistinctSettings] = {("core", "core"): DistinctSettings({"": {}})}
     for file in list_records(results):
         content = json.loads(read_record(file))
         spec = content["spec"]
-        own = found.setdefault(("learner", spec["learner"]["name"]), SettingsInUse())
+        own = found.setdefault(("learner", spec["learner"]["name"]), DistinctSettings())
         chosen = (content.get("search") or {}).get("chosen") or {}
         settings = {**spec["learner"]["options"], **chosen, **content["settled"]}
         own.settings.setdefault(settings_key(settings), settings)
         if content["settled"]:
-            asked = requested_settings(settings, content["settled"])
+            asked = restore_requested_settings(settings, content["settled"])
             own.asked.setdefault(settings_key(asked), asked)
         extractor = spec["extractor"]
         for part in extractor["options"]["of"] if extractor["name"] == CONCAT else [extractor]:
-            parts = found.setdefault(("extractor", part["name"]), SettingsInUse())
+            parts = found.setdefault(("extractor", part["name"]), DistinctSettings())
             parts.settings.setdefault(settings_key(part["options"]), part["options"])
     if len(found) == 1:
         raise DataError(f"Expected results in {results}, found none. Name a leaderboard's folder with --root.")
@@ -83,12 +83,12 @@ def refresh_fingerprints(results: Path, folder: Path, plugins: Registry) -> Iter
 
 
 def _refresh_component_fingerprints(
-    kept: ComponentFingerprints, settings_in_use: SettingsInUse, code: CodeDigests, folder: Path, plugins: Registry
+    kept: ComponentFingerprints, settings_in_use: DistinctSettings, code: CodeDigests, folder: Path, plugins: Registry
 ) -> ComponentFingerprints:
-    from dpbench.harness.fingerprints.taking import compute_open_settings, take_fingerprint
+    from dpbench.harness.fingerprints.taking import compute_auto_settings, take_fingerprint
 
     left = [settings for settings in settings_in_use.settings.values() if kept.behaviour(settings, code) is None]
-    with progress.progress_bar(f"Taking fingerprints of {kept.name}", len(left)) as advance:
+    with progress.show_progress_bar(f"Taking fingerprints of {kept.name}", len(left)) as advance:
         for number, settings in enumerate(left):
             kept = kept.with_behaviour(settings, take_fingerprint(kept.kind, kept.name, settings, plugins), code)
             if number % WRITE_EVERY == WRITE_EVERY - 1:
@@ -96,6 +96,6 @@ def _refresh_component_fingerprints(
             advance(1)
     for settings in settings_in_use.asked.values():
         if kept.choice(settings, code) is None:
-            kept = kept.with_choices(settings, compute_open_settings(kept.name, settings, plugins), code)
+            kept = kept.with_choices(settings, compute_auto_settings(kept.name, settings, plugins), code)
     kept.write(folder)
     return kept

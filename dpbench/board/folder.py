@@ -34,10 +34,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dpbench.errors import Complaint, DataError, MalformedFile, SpecError
+from dpbench.errors import DataError, LeaderboardComplaint, MalformedFile, SpecError
 from dpbench.records.board import NAME_PATTERN, Board, list_board_files
 from dpbench.records.packed import ARCHIVE, list_packed_names, read_packed_record, record_exists
-from dpbench.records.schema1 import upgrade_record
+from dpbench.records.schema1 import upgrade_to_current_schema
 from dpbench.support.untrusted import open_regular_file
 from dpbench.support.validation import first_schema_violation
 
@@ -82,37 +82,41 @@ def read_boards(root: Path) -> dict[str, Board]:
     return found
 
 
-def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], list[Complaint]]:
+def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], list[LeaderboardComplaint]]:
     """Return all result files of a leaderboard in order, and complaints about other files among them.
 
     Raises:
         DataError: `results` or `figures` is not a folder that can be read.
     """
     stored: list[ResultFile] = []
-    wrong: list[Complaint] = []
+    wrong: list[LeaderboardComplaint] = []
     for part in ("results", "figures"):
         for entry in _list_folder(root / part):
             file = f"{part}/{entry.name}"
             if not entry.is_dir(follow_symlinks=False):
-                wrong.append(Complaint(file, "file", "expected a folder of results, got something else; remove it"))
+                wrong.append(
+                    LeaderboardComplaint(file, "file", "expected a folder of results, got something else; remove it")
+                )
             elif part == "results" and entry.name not in boards:
-                wrong.append(Complaint(file, "file", f"no board is called {entry.name!r}: see boards/"))
+                wrong.append(LeaderboardComplaint(file, "file", f"no board is called {entry.name!r}: see boards/"))
             elif not re.fullmatch(NAME_PATTERN, entry.name):
-                wrong.append(Complaint(file, "file", "expected lower-case letters, digits, dots, dashes in its name"))
+                wrong.append(
+                    LeaderboardComplaint(file, "file", "expected lower-case letters, digits, dots, dashes in its name")
+                )
             else:
                 board = entry.name if part == "results" else None
                 folder = Path(entry.path)
                 try:
                     inside = {path.name for path in _list_folder(folder)} - {ARCHIVE} | {*list_packed_names(folder)}
                 except DataError as error:
-                    wrong.append(Complaint(f"{file}/{ARCHIVE}", "file", str(error)))
+                    wrong.append(LeaderboardComplaint(f"{file}/{ARCHIVE}", "file", str(error)))
                     continue
                 found = [ResultFile(folder / name, f"{file}/{name}", board) for name in sorted(inside)]
                 stored += [file for file in found if file.path.suffix == ".json"]
                 drawn = {f"{entry.name}.png", f"{entry.name}.svg"} if part == "figures" else set()
                 others = [file for file in found if file.path.suffix != ".json" and file.path.name not in drawn]
                 said = "expected results alone, files that end in .json; remove it"
-                wrong += [Complaint(other.file, "file", said) for other in others]
+                wrong += [LeaderboardComplaint(other.file, "file", said) for other in others]
     return stored, wrong
 
 
@@ -166,7 +170,7 @@ def validate_record(kind: type[RecordT], content: dict[str, Any]) -> RecordT:
         MalformedFile: names the first field that does not fit the schema.
     """
     try:
-        return kind.model_validate(upgrade_record(content, kind))
+        return kind.model_validate(upgrade_to_current_schema(content, kind))
     except RecursionError:
         raise MalformedFile("file", "nested too deeply") from None
     except SpecError as error:  # of a component's text, which is read as a flag is

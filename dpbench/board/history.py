@@ -26,7 +26,7 @@ PUBLISHED = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main")
 
 
 @dataclass(frozen=True)
-class History:
+class GitHistory:
     """The complete git history of the repository that a folder is in."""
 
     folder: Path
@@ -34,7 +34,7 @@ class History:
     main: str  # the newest commit of the published main line
 
     @classmethod
-    def open(cls, folder: Path) -> History | None:
+    def open(cls, folder: Path) -> GitHistory | None:
         """Return the history of a folder; None without git or a repository, or if the clone is shallow."""
         try:
             shallow, head = _run_git(folder, "rev-parse", "--is-shallow-repository", "HEAD").decode().split()
@@ -84,9 +84,9 @@ def _map_filing_commits(folder: Path, board: str, tip: str) -> Mapping[tuple[str
     """Map each result that a board has or had, by file name and evidence digest, to the commit that filed it."""
     place = f"results/{board}/"
     log = _run_git(folder, "log", "--first-parent", "--reverse", "--format=%H", tip, "--", place).decode().split()
-    trees = {commit: dict(_list_blobs(folder, commit, place)) for commit in log}
+    trees = {commit: dict(_list_git_blobs(folder, commit, place)) for commit in log}
     blobs = {blob: name for tree in trees.values() for name, blob in tree.items()}
-    evidence = {blob: list(_read_evidence(blobs[blob], raw)) for blob, raw in _read_blobs(folder, blobs)}
+    evidence = {blob: list(_read_evidence_digests(blobs[blob], raw)) for blob, raw in _read_blobs(folder, blobs)}
     found: dict[tuple[str, str], str] = {}
     for commit in log:
         for file, blob in trees[commit].items():
@@ -95,7 +95,7 @@ def _map_filing_commits(folder: Path, board: str, tip: str) -> Mapping[tuple[str
     return found
 
 
-def _list_blobs(folder: Path, commit: str, prefix: str) -> Iterator[tuple[str, str]]:
+def _list_git_blobs(folder: Path, commit: str, prefix: str) -> Iterator[tuple[str, str]]:
     for line in _run_git(folder, "ls-tree", "-z", commit, prefix).decode().split("\0"):
         facts, _, path = line.partition("\t")
         if facts.split()[1:2] == ["blob"]:
@@ -113,7 +113,7 @@ def _read_blobs(folder: Path, blobs: Iterable[str]) -> Iterator[tuple[str, bytes
         start += int(size) + 1
 
 
-def _read_evidence(name: str, raw: bytes) -> Iterator[tuple[str, str]]:
+def _read_evidence_digests(name: str, raw: bytes) -> Iterator[tuple[str, str]]:
     """Yield the name and evidence digest of each result in a blob; skip results that this version cannot read."""
     records: Mapping[str, bytes] = {name: raw}
     if name == ARCHIVE:

@@ -236,7 +236,7 @@ class Index(Record):
 
     def encode(self) -> bytes:
         """Encode the index as `leaderboard.json`, a line per field of an entry, so that `git diff` shows changes."""
-        return _encode_by_line(json.loads(self.model_dump_json())).encode() + b"\n"
+        return _encode_with_line_breaks(json.loads(self.model_dump_json())).encode() + b"\n"
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -255,10 +255,10 @@ class Index(Record):
             raise DataError(f"{file} is not a valid leaderboard.json, at {first_schema_violation(error)}.") from None
 
 
-def _encode_by_line(record: dict[str, Any]) -> str:
-    def encode(name: str, value: Any) -> str:
+def _encode_with_line_breaks(record: dict[str, Any]) -> str:
+    def encode_value(name: str, value: Any) -> str:
         if name in ("standings", "entries"):
-            return "[" + ",\n".join(map(_encode_by_line, value)) + "]"
+            return "[" + ",\n".join(map(_encode_with_line_breaks, value)) + "]"
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
-    return "{" + ",\n".join(f'"{name}": {encode(name, value)}' for name, value in record.items()) + "}"
+    return "{" + ",\n".join(f'"{name}": {encode_value(name, value)}' for name, value in record.items()) + "}"

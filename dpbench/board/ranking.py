@@ -94,7 +94,7 @@ def compute_corrected_ranks(entries: Sequence[RankingScores], learners: Sequence
     keys: Sequence[Any] = range(len(entries)) if learners is None else learners
     while len(found) < len(entries):
         place = len(found)
-        best = _cache_bits(entries[place])
+        best = _cache_correct_bits(entries[place])
         below = [compare_entries(best, entry).p for entry in entries[place + 1 :]]
         p = adjust_by_learner(below, keys[place + 1 :], keys[place])
         worse = np.flatnonzero(p < LEVEL)
@@ -108,7 +108,7 @@ def compute_uncorrected_ranks(entries: Sequence[RankingScores]) -> list[int]:
     rank, best = 0, None
     for place, entry in enumerate(entries, 1):
         if best is None or compare_entries(best, entry).is_significant:
-            rank, best = place, _cache_bits(entry)
+            rank, best = place, _cache_correct_bits(entry)
         found.append(rank)
     return found
 
@@ -132,5 +132,5 @@ def rank_within_groups(
     return [found if labels else next(among_alone) for found, labels in zip(among_all, reads_labels, strict=True)]
 
 
-def _cache_bits(entry: RankingScores) -> RankingScores:
+def _cache_correct_bits(entry: RankingScores) -> RankingScores:
     return replace(entry, bits=cache(entry.bits) if entry.bits else None)

@@ -7,7 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.rows import SELECTION_WORDS, ResultFacts, ResultRow, ResultStanding, best_score, distance_behind
+from dpbench.analysis.rows import (
+    SELECTION_WORDS,
+    ResultFacts,
+    ResultRow,
+    ResultStanding,
+    compute_distance_behind,
+    find_best_score,
+)
 from dpbench.board.index import Entry, Standing
 from dpbench.records.board import Board
 from dpbench.records.result import Interval
@@ -49,8 +56,8 @@ def make_board_rows(standing: Standing) -> tuple[EntryRow, ...]:
     for entry in standing.entries:
         score = entry.metrics.get(metric)
         top = tops.get(entry.role == "entry" and entry.reads_labels)
-        behind = distance_behind(metric, score, top) if score and top else None
-        above = distance_behind(metric, score, limit.metrics[metric]) if score and limit else None
+        behind = compute_distance_behind(metric, score, top) if score and top else None
+        above = compute_distance_behind(metric, score, limit.metrics[metric]) if score and limit else None
         rows.append(EntryRow(
             file=entry.file, protocol=standing.board, entry=entry, above=above,
             facts=ResultFacts(**{name: getattr(entry, name) for name in FACT_FIELDS}),
@@ -79,7 +86,7 @@ def _find_best_scores(standing: Standing) -> Mapping[bool, Interval]:
     alone = [entry for entry in ranked if not entry.reads_labels] or ranked
     metric = standing.board.metric
     return {
-        labels: best_score(metric, [entry.metrics[metric] for entry in group])
+        labels: find_best_score(metric, [entry.metrics[metric] for entry in group])
         for labels, group in ((False, alone), (True, ranked))
         if group
     }

@@ -25,7 +25,7 @@ SEED = 0
 BATCH_SIZE = 100  # halves at a time
 
 
-def measure_stability(entries: Sequence[RankingScores], tied_count: int) -> Stability | None:
+def measure_winner_stability(entries: Sequence[RankingScores], tied_count: int) -> Stability | None:
     """Count the random halves of the test set on which the first entry wins, and on which any entry of rank 1 wins.
 
     An entry wins a half if no other entry has more correct predictions there. Returns None if there are fewer than two
@@ -42,7 +42,7 @@ def measure_stability(entries: Sequence[RankingScores], tied_count: int) -> Stab
     if correct.shape[1] < 2:
         return None
     first = shared = 0
-    halves = _draw_halves(correct.shape[1])
+    halves = _draw_random_halves(correct.shape[1])
     for some in range(0, HALF_COUNT, BATCH_SIZE):
         half = halves[some : some + BATCH_SIZE].astype(np.float32)
         hits = half @ correct.T  # (halves, entries): whole numbers below 2^24, exact in any order
@@ -53,11 +53,11 @@ def measure_stability(entries: Sequence[RankingScores], tied_count: int) -> Stab
 
 
 @functools.lru_cache(maxsize=4)  # boards of one test split share them
-def _draw_halves(n: int) -> np.ndarray:
+def _draw_random_halves(example_count: int) -> np.ndarray:
     """Return random halves of n examples: (HALF_COUNT, n) bool, True for the n // 2 examples in the half."""
-    random, halves = np.random.default_rng(SEED), np.empty((HALF_COUNT, n), bool)
+    random, halves = np.random.default_rng(SEED), np.empty((HALF_COUNT, example_count), bool)
     for some in range(0, HALF_COUNT, BATCH_SIZE):
-        drawn = random.random((BATCH_SIZE, n))
-        last = np.partition(drawn, n // 2 - 1, axis=1)[:, n // 2 - 1, None]
+        drawn = random.random((BATCH_SIZE, example_count))
+        last = np.partition(drawn, example_count // 2 - 1, axis=1)[:, example_count // 2 - 1, None]
         halves[some : some + BATCH_SIZE] = drawn <= last
     return halves

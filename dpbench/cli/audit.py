@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli.audit_released import attack_targets
-from dpbench.cli.audit_targets import AuditTarget, examine_targets, find_targets, read_audits, read_sealed_audits
+from dpbench.cli.audit_targets import AuditTarget, examine_targets, find_audit_targets, read_audits, read_sealed_audits
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import Json, print_if_unwritable, print_records
+from dpbench.cli.output import Json, print_record_if_unwritable, print_records
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import RunOptions
@@ -76,11 +76,13 @@ def audit(
     of the same run with other seeds. Exits with 1 if an audit fails or none ran.
     """
     if released:
-        _refuse_flags({"--seed": seed, "--canaries": canaries}, "--released, which fits other seeds without canaries")
+        _refuse_set_flags(
+            {"--seed": seed, "--canaries": canaries}, "--released, which fits other seeds without canaries"
+        )
         attack_targets(targets, root, shadows, receipt, given.place, as_json=as_json)
         return
-    _refuse_flags({"--shadows": shadows, "--receipt": receipt}, "an audit without --released")
-    wanted = [found for target in targets for found in find_targets(target, root, "audits")]
+    _refuse_set_flags({"--shadows": shadows, "--receipt": receipt}, "an audit without --released")
+    wanted = [found for target in targets for found in find_audit_targets(target, root, "audits")]
     from dpbench.harness.session import open_session
 
     session, failed = open_session(given.place.device), False
@@ -88,7 +90,7 @@ def audit(
     session.plugins.report_broken_plugins()
     run_audit = lambda target: _run_audit(target, seed, canaries, session, given.place.out)
     for target, found in examine_targets(wanted, run_audit, "audited"):
-        with print_if_unwritable(found):
+        with print_record_if_unwritable(found):
             written = found.write_to(target.filed) if target.filed else found.write(given.place.out)
         failed |= not found.passed
         done.append(found)
@@ -102,18 +104,18 @@ def audit(
         raise typer.Exit(1)
 
 
-def _refuse_flags(flags: Mapping[str, object], context: str) -> None:
+def _refuse_set_flags(flags: Mapping[str, object], other_arguments: str) -> None:
     if said := [flag for flag, value in flags.items() if value is not None]:
-        raise SpecError(f"Expected no {' and no '.join(said)} beside {context}.")
+        raise SpecError(f"Expected no {' and no '.join(said)} beside {other_arguments}.")
 
 
 def _print_joint_evidence(audits: Sequence[Audit], stream: TextIO) -> bool:
     """Combine the evidence of audits (one per seed and noise) and print it; return whether it reaches `ALARM`."""
     from dpbench.audit.evidence import ALARM, compute_evidence, describe_evidence
-    from dpbench.audit.figures import collect_stakes
+    from dpbench.audit.figures import compute_stakes
 
     runs = {(audit.seed, audit.noise and audit.noise.squares): audit for audit in audits}  # those of other noise
-    evidence = compute_evidence(collect_stakes(runs.values()))
+    evidence = compute_evidence(compute_stakes(runs.values()))
     print(f"Evidence of {len(runs)} runs together: {describe_evidence(evidence)}.", file=stream)
     return evidence >= ALARM
 
@@ -129,38 +131,38 @@ def _run_audit(target: AuditTarget, seed: int | None, canaries: int | None, sess
     return audited(what, session, seed=seed, canaries=canaries, before=[*before])
 
 
-def _print_audit(name: str, found: Audit, written: Path, console: Console) -> None:
+def _print_audit(name: str, record: Audit, written: Path, console: Console) -> None:
     from dpbench.audit.evidence import describe_evidence
-    from dpbench.audit.figures import find_evidence
+    from dpbench.audit.figures import get_evidence_of_audit
     from dpbench.records.audit import PARTS
 
     verdicts = {True: "passed", False: "FAILED", None: "does not apply"}
     console.print(
-        f"{name}: seed {found.seed}, ε {found.epsilon:.4g}, δ {found.delta:g}, σ {found.sigma:.4g}"
-        + (", the predictions of the result" if found.repeats else ""),
+        f"{name}: seed {record.seed}, ε {record.epsilon:.4g}, δ {record.delta:g}, σ {record.sigma:.4g}"
+        + (", the predictions of the result" if record.repeats else ""),
         soft_wrap=True, highlight=False,
     )  # fmt: skip
     table = Table("part", "verdict", "figures", box=None)
     for part in PARTS:
-        table.add_row(part, verdicts[found.part_passed(part)], describe_audit_parts(found)[part])
+        table.add_row(part, verdicts[record.part_passed(part)], describe_audit_parts(record)[part])
     console.print(table)
-    for line in found.figures.failed:
+    for line in record.figures.failed:
         console.print(f"FAILED {line}", soft_wrap=True, markup=False, highlight=False)
-    for line in found.left_out:
+    for line in record.left_out:
         console.print(f"Not audited: {line}.", soft_wrap=True, markup=False, highlight=False)
-    seeds = f" of seeds {', '.join(map(str, found.seeds))}" if found.earlier else ""
+    seeds = f" of seeds {', '.join(map(str, record.seeds))}" if record.earlier else ""
     console.print(
-        f"Evidence against the guarantee{seeds}: {describe_evidence(find_evidence(found))}.",
+        f"Evidence against the guarantee{seeds}: {describe_evidence(get_evidence_of_audit(record))}.",
         soft_wrap=True, highlight=False,
     )  # fmt: skip
-    console.print(f"{found.seconds['audit']:.1f} s. Wrote {written}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"{record.seconds['audit']:.1f} s. Wrote {written}", soft_wrap=True, highlight=False, markup=False)
 
 
-def describe_audit_parts(found: Audit) -> dict[Part, str]:
+def describe_audit_parts(record: Audit) -> dict[Part, str]:
     """Describe the results of an audit in words, one text per part; the text is empty for a part without results."""
     from dpbench.records.audit import PARTS
 
-    figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack
+    figures, moved, noise, attack = record.figures, record.sensitivity, record.noise, record.attack
     words: dict[Part, str] = dict.fromkeys(PARTS, "")
     if moved:
         apart = f"differing from their own contribution by up to {moved.shift:.2g}"

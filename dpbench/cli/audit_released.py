@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli.audit_targets import AuditTarget, examine_targets, find_targets, read_audits
-from dpbench.cli.output import print_if_unwritable, print_records
+from dpbench.cli.audit_targets import AuditTarget, examine_targets, find_audit_targets, read_audits
+from dpbench.cli.output import print_record_if_unwritable, print_records
 from dpbench.errors import SpecError
 from dpbench.records.place import RunOptions
 from dpbench.records.spec import Spec
@@ -89,7 +89,7 @@ class ModelTarget:
         from dpbench.analysis.describe import render_markdown
         from dpbench.models.release_page import describe_release, render_release_html
 
-        page = describe_release(self.model, attack, find_audit(attack, out), self.mismatches)
+        page = describe_release(self.model, attack, find_audit_of_attacked_run(attack, out), self.mismatches)
         written = [attack.write(out)]
         folder = written[0].parent
         for ending, text in ((".html", render_release_html(page)), (".md", render_markdown(page))):
@@ -100,7 +100,7 @@ class ModelTarget:
 
 
 def attack_targets(
-    targets: Sequence[str], root: Path, shadows: int | None, receipt: Path | None, place: RunOptions, *, as_json: bool
+    targets: Sequence[str], root: Path, shadows: int | None, receipt: Path | None, options: RunOptions, *, as_json: bool
 ) -> None:
     """Attack each target and write the records.
 
@@ -113,14 +113,14 @@ def attack_targets(
 
     if receipt is not None and not (len(targets) == 1 and targets[0].endswith((*MODEL_ENDINGS.values(),))):
         raise SpecError("Expected --receipt beside one model, which it belongs to.")
-    wanted = [found for target in targets for found in _list_targets(target, root, receipt, place)]
-    session = open_session(place.device)
+    wanted = [found for target in targets for found in _list_attack_targets(target, root, receipt, options)]
+    session = open_session(options.device)
     done: list[ReleasedModelAttack] = []
     session.plugins.report_broken_plugins()
     attack = lambda target: target.attack(session, SHADOWS if shadows is None else shadows)
     for target, found in examine_targets(wanted, attack, "attacked"):
-        with print_if_unwritable(found):
-            written = target.write(found, place.out)
+        with print_record_if_unwritable(found):
+            written = target.write(found, options.out)
         done.append(found)
         if not as_json:
             _print_attack(target.name, found, written, Console())
@@ -130,13 +130,15 @@ def attack_targets(
         raise typer.Exit(1)
 
 
-def _list_targets(name: str, root: Path, receipt: Path | None, place: RunOptions) -> Iterator[RunTarget | ModelTarget]:
+def _list_attack_targets(
+    name: str, root: Path, receipt: Path | None, options: RunOptions
+) -> Iterator[RunTarget | ModelTarget]:
     from dpbench.records.released import FOLDER
 
     if name.endswith((*MODEL_ENDINGS.values(),)):
-        yield ModelTarget.read(Path(name), receipt, place.device)
+        yield ModelTarget.read(Path(name), receipt, options.device)
     else:
-        yield from map(RunTarget, find_targets(name, root, FOLDER))
+        yield from map(RunTarget, find_audit_targets(name, root, FOLDER))
 
 
 def _list_receipt_mismatches(model: Model, file: Path) -> tuple[str, ...]:
@@ -153,7 +155,7 @@ def _list_receipt_mismatches(model: Model, file: Path) -> tuple[str, ...]:
     return tuple(f"{mismatch.name}: {mismatch.said}" for mismatch in check(receipt, file.parent).mismatches)
 
 
-def find_audit(attack: ReleasedModelAttack, out: Path) -> Audit | None:
+def find_audit_of_attacked_run(attack: ReleasedModelAttack, out: Path) -> Audit | None:
     """Return an audit in `out` of the attacked run, made with the same components; None if there is none.
 
     A failed audit is preferred, then the audit with the most seeds.
@@ -163,7 +165,7 @@ def find_audit(attack: ReleasedModelAttack, out: Path) -> Audit | None:
 
 
 def _print_attack(name: str, attack: ReleasedModelAttack, written: Sequence[Path], console: Console) -> None:
-    from dpbench.analysis.released import describe_bound_comparison, describe_rate, describe_shadow_models
+    from dpbench.analysis.released import describe_bound_comparison, describe_shadow_models, describe_true_positive_rate
     from dpbench.records.released import ATTACK_WORDS, TARGET_WORDS
 
     say = partial(console.print, soft_wrap=True, highlight=False, markup=False)
@@ -172,7 +174,7 @@ def _print_attack(name: str, attack: ReleasedModelAttack, written: Sequence[Path
     table = Table("members found", *rates, box=None)
     for test in attack.tests:
         head = f"{TARGET_WORDS[test.targets]}, {ATTACK_WORDS[test.attack]}"
-        table.add_row(head, *(describe_rate(test, rate) for rate in test.rates))
+        table.add_row(head, *(describe_true_positive_rate(test, rate) for rate in test.rates))
     console.print(table)
     say(f"{describe_bound_comparison(attack)}.")
     say(f"{attack.seconds:.1f} s. Wrote {', '.join(map(str, written))}")

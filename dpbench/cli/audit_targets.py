@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from dpbench.cli.output import report_interrupt
+from dpbench.cli.output import exit_with_message_on_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.spec import Spec, add_default_extractor, make_spec
 from dpbench.support.files import MODEL_ENDINGS
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.untrusted import read_toml
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class AuditTarget:
         return Result.read(self.file)
 
 
-def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
+def find_audit_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
     """Yield the target that `name` names: a spec, a result or a board's entry; all entries if it names a board.
 
     The records of entries go to ROOT/`folder`/BOARD.
@@ -71,18 +71,20 @@ def find_targets(name: str, root: Path, folder: str) -> Iterator[AuditTarget]:
     board, _, entry = name.partition("/")
     boards = sorted(file.name for file in (root / "results").glob("*") if file.is_dir())
     if board not in boards:
-        said = unknown_name_message("board with results", board, boards)
+        said = format_unknown_name_message("board with results", board, boards)
         raise SpecError(f"{said} You can also name a spec (.toml) or a result (.json), or use --root if not {root}.")
     entries = list_records(root / "results" / board)
     chosen = [path for path in entries if entry in {"", path.stem}]
     if not chosen:
-        raise SpecError(unknown_name_message(f"entry of board {board}", entry, [entry.stem for entry in entries]))
+        raise SpecError(
+            format_unknown_name_message(f"entry of board {board}", entry, [entry.stem for entry in entries])
+        )
     for path in chosen:
         yield AuditTarget(f"{board}/{path.stem}", path, root / folder / board / path.name)
 
 
 def examine_targets(
-    targets: Sequence[Target], examine: Callable[[Target], Found], examined: str
+    targets: Sequence[Target], examine: Callable[[Target], Found], verb: str
 ) -> Iterator[tuple[Target, Found]]:
     """Call `examine` on each target; yield the target and what `examine` returned.
 
@@ -93,13 +95,13 @@ def examine_targets(
     """
     for target in targets:
         try:
-            with report_interrupt("Finished records are kept."):
+            with exit_with_message_on_interrupt("Finished records are kept."):
                 found = examine(target)
         except DpbenchError as error:
             if len(targets) == 1:
                 said = str(error)
                 raise error if str(Path(target.name)) in said else type(error)(f"{target.name}: {said}") from error
-            print(f"dpbench: {target.name}: not {examined}: {error}", file=sys.stderr)
+            print(f"dpbench: {target.name}: not {verb}: {error}", file=sys.stderr)
             continue
         yield target, found
 

@@ -7,7 +7,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperOption
 
 from dpbench.cli import interrupt
-from dpbench.cli.output import report_interrupt
+from dpbench.cli.output import exit_with_message_on_interrupt
 from dpbench.errors import SpecError
 
 
@@ -32,5 +32,5 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Ctrl-C ends it with a message, unless the command prints a message of its own."""
-        with interrupt.raise_on_interrupt(), report_interrupt(interrupt.KEPT_MESSAGE):
+        with interrupt.raise_on_interrupt(), exit_with_message_on_interrupt(interrupt.KEPT_MESSAGE):
             return super().invoke(ctx)

@@ -19,7 +19,7 @@ from dpbench.errors import SpecError
 from dpbench.records.board import Board, list_board_files
 from dpbench.records.provenance import HARNESS
 from dpbench.registry import KINDS, ComponentKind, Registration, Registry, load
-from dpbench.registry.components import READS_WORDS, read_summary
+from dpbench.registry.components import READS_WORDS, read_docstring_summary
 from dpbench.support.messages import format_bytes
 from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
@@ -52,7 +52,7 @@ def list_components(
         _show_component(what, as_json)
         return
     if what in FILE_LISTINGS:
-        _print_listing(FILE_LISTINGS[what](), as_json)
+        _print_component_table(FILE_LISTINGS[what](), as_json)
         return
     registry = load()
     kinds = [kind for kind in KINDS if what is None or what == f"{kind}s"]
@@ -65,7 +65,7 @@ def list_components(
         wide = max((len(row["name"]) for row in rows), default=0)
         console.print(f"{len(rows)} {kind}s; dpbench list NAME says more", style="bold", highlight=False)
         for row in rows:
-            here = "" if kind == "learner" else f"{_format_presence(row):8} "
+            here = "" if kind == "learner" else f"{_format_availability(row):8} "
             line = Text(f"{row['name']:{wide}}  {here}{_format_short_summary(row)}")
             line.truncate(console.width, overflow="ellipsis")
             console.print(line, highlight=False, soft_wrap=True)
@@ -90,7 +90,7 @@ def _list_boards() -> list[dict[str, str]]:
     ]
 
 
-def _list_figures() -> list[dict[str, str]]:
+def _list_ready_made_sweeps() -> list[dict[str, str]]:
     """Return a row per ready-made sweep: its name, the first sentence of its file's comment, and its command."""
     rows = []
     for name in ready_made_sweeps.list_sweep_names():
@@ -119,7 +119,7 @@ def _show_component(name: str, as_json: bool) -> None:
         for setting in row["settings"]:
             table.add_row(*map(Text, map(str, setting.values())))
         console.print(table if row["settings"] else "It has no settings.")
-        for said in _describe_facts(kind, row):
+        for said in _describe_component_facts(kind, row):
             console.print(said, markup=False, highlight=False)
         if kind == "dataset":
             option = registry.components[kind][name].cls.shorthand.upper()
@@ -135,7 +135,7 @@ def _describe_component(registry: Registry, kind: ComponentKind, name: str) -> d
     return {"kind": kind, **_describe_origin(name, item), **facts, "settings": settings}
 
 
-def _describe_facts(kind: ComponentKind, row: dict[str, Any]) -> Iterator[str]:
+def _describe_component_facts(kind: ComponentKind, row: dict[str, Any]) -> Iterator[str]:
     """Yield lines on facts that the listing omits.
 
     For a learner: the public data that it reads, and the data that its constants were chosen on. For a dataset or an
@@ -163,10 +163,13 @@ def _describe_unknown_listing(what: str, registry: Registry) -> str:
     return f"{said} Did you mean {close[0]!r}?" if close else said
 
 
-FILE_LISTINGS: dict[str | None, Callable[[], list[dict[str, str]]]] = {"boards": _list_boards, "figures": _list_figures}
+FILE_LISTINGS: dict[str | None, Callable[[], list[dict[str, str]]]] = {
+    "boards": _list_boards,
+    "figures": _list_ready_made_sweeps,
+}
 
 
-def _print_listing(rows: list[dict[str, str]], as_json: bool) -> None:
+def _print_component_table(rows: list[dict[str, str]], as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -188,10 +191,10 @@ def _list_component_rows(registry: Registry, kind: ComponentKind) -> list[dict[s
 def _describe_origin(name: str, item: Registration) -> dict[str, Any]:
     """Return the first fields of every row: name, summary, and the plugin that provides the component."""
     who = {"plugin": item.plugin, "distribution": item.distribution, "version": item.version}
-    return {"name": name, "summary": read_summary(item.cls), **who}
+    return {"name": name, "summary": read_docstring_summary(item.cls), **who}
 
 
-def _format_presence(row: dict[str, Any]) -> str:
+def _format_availability(row: dict[str, Any]) -> str:
     """Return whether a component is on this machine; if it is missing, return the size of its download."""
     missing = format_bytes(row["size"]) if row["present"] is False else ""
     return missing or PRESENCE_WORDS[row["present"]]

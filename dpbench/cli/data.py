@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from dpbench.api import Dataset
-from dpbench.cli.output import report_interrupt
+from dpbench.cli.output import exit_with_message_on_interrupt
 from dpbench.cli.presence import PRESENCE_WORDS, collect_dataset_facts
 from dpbench.data import sources
 from dpbench.errors import SpecError
@@ -64,7 +64,7 @@ def fetch(name: Name, to: To = None) -> None:
     from dpbench.data.fetch import store
 
     folder = _choose_folder(to)
-    with report_interrupt("The partial download is kept; repeat the command to continue."):
+    with exit_with_message_on_interrupt("The partial download is kept; repeat the command to continue."):
         kept = store.fetch_dataset(dataset, folder)
     _print_stored_dataset(dataset, folder, kept)
 
@@ -94,7 +94,7 @@ def info(name: Name, as_json: Json = False) -> None:
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        _print_survey(found, Console())
+        _print_dataset_survey(found, Console())
 
 
 @app.command()
@@ -131,12 +131,12 @@ def _choose_folder(to: Path | None) -> Path:
     return to.expanduser().resolve()
 
 
-def _print_stored_dataset(dataset: Dataset, folder: Path, kept: Any) -> None:
-    print(f"{dataset.name} is complete: {kept} in {folder}")
+def _print_stored_dataset(dataset: Dataset, folder: Path, stored: Any) -> None:
+    print(f"{dataset.name} is complete: {stored} in {folder}")
     print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
 
 
-def _print_survey(survey: DatasetSurvey, console: Console) -> None:
+def _print_dataset_survey(survey: DatasetSurvey, console: Console) -> None:
     table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
     for key, value in survey.lines():
         table.add_row(key, escape(value))

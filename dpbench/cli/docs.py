@@ -18,15 +18,15 @@ def docs(
     """Build the documentation if it has changed, and open it. Needs the extra `docs`; works offline."""
     import webbrowser
 
-    from dpbench.docs import build, build_cached
+    from dpbench.docs import build_cached_documentation, build_documentation
     from dpbench.support.progress import show_status
 
     command, extras = context.find_root().command, load_extras(context)
     with show_status("Building the documentation (about a minute)"):
         if out is None:
-            folder = build_cached(command, extras=extras)
+            folder = build_cached_documentation(command, extras=extras)
         else:
-            build(out, command, extras=extras)
+            build_documentation(out, command, extras=extras)
             folder = out.resolve()
     print(folder / "index.html")
     if open_it:

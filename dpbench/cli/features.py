@@ -37,7 +37,7 @@ def pack(
 
     Features come from the cache, or are extracted and cached first. The file holds no images.
     """
-    from dpbench.data.packing import WeightsStatement, write_pack
+    from dpbench.data.packing import StatedWeightsOrigin, write_feature_pack
     from dpbench.registry import load
     from dpbench.registry.components import build
     from dpbench.support.device import find_device
@@ -46,7 +46,9 @@ def pack(
     images = build(registry, "dataset", Component.parse(dataset))
     network = build(registry, "extractor", Component.parse_extractor(extractor))
     check_writable_folder(out.parent)
-    made = write_pack(out, images, network, WeightsStatement(licence, trained_on), find_device(given.place.device))
+    made = write_feature_pack(
+        out, images, network, StatedWeightsOrigin(licence, trained_on), find_device(given.place.device)
+    )
     count = sum(made.card.images.values())
     size = format_bytes(out.stat().st_size)
     print(f"Wrote the features of {count:,} images by {made.card.network}: {out} ({size})")

@@ -16,9 +16,9 @@ from dpbench.errors import SpecError
 from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component
 from dpbench.records.search import NO_SEARCH_HINTS, Search
-from dpbench.records.setting import Setting, flag_name, list_record_settings
+from dpbench.records.setting import Setting, format_flag_name, list_record_settings
 from dpbench.records.spec import AXES, Spec, add_default_extractor, make_spec
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import describe_validation_error
 
@@ -62,7 +62,7 @@ class UserSettings:
     file: Path | None = None
 
     @cached_property
-    def file_keys(self) -> Mapping[str, Any]:
+    def file_values(self) -> Mapping[str, Any]:
         """The keys and values of the file; each switch is replaced with the value that it sets.
 
         Raises:
@@ -73,7 +73,7 @@ class UserSettings:
     @cached_property
     def values(self) -> Mapping[str, Any]:
         """All values that the user set, by key; flags take precedence over the file."""
-        return {**self.file_keys, **self.flags}
+        return {**self.file_values, **self.flags}
 
     @cached_property
     def axes(self) -> Mapping[str, list[Any]]:
@@ -83,7 +83,7 @@ class UserSettings:
             SpecError: a value is invalid, or is given twice.
         """
         return {
-            setting.key: [*_read_axis_values(setting, self.flags.get(setting.key), self.file_keys.get(setting.key))]
+            setting.key: [*_read_axis_values(setting, self.flags.get(setting.key), self.file_values.get(setting.key))]
             for setting in self.command_settings.settings
             if setting.key in self.command_settings.several
         }
@@ -163,20 +163,20 @@ class UserSettings:
             return flags
         searched = {"search", *(setting.key for setting in list_record_settings(Search))}
         said = {part for key in keys for part in (searched if key == "search" else {key})}
-        by_flags, by_file = said & self.flags.keys(), said & (self.file_keys.keys() - self.flags.keys())
+        by_flags, by_file = said & self.flags.keys(), said & (self.file_values.keys() - self.flags.keys())
         if by_file and not by_flags:
             return str(self.file)
         return flags if keys and not by_file else f"{self.file} and flags"
 
-    def refuse_keys(self, keys: Sequence[str], why: str) -> None:
-        """Refuse keys in the file that only other commands take; `why` is the reason in the message.
+    def refuse_keys(self, keys: Sequence[str], reason: str) -> None:
+        """Refuse keys in the file that only other commands take; `reason` is the reason in the message.
 
         Raises:
             SpecError: the file has one of the keys.
         """
         for key in keys:
-            if key in self.file_keys:
-                raise SpecError(f"Expected no {key} in {self.file}: {why}.")
+            if key in self.file_values:
+                raise SpecError(f"Expected no {key} in {self.file}: {reason}.")
 
     def _read(self, file: Path) -> dict[str, Any]:
         values = read_toml(file, "spec")
@@ -194,11 +194,11 @@ class UserSettings:
         known = {
             *self.command_settings.spec.model_fields,
             *(setting.key for setting in found),
-            *(_switch_key(switch) for switch in switches),
+            *(_get_switch_key(switch) for switch in switches),
         }
         for name in values:
             if name not in known:
-                raise SpecError(unknown_name_message("key", name, known, str(file)))
+                raise SpecError(format_unknown_name_message("key", name, known, str(file)))
         for setting in switches:
             values = resolve_switch(setting, values, str(file))
         named = self.flags.keys() & {"extractor", "board"} or "board" in values
@@ -206,7 +206,7 @@ class UserSettings:
 
     def _build_search_keys(self) -> dict[str, Any] | None:
         """Merge the search settings of defaults, file and flags into one mapping; None if there is no search."""
-        table = self.file_keys.get("search")
+        table = self.file_values.get("search")
         if table is not None and not isinstance(table, Mapping):
             raise SpecError(f"Expected search as a table, like search = {{rule = 'public-validation'}}, got {table!r}.")
         by_key = {setting.key: setting for setting in list_record_settings(Search)}
@@ -265,12 +265,12 @@ def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") 
     if not isinstance(on, bool):
         raise SpecError(f"{switch.key}={on!r} in {file} does not fit: expected true or false.")
     if on and values.get(setting.key) is not None:
-        name, other = (switch.key, setting.key) if file else (flag_name(switch.key), setting.option)
+        name, other = (switch.key, setting.key) if file else (format_flag_name(switch.key), setting.option)
         raise SpecError(f"{name} means {other} {switch.value}: use only one of them.")
     return {**values, setting.key: switch.value} if on else values
 
 
-def _switch_key(setting: Setting) -> str:
+def _get_switch_key(setting: Setting) -> str:
     return setting.flag.switch.key if setting.flag.switch else ""
 
 
@@ -285,13 +285,13 @@ def _warn_of_uncommitted_changes(distribution: str) -> None:
         print(f"dpbench: {whose} has uncommitted changes, so no board will accept the result.", file=sys.stderr)
 
 
-def _read_axis_values(setting: Setting, texts: Sequence[str] | None, written: Any) -> Iterator[Any]:
+def _read_axis_values(setting: Setting, texts: Sequence[str] | None, file_value: Any) -> Iterator[Any]:
     """Yield the values of a setting from its flags or, without flags, from the file."""
     if texts:
         split = split_components if Component in setting.types else split_numbers
         values: Sequence[Any] = split(texts, setting.option)
     else:
-        values = written if isinstance(written, list) else [] if written is None else [written]
+        values = file_value if isinstance(file_value, list) else [] if file_value is None else [file_value]
     for value in values:
         if values.count(value) > 1:
             raise SpecError(f"Expected each value of {setting.option} once, got {value} twice.")

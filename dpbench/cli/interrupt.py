@@ -49,12 +49,12 @@ def raise_on_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGINT, _handle_interrupt)
 
 
-def print_interrupt_message(kept: str) -> None:
+def print_interrupt_message(kept_message: str) -> None:
     """Print once that dpbench was interrupted and what is kept. Any further Ctrl-C ends the process silently."""
     ours = signal.getsignal(signal.SIGINT) in {_handle_interrupt, _raise_interrupt}
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print(f"dpbench: Interrupted. {kept}", file=sys.stderr, flush=True)
+    print(f"dpbench: Interrupted. {kept_message}", file=sys.stderr, flush=True)
     if ours:
         signal.signal(signal.SIGINT, _exit_silently)
 
@@ -67,11 +67,11 @@ def exit_on_interrupt(kept: str = KEPT_MESSAGE) -> NoReturn:
     with suppress(OSError):
         os.write(2, f"{clear}dpbench: Interrupted. {kept}\n".encode())  # print may be what was interrupted
     if "multiprocessing.util" in sys.modules:
-        _kill_workers()
+        _kill_worker_processes()
     os._exit(EXIT_CODE)
 
 
-def _kill_workers() -> None:
+def _kill_worker_processes() -> None:
     """Kill the workers of pools and free their shared memory, which multiprocessing would report as leaked."""
     import multiprocessing.util
     import threading
@@ -85,15 +85,15 @@ def _kill_workers() -> None:
         multiprocessing.util._run_finalizers()  # type: ignore[attr-defined]
 
 
-def _handle_interrupt(number: int, frame: FrameType | None) -> None:
+def _handle_interrupt(signal_number: int, frame: FrameType | None) -> None:
     exit_on_interrupt()
 
 
-def _exit_silently(number: int, frame: FrameType | None) -> None:
+def _exit_silently(signal_number: int, frame: FrameType | None) -> None:
     os._exit(EXIT_CODE)
 
 
-def _raise_interrupt(number: int, frame: FrameType | None) -> None:
+def _raise_interrupt(signal_number: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename == _IMPORTING:
             exit_on_interrupt()

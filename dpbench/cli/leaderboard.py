@@ -22,7 +22,7 @@ from dpbench.cli.verify import (
     SeedOption,
     load_plugins,
     print_deprecation,
-    print_reports,
+    print_verification_reports,
     verify_leaderboard,
 )
 from dpbench.errors import SpecError
@@ -98,7 +98,7 @@ def build(
         context.with_resource(lock_build(root))
         target = BuildTarget(root, site or root / "site", plugins, publish.load_extras(context), docs)
         inputs = target.digest_inputs()
-        if kept := target.find_build(inputs):
+        if kept := target.find_recorded_message(inputs):
             print(f"{root / building.INDEX} and {target.out} are up to date: {kept}")
             return
     index = building.build_index(root, plugins)
@@ -118,7 +118,7 @@ def build(
 
         made = publish.make_docs_builder(context, wanted=docs)
         build_site(index, root, target.out, plugins, made, target.extras)
-        target.remember_build(inputs, said)
+        target.record_build(inputs, said)
         print(f"Wrote {target.out}")
 
 
@@ -133,7 +133,7 @@ def create_board(
     from dpbench.board.new_board import read_source_result, write_board
 
     result = read_source_result(source)
-    spec = result.spec if result else _read_spec(source)
+    spec = result.spec if result else _read_run_spec(source)
     board = write_board(folder, spec, result.task.digests if result else None, name, title)
     print(f"Wrote {board}. Edit its title and {folder / 'site.toml'}, never its protocol. Next:\n")
     learner = spec.learner.name
@@ -146,7 +146,7 @@ def create_board(
     print(f"  dpbench leaderboard serve --root {folder}")
 
 
-def _read_spec(file: Path) -> Spec:
+def _read_run_spec(file: Path) -> Spec:
     """Read the spec of a run from a TOML file; return it with its unit and all options of its components written out.
 
     Raises:
@@ -201,7 +201,7 @@ def check_submission(
 ) -> None:
     """Check whether results can be submitted. Deprecated: use dpbench verify --submission."""
     print_deprecation("leaderboard check", "verify --submission")
-    print_reports(files, root, submission=True)
+    print_verification_reports(files, root, submission=True)
 
 
 app.command("challenge")(challenge)
@@ -219,10 +219,10 @@ def exchange(
     given: UserSettings,
 ) -> None:
     """Train on 10, 20, ... all public labels to get the board's learning curve, which converts accuracy into labels."""
-    from dpbench.board.curve import write_curves
+    from dpbench.board.curve import write_learning_curves
     from dpbench.harness.session import open_session
 
-    for file in write_curves(boards or [], root, open_session(given.place.device, plugins=load_plugins())):
+    for file in write_learning_curves(boards or [], root, open_session(given.place.device, plugins=load_plugins())):
         print(f"Wrote {file}")
     print("Run dpbench leaderboard build to convert each entry into a number of labels.")
 

@@ -20,12 +20,12 @@ POOL_TIMEOUT = 4.0  # seconds for a pool of processes to end; most need two
 
 
 @contextmanager
-def report_interrupt(kept: str) -> Iterator[None]:
-    """On Ctrl-C in the block, print a line that states what is `kept` and exit with code 130."""
+def exit_with_message_on_interrupt(kept_message: str) -> Iterator[None]:
+    """On Ctrl-C in the block, print a line with `kept_message` and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        interrupt.print_interrupt_message(kept)
+        interrupt.print_interrupt_message(kept_message)
         raise typer.Exit(interrupt.EXIT_CODE) from None
 
 
@@ -61,7 +61,7 @@ def print_records(records: Sequence[BaseModel], *, as_list: bool) -> None:
 
 
 @contextmanager
-def print_if_unwritable(record: BaseModel) -> Iterator[None]:
+def print_record_if_unwritable(record: BaseModel) -> Iterator[None]:
     """Print `record` as JSON if the block cannot write it, so that no work is lost, and raise the error again."""
     try:
         yield

@@ -43,9 +43,9 @@ def predict(
     plugins.report_broken_plugins()
     chosen = Model.load(model, device=given.place.device, plugins=plugins)
     if not images:
-        _show_card(chosen, as_json)
+        _print_model_card(chosen, as_json)
         return
-    files = [file for place in images for file in _find_images(place)]
+    files = [file for place in images for file in _find_image_files(place)]
     try:
         scores, refused = chosen.decision_function(files), {}
     except DataError:  # of one image, for which the others are not left without a label
@@ -63,17 +63,17 @@ def predict(
         print(json.dumps(rows, indent=2))
     else:
         for file, name in zip(files, names, strict=True):
-            print("\t".join(map(_format_cell, (str(file), name))))
+            print("\t".join(map(_format_table_cell, (str(file), name))))
     if refused:
         raise DataError("\n".join(refused.values()))
 
 
-def _format_cell(text: str) -> str:
+def _format_table_cell(text: str) -> str:
     """Make a text printable without tabs and line breaks, for one cell of a line; --json prints it unchanged."""
     return make_printable(text).replace("\t", "?").replace("\n", "?")
 
 
-def _show_card(model: Model, as_json: bool) -> None:
+def _print_model_card(model: Model, as_json: bool) -> None:
     if as_json:
         print(model.card.model_dump_json(indent=2))
         return
@@ -82,7 +82,7 @@ def _show_card(model: Model, as_json: bool) -> None:
     Console().print(render_terminal(model.lines()))
 
 
-def _find_images(path: Path) -> list[Path]:
+def _find_image_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     named = [file for file in path.rglob("*") if file.suffix.lower() in IMAGE_ENDINGS and not file.is_dir()]

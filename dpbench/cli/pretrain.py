@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import report_interrupt
+from dpbench.cli.output import exit_with_message_on_interrupt
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
@@ -37,19 +37,22 @@ def pretrain(
     given: UserSettings,
 ) -> None:
     """Train an extractor on images drawn from random processes. Use --resume after an interruption."""
-    cls, recipe = _find_recipe(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
+    cls, recipe = _find_pretraining_recipe(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
     from dpbench.support.device import find_device
 
     chosen = find_device(given.place.device)
     check_writable_folder(out.parent)
     kept = "The last saved step is kept; repeat the command with --resume to continue."
-    with report_interrupt(kept), progress.progress_bar(f"Pre-training {cls.name}", recipe.steps) as advance:
+    with (
+        exit_with_message_on_interrupt(kept),
+        progress.show_progress_bar(f"Pre-training {cls.name}", recipe.steps) as advance,
+    ):
         report = _make_reporter(recipe.steps, advance)
         call_plugin(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
     print(f"Wrote the weights of {cls.name}: {out}")
 
 
-def _find_recipe(
+def _find_pretraining_recipe(
     registry: Registry, component: Component, overrides: Mapping[str, int | None]
 ) -> tuple[type[Trainable], Any]:
     """Return the class of the extractor and its recipe; flags override the component's options."""

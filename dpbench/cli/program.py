@@ -21,14 +21,14 @@ from dpbench.support.threads import let_idle_threads_sleep
 from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
-    from dpbench.site.extras import Extras
+    from dpbench.site.extras import SiteExtras
 
 Panel = Mapping[str, tuple[Callable[..., None] | typer.Typer, str]]
 """Commands or groups of commands by name, each with its line of `dpbench --help`; an empty line hides the command."""
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         print(f"dpbench {version('dpbench-vision')}")
@@ -100,12 +100,12 @@ COMMON_FLAGS = ("--debug", "--quiet", "-q", "--verbose", "-v")
 """Flags that every command accepts; they are moved before the command's name."""
 
 
-def _move_common_flags(arguments: list[str]) -> list[str]:
+def _move_common_flags_to_front(arguments: list[str]) -> list[str]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return sorted(arguments[:end], key=lambda argument: argument not in COMMON_FLAGS) + arguments[end:]
 
 
-def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> NoReturn:
+def run_program(program: Any, arguments: list[str], extras: Callable[[], SiteExtras]) -> NoReturn:
     """Run a command and exit; print an error as a sentence on standard error.
 
     Args:
@@ -118,7 +118,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number
     try:
-        code = _run_command(program, _move_common_flags(arguments), extras)
+        code = _run_command(program, _move_common_flags_to_front(arguments), extras)
         _flush_output()  # here errors are sentences still, and whoever interrupts from here on has it all
         raise SystemExit(code)
     except DpbenchError as error:
@@ -130,7 +130,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
         if os.environ.get(DEBUG):
             raise
         if isinstance(error, BrokenPipeError):  # `dpbench --show-completion | head` has read enough
-            _discard_output()
+            _discard_further_output()
             raise SystemExit(0) from None
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             print(f"dpbench: {error.strerror}. Finished results are kept.", file=sys.stderr)
@@ -149,14 +149,14 @@ def _flush_output() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:  # `dpbench list | head` has read enough
-        _discard_output()
+        _discard_further_output()
 
 
-def _discard_output() -> None:
+def _discard_further_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run_command(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> int:
+def _run_command(program: Any, arguments: list[str], extras: Callable[[], SiteExtras]) -> int:
     """Run a command and return its exit code; print an error of the parser as a sentence."""
     try:
         return int(program(arguments, prog_name="dpbench", standalone_mode=False, obj=extras) or 0)

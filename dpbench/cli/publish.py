@@ -15,7 +15,7 @@ import typer
 from dpbench.cli import interrupt
 
 if TYPE_CHECKING:
-    from dpbench.site.extras import Extras
+    from dpbench.site.extras import SiteExtras
 
 RootOption = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 
@@ -45,9 +45,9 @@ SITE_FROM_DOCS = "../"  # from the documentation to the site
 DocsOption = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the documentation, if possible.")]
 
 
-def load_extras(context: typer.Context) -> Extras:
+def load_extras(context: typer.Context) -> SiteExtras:
     """Load the additions to pages with the function that `dpbench.main` passes to the program."""
-    found: Extras = context.find_root().obj()
+    found: SiteExtras = context.find_root().obj()
     return found
 
 
@@ -59,7 +59,7 @@ def make_docs_builder(context: typer.Context, *, wanted: bool) -> Callable[[Path
     Raises:
         DocsNotBuilt: a page, a link or a notebook is broken.
     """
-    from dpbench.docs import build, build_cached
+    from dpbench.docs import build_cached_documentation, build_documentation
     from dpbench.errors import DocsMissing
     from dpbench.support.progress import show_status
 
@@ -68,11 +68,11 @@ def make_docs_builder(context: typer.Context, *, wanted: bool) -> Callable[[Path
     command, extras = context.find_root().command, load_extras(context)
     try:
         with show_status("Building the documentation (about a minute)"):
-            build_cached(command, root=SITE_FROM_DOCS, extras=extras)
+            build_cached_documentation(command, root=SITE_FROM_DOCS, extras=extras)
     except DocsMissing as error:
         print(f"The site was built without documentation. {error}", file=sys.stderr)
         return None
-    return functools.partial(build, command=command, root=SITE_FROM_DOCS, extras=extras)
+    return functools.partial(build_documentation, command=command, root=SITE_FROM_DOCS, extras=extras)
 
 
 def publish(

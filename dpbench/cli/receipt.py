@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpbench.cli.output import Json
-from dpbench.cli.verify import LEADERBOARD, print_deprecation, print_reports
+from dpbench.cli.verify import LEADERBOARD, print_deprecation, print_verification_reports
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,7 +24,7 @@ def check(
 ) -> None:
     """Recompute epsilon of receipts. Deprecated: use dpbench verify."""
     print_deprecation("receipt check", "verify")
-    print_reports(files, LEADERBOARD, as_json=as_json)
+    print_verification_reports(files, LEADERBOARD, as_json=as_json)
 
 
 @app.command("from")

@@ -40,12 +40,12 @@ def describe_refusal(error: Any, arguments: Sequence[str]) -> str:
     return f"{said}{'' if said.endswith('?') else '.'}{where}"
 
 
-def _describe_expected_value(why: str) -> str:
+def _describe_expected_value(reason: str) -> str:
     """Describe the expected value. If the message of the parser matches no known pattern, quote the message."""
     for pattern, words in EXPECTED_WORDS.items():
-        if found := re.fullmatch(pattern, why):
+        if found := re.fullmatch(pattern, reason):
             return words.format(**found.groupdict())
-    return f"something else: {why}"
+    return f"something else: {reason}"
 
 
 def _describe_given_value(name: str, arguments: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.results import ScoredBy, read_intact_results, read_metric_flag
+from dpbench.cli.results import ScoredBy, read_metric_flag, read_valid_results
 
 
 def report(
@@ -28,7 +28,7 @@ def report(
     from dpbench.support.files import write_atomically
 
     chosen = places or [Path("dpbench-results")]
-    filed = read_intact_results(chosen)
+    filed = read_valid_results(chosen)
     file = out or default_report_path(chosen)
     page = render_report(
         filed,

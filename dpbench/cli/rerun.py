@@ -88,9 +88,9 @@ def challenge(
     request = prepare_rerun(planned, None, by, plugins, given.place.device)
     unfinished = 0
     for file in open_files:
-        line = make_check_line(file)
+        line = make_check_report_line(file)
         if file.ok and file.result is not None:
-            line = _run_challenge(_make_filed_result(file, known.boards), request, root)
+            line = _run_challenge_seeds(_make_filed_result(file, known.boards), request, root)
         unfinished += line.outcome != "ok"
         print(line, flush=True)
     print(
@@ -162,7 +162,7 @@ def rerun_and_report(file: CheckedFile, request: RerunRequest, root: Path, board
         return ReportLine("FAILED", f"{name}: seeds: {said}")
     if file.stored.board is None or request.seed is not None:
         return ReportLine("ok", f"{name}; {said}")
-    fresh = _run_challenge(_make_filed_result(file, boards), request, root)
+    fresh = _run_challenge_seeds(_make_filed_result(file, boards), request, root)
     after = fresh.said.removeprefix(name).lstrip(":; ")
     return ReportLine(
         "FAILED" if fresh.outcome == "FAILED" else "ok",
@@ -178,7 +178,7 @@ def _make_filed_result(file: CheckedFile, boards: Mapping[str, Board]) -> FiledR
     return FiledResult(file.stored, file.result, boards[file.stored.board].metric)
 
 
-def _run_challenge(filed: FiledResult, request: RerunRequest, root: Path) -> ReportLine:
+def _run_challenge_seeds(filed: FiledResult, request: RerunRequest, root: Path) -> ReportLine:
     """Run the challenge seeds of a filed result, keep the record, and report the scores."""
     from dpbench.board.verify import challenge_record
 
@@ -193,7 +193,7 @@ def _run_challenge(filed: FiledResult, request: RerunRequest, root: Path) -> Rep
     return ReportLine("ok", f"{name}; {challenge_record.summarize_challenge(record, filed)}")
 
 
-def make_check_line(file: CheckedFile) -> ReportLine:
+def make_check_report_line(file: CheckedFile) -> ReportLine:
     """Return the report line of a checked result, with at most five complaints."""
     if file.ok:
         unfiled = "" if file.stored.filed else " (no board: there is no protocol to compare it with)"

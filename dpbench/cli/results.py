@@ -68,7 +68,7 @@ def table(
 ) -> None:
     """Show results in tables of learners by ε, one table per protocol. Best first; * marks ties with the best."""
     from dpbench.analysis import columns as known
-    from dpbench.analysis.rows import make_row
+    from dpbench.analysis.rows import make_result_row
     from dpbench.analysis.spreadsheet import render_csv
     from dpbench.analysis.tables import make_grids
     from dpbench.analysis.text_tables import make_result_table, make_text_tables, render_latex, render_markdown
@@ -84,18 +84,18 @@ def table(
         raise SpecError(f"Expected {flag} without --chart: every metric is a column, and a chart shows one.")
     picked = known.pick_columns(columns.split(","), known.FILE_COLUMNS) if columns else known.FILE_COLUMNS
     check_charts(chart or ())
-    filed = read_intact_results(places or [Path("dpbench-results")])
+    filed = read_valid_results(places or [Path("dpbench-results")])
     chosen = [stored for stored in filed if _matches_filters(stored, learner, dataset, epsilon)]
     if not chosen:
         raise SpecError(
             f"No result of {_describe_filters(learner, dataset, epsilon)} among the {len(filed)} found. Drop a filter."
         )
     if csv:
-        print(render_csv(map(make_row, chosen), picked), end="")
+        print(render_csv(map(make_result_row, chosen), picked), end="")
         return
     render = render_markdown if markdown else render_latex if latex else None
     if columns:
-        _print_tables([make_result_table(map(make_row, chosen), picked)], render)
+        _print_tables([make_result_table(map(make_result_row, chosen), picked)], render)
         return
     scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
     tables = make_grids(chosen, read_metric_flag(scored_by), make_component_shortener(load()))
@@ -249,7 +249,7 @@ def _find_named_results(name: str, folder: Path, dataset: str | None, epsilon: s
         return read_results([_require_result_file(Path(name))])[0]
     if not folder.is_dir():
         raise SpecError(f"Expected {name} to be a result file, or a learner with results in {folder}: no such folder.")
-    filed = read_intact_results([folder])
+    filed = read_valid_results([folder])
     if found := [stored for stored in filed if _matches_filters(stored, name, dataset, epsilon)]:
         return found
     known = ", ".join(sorted({stored.result.spec.learner.name for stored in filed})[:MAX_NAMED_RESULTS])
@@ -257,7 +257,7 @@ def _find_named_results(name: str, folder: Path, dataset: str | None, epsilon: s
     raise SpecError(f"Expected a result of {wanted} in {folder}, found none. It has results of {known}.")
 
 
-def read_intact_results(paths: Sequence[Path]) -> list[StoredResult]:
+def read_valid_results(paths: Sequence[Path]) -> list[StoredResult]:
     """Return the results in files and folders, and name unreadable files on standard error."""
     from dpbench.analysis.reader import read_results
 
@@ -267,7 +267,7 @@ def read_intact_results(paths: Sequence[Path]) -> list[StoredResult]:
     return filed
 
 
-def print_grids(grids: Sequence[ResultGrid[ResultRow]], console: Console) -> None:
+def print_result_tables(grids: Sequence[ResultGrid[ResultRow]], console: Console) -> None:
     """Print grids as tables, each followed by a legend of its numbers and marks."""
     from dpbench.analysis.text_tables import make_text_tables
 

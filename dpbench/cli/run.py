@@ -11,15 +11,15 @@ import typer
 from rich.console import Console
 
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import print_if_unwritable, report_interrupt
+from dpbench.cli.output import exit_with_message_on_interrupt, print_record_if_unwritable
 from dpbench.cli.summary import print_summary
 from dpbench.cli.takes import PANELS, add_setting_flags
 from dpbench.errors import OutputError, SpecError
-from dpbench.records.journal import JournalFolder
+from dpbench.records.journal import RunJournalFolder
 from dpbench.records.place import RunOptions
 from dpbench.records.result import make_result_name
 from dpbench.records.search import Search
-from dpbench.records.setting import flag_name
+from dpbench.records.setting import format_flag_name
 from dpbench.records.spec import AXES, Spec
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def run(
     if as_json and risk:
         raise SpecError("Expected --risk without --json: it is part of the table that --json replaces.")
     if given.swept_axes:
-        _run_combinations(given, {"--settings": place.settings, "--models": models, "--json": as_json, "--risk": risk})
+        _run_all_combinations(
+            given, {"--settings": place.settings, "--models": models, "--json": as_json, "--risk": risk}
+        )
         return
     keeper = ModelWriter(place.out / "models") if models else None
     result, written_to, replaced = _run_and_write_result(given, keeper)
@@ -98,26 +100,26 @@ class ModelWriter:
 KEPT_MESSAGE = "Extracted features and finished seeds are kept; repeat the command to continue."
 
 
-def _run_combinations(given: UserSettings, single_run_flags: Mapping[str, Any]) -> None:
+def _run_all_combinations(settings: UserSettings, single_run_flags: Mapping[str, Any]) -> None:
     """Run the combinations of settings as a sweep, skipping those with a current result; print the table of results.
 
     Raises:
         SpecError: a flag in `single_run_flags` is set.
         typer.Exit: a run failed; the exit code is 1.
     """
-    names = " and ".join(map(flag_name, given.swept_axes))
+    names = " and ".join(map(format_flag_name, settings.swept_axes))
     for flag, is_given in single_run_flags.items():
         if is_given:
             raise SpecError(f"Expected one value of {names} with {flag}, got several.")
-    with report_interrupt("Finished runs are kept; repeat the command to continue."):
+    with exit_with_message_on_interrupt("Finished runs are kept; repeat the command to continue."):
         from dpbench.registry import load
         from dpbench.sweep import conduct
         from dpbench.sweep.grid import read_grid
-        from dpbench.sweep.resources import Resources
+        from dpbench.sweep.resources import SweepResources
 
-        plugins, place = load(), given.place
+        plugins, place = load(), settings.place
         plugins.report_broken_plugins()
-        cells, resources = given.sweep(plugins), Resources(threads=place.threads, device=place.device)
+        cells, resources = settings.sweep(plugins), SweepResources(threads=place.threads, device=place.device)
         if place.board is not None:  # or a board would refuse the results once all runs had ended
             from dpbench.harness.session import open_session
 
@@ -127,14 +129,14 @@ def _run_combinations(given: UserSettings, single_run_flags: Mapping[str, Any]) 
         print_summary(summary, Console(), "the same command runs them again")
 
 
-def _run_and_write_result(given: UserSettings, model_writer: ModelWriter | None) -> tuple[Result, Path, str]:
+def _run_and_write_result(settings: UserSettings, model_writer: ModelWriter | None) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable_folder
 
-    plugins, place = load(), given.place
+    plugins, place = load(), settings.place
     plugins.report_broken_plugins()
-    resolved = resolve(given.spec(plugins), plugins)
+    resolved = resolve(settings.spec(plugins), plugins)
     resolved.check_data()
     check_writable_folder(place.out)
     if model_writer is not None:
@@ -143,18 +145,18 @@ def _run_and_write_result(given: UserSettings, model_writer: ModelWriter | None)
     from dpbench.analysis.comparison import describe_replacement
     from dpbench.harness.session import open_session
 
-    journal, search = JournalFolder(place.out), resolved.spec.search
+    journal, search = RunJournalFolder(place.out), resolved.spec.search
     kept = "Extracted features and finished models are kept." if model_writer else KEPT_MESSAGE
     if search is not None and search.rule == "private-accounted":  # when a seed ended tells how many runs it had
         kept = "Extracted features are kept; if you repeat the command, all fits start again."
-    with report_interrupt(kept):
+    with exit_with_message_on_interrupt(kept):
         session = open_session(place.device, plugins=plugins, threads=place.threads)
         result = session.run(
             resolved, settings=place.settings, sharing="board" if place.board else "none", keep=model_writer,
             journal=None if model_writer else journal,
         )  # fmt: skip
     replaced = describe_replacement(result, place.out / result.file_name)
-    with print_if_unwritable(result):
+    with print_record_if_unwritable(result):
         written = result.write(place.out)
     journal.delete(result.file_name)
     return result, written, replaced
@@ -165,7 +167,7 @@ def _print_result(result: Result, written: Path, replaced: str, console: Console
     from dpbench.registry import load
     from dpbench.registry.components import make_component_shortener
 
-    found = describe_result(result, named=make_component_shortener(load()))
+    found = describe_result(result, namer=make_component_shortener(load()))
     console.print(found.title, soft_wrap=True, markup=False, highlight=False)
     odds = dict(found.pairs).get("membership test", "no bound: there is no guarantee, or nothing private was read")
     console.print(render_terminal([*found.brief, *([("membership test", odds)] if risk else [])]))

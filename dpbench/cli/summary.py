@@ -20,7 +20,7 @@ def print_summary(summary: SweepSummary, console: Console, advice: str) -> None:
         typer.Exit: a cell failed; the exit code is 1.
     """
     from dpbench.analysis.tables import make_grids
-    from dpbench.cli.results import print_grids
+    from dpbench.cli.results import print_result_tables
     from dpbench.records.result import TWO_SEEDS_REMARK
     from dpbench.registry import load
     from dpbench.registry.components import make_component_shortener
@@ -29,7 +29,7 @@ def print_summary(summary: SweepSummary, console: Console, advice: str) -> None:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
     filed = list(_read_stored_results(summary))
     if filed:
-        print_grids(make_grids(filed, named=make_component_shortener(load())), console)
+        print_result_tables(make_grids(filed, namer=make_component_shortener(load())), console)
         if any(TWO_SEEDS_REMARK in stored.result.remarks for stored in filed):
             console.print(f"Warning: {TWO_SEEDS_REMARK}", soft_wrap=True)
     console.print(

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import report_interrupt
+from dpbench.cli.output import exit_with_message_on_interrupt
 from dpbench.cli.summary import print_summary
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
@@ -62,20 +62,20 @@ def sweep(
     """Run every unfinished cell of a grid and write a JSON result per cell. Run it again to resume."""
     from dpbench.registry import load
     from dpbench.sweep import conduct
-    from dpbench.sweep.resources import Resources, parse_slurm_options
+    from dpbench.sweep.resources import SweepResources, parse_slurm_options
 
     if dry_run and (retry_failed or refresh):
         flag = "--retry-failed" if retry_failed else "--refresh"
         raise SpecError(f"Expected --dry-run without {flag}: it shows the state of every cell and runs none.")
     jobs = parse_slurm_options(slurm) if slurm else None
     definition = ready_made_sweeps.find_sweep_file(file)
-    resources = Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
+    resources = SweepResources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
     plugins = load()
     plugins.report_broken_plugins()
     if dry_run:
-        _print_overview(conduct.survey_sweep(definition, out, plugins, data=True), Console())
+        _print_overview(conduct.get_sweep_overview(definition, out, plugins, data=True), Console())
         return
-    with report_interrupt("Finished cells are kept; repeat the command to continue."):
+    with exit_with_message_on_interrupt("Finished cells are kept; repeat the command to continue."):
         summary = conduct.sweep(
             definition, out, resources=resources, retry_failed=retry_failed, refresh=refresh, plugins=plugins
         )
@@ -94,10 +94,10 @@ def _print_overview(overview: SweepOverview, console: Console) -> None:
     counts = ", ".join(f"{overview.states.count(state)} {state}" for state in shown)
     duplicates = f"; {overview.grid.duplicates} duplicates" if overview.grid.duplicates else ""
     console.print(f"{len(overview.grid.cells)} cells: {counts}{duplicates}", soft_wrap=True)
-    console.print(_estimate_time(overview), soft_wrap=True)
+    console.print(_describe_time_estimate(overview), soft_wrap=True)
 
 
-def _estimate_time(overview: SweepOverview) -> str:
+def _describe_time_estimate(overview: SweepOverview) -> str:
     from dpbench.support.messages import format_duration
     from dpbench.sweep.cell_files import TO_RUN
 

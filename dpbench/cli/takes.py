@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from dpbench.cli.given import CommandSettings, UserSettings, resolve_switch
 from dpbench.records.place import RunOptions
 from dpbench.records.search import Search
-from dpbench.records.setting import Setting, flag_name, join_with_or, list_record_settings
+from dpbench.records.setting import Setting, format_flag_name, join_with_or, list_record_settings
 from dpbench.records.spec import Spec
 
 CommandFunction = Callable[..., None]
@@ -67,11 +67,11 @@ def add_setting_flags(
         flags = [
             parameter
             for setting in found
-            for parameter in _make_parameters(setting, taken, panels.get(setting.key), first)
+            for parameter in _make_setting_parameters(setting, taken, panels.get(setting.key), first)
         ]
         if file:
             option = typer.Option(help=FILE_HELP, rich_help_panel=PANELS[RunOptions] if first else None)
-            flags.append(_make_parameter(FILE_PARAMETER, Path, option))
+            flags.append(_make_flag_parameter(FILE_PARAMETER, Path, option))
         parameters: list[inspect.Parameter] = []
         for name, parameter in own.items():
             parameters += flags if name == GIVEN_PARAMETER else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
@@ -91,25 +91,26 @@ def add_setting_flags(
     return decorate
 
 
-def _make_parameters(
+def _make_setting_parameters(
     setting: Setting, taken: CommandSettings, panel: str | None, first: tuple[str, ...]
 ) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a setting: its switch, if it has one, and its flag, under the heading `panel`."""
     if switch := setting.flag.switch:
         heading = None if switch.key in first else panel
-        option = typer.Option(flag_name(switch.key), help=switch.says, rich_help_panel=heading)
-        yield _make_parameter(switch.key, bool, option)
+        option = typer.Option(format_flag_name(switch.key), help=switch.says, rich_help_panel=heading)
+        yield _make_flag_parameter(switch.key, bool, option)
     bounds = {type(extra): extra for extra in setting.field.metadata if setting.kind is int}
     low, high = bounds.get(Ge), bounds.get(Le)
     info = typer.Option(
-        setting.option, help=_make_help(setting, taken), min=low.ge if low else None, max=high.le if high else None,
+        setting.option, help=_make_help_text(setting, taken),
+        min=low.ge if low else None, max=high.le if high else None,
         rich_help_panel=panel,
     )  # fmt: skip
     listed = setting.key in taken.several or setting.is_repeated
-    yield _make_parameter(setting.key, list[str] if listed else setting.kind, info)
+    yield _make_flag_parameter(setting.key, list[str] if listed else setting.kind, info)
 
 
-def _make_help(setting: Setting, taken: CommandSettings) -> str:
+def _make_help_text(setting: Setting, taken: CommandSettings) -> str:
     choices = taken.choices.get(setting.key, setting.choices)
     says = f"{setting.field.description}{': ' * bool(choices)}{join_with_or(choices)}."
     says += f" Several: {setting.flag.several}." * (setting.key in taken.several)
@@ -118,7 +119,7 @@ def _make_help(setting: Setting, taken: CommandSettings) -> str:
     return says.replace("[", "\\[")
 
 
-def _make_parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
+def _make_flag_parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
     """Return a parameter whose default is None, so that an unset flag can be recognised."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import Json, print_if_unwritable
+from dpbench.cli.output import Json, print_record_if_unwritable
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import RunOptions
@@ -54,15 +54,15 @@ def tune(given: UserSettings, as_json: Json = False) -> None:
     from dpbench.harness.session import open_session
 
     tuning = open_session(place.device, plugins=plugins).tune(resolved)
-    with print_if_unwritable(tuning):
+    with print_record_if_unwritable(tuning):
         written = tuning.write(place.out)
     if as_json:
         print(tuning.model_dump_json(indent=2))
     else:
-        _print_tuning(tuning, make_run_command(asked, written), written, Console())
+        _print_tuning(tuning, format_run_command(asked, written), written, Console())
 
 
-def make_run_command(spec: Spec, file: Path) -> str:
+def format_run_command(spec: Spec, file: Path) -> str:
     """Return the command that runs the learner with the settings in `file`, under the protocol of `spec`."""
     learner = Component(name=spec.learner.name)
     plain = spec.model_copy(update={"learner": learner, "search": None})

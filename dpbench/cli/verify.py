@@ -17,7 +17,7 @@ from dpbench.cli.rerun import (
     ByOption,
     RootOption,
     format_count,
-    make_check_line,
+    make_check_report_line,
     plan_rerun,
     prepare_rerun,
     rerun_and_report,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dpbench.board.verify.expectations import ReviewContext
-    from dpbench.board.verify.review import Review
+    from dpbench.board.verify.review import LeaderboardReview
     from dpbench.cli.rerun import RerunRequest
     from dpbench.registry import Registry
     from dpbench.verification.documents import Document
@@ -103,7 +103,7 @@ def verify(
         raise SpecError("Expected one of --rerun and --json, got both.")
     folders = [file for file in files if any((file / part).is_dir() for part in LEADERBOARD_PARTS)]
     if not folders:
-        print_reports(files, root, flags, device, submission=submission, as_json=as_json)
+        print_verification_reports(files, root, flags, device, submission=submission, as_json=as_json)
         return
     if len(files) > 1 or submission or as_json or dataset is not None:
         raise SpecError(
@@ -112,7 +112,7 @@ def verify(
     verify_leaderboard([], folders[0], flags, device)
 
 
-def print_reports(
+def print_verification_reports(
     files: Sequence[Path],
     root: Path,
     flags: RerunFlags = RerunFlags(rerun=False, seed=None, by=None),
@@ -206,14 +206,14 @@ def verify_leaderboard(files: Sequence[Path], root: Path, flags: RerunFlags, dev
 
     plugins = load_plugins()
     known = ReviewContext.read(root, plugins)
-    found = _review_files(files, root, known)
+    found = _review_board_files(files, root, known)
     request: RerunRequest | None = None
     if flags.rerun:
         request = prepare_rerun(plan_rerun(found.results, flags.seed), flags.seed, flags.by, plugins, device)
     counts = Counter[str]()
     for result in found.results:
         again = request if result.ok else None
-        line = rerun_and_report(result, again, root, known.boards) if again else make_check_line(result)
+        line = rerun_and_report(result, again, root, known.boards) if again else make_check_report_line(result)
         counts[line.outcome] += 1
         print(line)
     for stray in found.strays:
@@ -236,7 +236,7 @@ def load_plugins() -> Registry:
     return plugins
 
 
-def _review_files(files: Sequence[Path], root: Path, expectations: ReviewContext) -> Review:
+def _review_board_files(files: Sequence[Path], root: Path, expectations: ReviewContext) -> LeaderboardReview:
     from dpbench.board.build import verify_leaderboard as review_leaderboard
     from dpbench.board.folder import locate_result
     from dpbench.board.verify.review import review_files

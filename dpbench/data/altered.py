@@ -34,7 +34,7 @@ from torch import Tensor
 THUMBNAIL_SIDE, VIEW_SIDE, BLUR_SIDE, COARSE_SIDE = 32, 16, 8, 4
 VIEW_COUNT = 3
 BORDERLESS, EDGES, SLOPES = range(VIEW_COUNT)  # the stored views of an image
-VIEW_FORMAT = "borderless, edges, slopes"  # of `make_views`: other words whenever it changes, as views are kept
+VIEW_FORMAT = "borderless, edges, slopes"  # of `make_image_views`: other words whenever it changes, as views are kept
 SEARCH_VERSION = 1  # of `find_altered_copies`: another whenever it finds other images, as counts are kept
 DETAIL_SIDE = 256  # pixels of the longer side, at most, of an image whose borders and edges are looked at
 BORDER_SPREAD = 10  # grey levels by which the pixels of a border differ from the median of their line
@@ -55,7 +55,7 @@ ROUNDING = 1e-6  # of a squared distance
 BLOCK = 4096
 
 
-def make_views(grey: Image) -> np.ndarray:
+def make_image_views(grey: Image) -> np.ndarray:
     """Return 16 x 16 views of a grey image, (3, 256) uint8: the image without borders, its edges, and its slopes."""
     image = grey.copy()
     image.thumbnail((DETAIL_SIDE, DETAIL_SIDE), Resampling.BOX)
@@ -75,20 +75,20 @@ def _stretch_view(image: Image, box: tuple[float, float, float, float] | None) -
 def _find_content_box(levels: np.ndarray) -> tuple[float, float, float, float]:
     """Return the box (left, top, right, bottom) inside one-coloured borders, or the whole image if it is tiny."""
     height, width = levels.shape
-    top, bottom = _border_width(levels), _border_width(levels[::-1])
-    left, right = _border_width(levels.T), _border_width(levels.T[::-1])
+    top, bottom = _measure_border_width(levels), _measure_border_width(levels[::-1])
+    left, right = _measure_border_width(levels.T), _measure_border_width(levels.T[::-1])
     within = max(0.0, height - top - bottom) * max(0.0, width - left - right)
     if within < MIN_CONTENT * height * width:
         return 0, 0, width, height
     return left, top, width - right, height - bottom
 
 
-def _border_width(lines: np.ndarray) -> float:
+def _measure_border_width(lines: np.ndarray) -> float:
     """Return the width, in lines, of the border at the start of `lines`; a line mixed with content counts in part."""
     colour = int(np.sort(lines[0])[lines.shape[1] // 2])
-    if not _is_flat(lines[0], colour):
+    if not _is_uniform_line(lines[0], colour):
         return 0.0
-    whole = next((place for place, line in enumerate(lines) if not _is_flat(line, colour)), len(lines))
+    whole = next((place for place, line in enumerate(lines) if not _is_uniform_line(line, colour)), len(lines))
     if whole + 1 >= len(lines):
         return float(whole)
     first, second = (lines[whole : whole + 2] - colour).astype(np.float64)
@@ -97,7 +97,7 @@ def _border_width(lines: np.ndarray) -> float:
     return whole + (1 - share if mixed else 0.0)
 
 
-def _is_flat(line: np.ndarray, colour: int) -> bool:
+def _is_uniform_line(line: np.ndarray, colour: int) -> bool:
     return bool(np.count_nonzero(np.abs(line - colour) > BORDER_SPREAD) <= MAX_SPOTS * len(line))
 
 
@@ -114,7 +114,7 @@ class ImageViews:
     """Thumbnails and views of images, without exact copies."""
 
     thumbnails: np.ndarray  # (n, 1024) uint8
-    views: np.ndarray  # (n, 3, 256) uint8, see `make_views`
+    views: np.ndarray  # (n, 3, 256) uint8, see `make_image_views`
 
     def __len__(self) -> int:
         return len(self.thumbnails)
@@ -141,8 +141,8 @@ def find_altered_copies(images: ImageViews, others: ImageViews) -> Tensor:
         found = _merge_largest_values(likely, (mine["ranks"] @ theirs["ranks"].T).abs_())
         places = torch.cat([places, found[1] + start], 1).gather(1, found[0])
     limits = {pair: MAX_HALF_RATIO if pair[0] in HALVES else MAX_DISTANCE_RATIO for pair in PAIRS}
-    matched = torch.stack([_stands_out(1 - best, limits[pair]) for pair, best in nearest.items()]).any(0)
-    return matched | _stands_out(_histogram_matched_distances(images, others, places))
+    matched = torch.stack([_mask_distinct_matches(1 - best, limits[pair]) for pair, best in nearest.items()]).any(0)
+    return matched | _mask_distinct_matches(_histogram_matched_distances(images, others, places))
 
 
 def _merge_largest_values(best: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,19 +157,19 @@ def _merge_largest_values(best: Tensor, products: Tensor) -> tuple[Tensor, Tenso
     return order, at
 
 
-def _stands_out(distances: Tensor, limit: float = MAX_DISTANCE_RATIO) -> Tensor:
+def _mask_distinct_matches(distances: Tensor, limit: float = MAX_DISTANCE_RATIO) -> Tensor:
     """Return a mask (n,) of rows (n, k) whose smallest squared distance is at most `limit` times the next."""
     first, second = distances.sort(1).values[:, :2].unbind(1)
     return first <= limit * second - ROUNDING
 
 
-def _histogram_matched_distances(images: ImageViews, others: ImageViews, places: Tensor) -> Tensor:
-    """Match the histograms of the `others` at `places` to each image; return squared distances (n, k) to it."""
+def _histogram_matched_distances(images: ImageViews, candidates: ImageViews, candidate_indices: Tensor) -> Tensor:
+    """Match histograms of the `candidates` at `candidate_indices` to each image; return squared distances (n, k)."""
     levels = shrink_images(images.thumbnails, VIEW_SIDE)
     ordered, target = torch.from_numpy(np.sort(levels, 1)), normalise_vectors(torch.from_numpy(levels))
     distances = []
-    for column in places.T:
-        other = shrink_images(others.thumbnails[column.numpy()], VIEW_SIDE)
+    for column in candidate_indices.T:
+        other = shrink_images(candidates.thumbnails[column.numpy()], VIEW_SIDE)
         order = torch.from_numpy(other.argsort(1, kind="stable").argsort(1))
         same = (normalise_vectors(ordered.gather(1, order)) * target).sum(1)
         inverse = (normalise_vectors(ordered.flip(1).gather(1, order)) * target).sum(1)
@@ -211,7 +211,7 @@ def _make_crop_function(rows: slice, columns: slice) -> Vectors:
     return crop_view
 
 
-def _rank_vectors(levels: np.ndarray) -> Tensor:
+def _convert_to_rank_vectors(levels: np.ndarray) -> Tensor:
     """Return the ranks of grey levels (n, d) as unit vectors; equal levels have equal ranks."""
     whole = levels.round().astype(np.int64) + 256 * np.arange(len(levels))[:, None]
     counts = np.bincount(whole.reshape(-1), minlength=256 * len(levels)).reshape(-1, 256)
@@ -229,8 +229,8 @@ VECTORS: dict[str, Vectors] = {
     ),
     "edges": lambda images: normalise_vectors(torch.from_numpy(shrink_images(images.views[:, EDGES], BLUR_SIDE))),
     **{name: _make_crop_function(rows, columns) for name, (rows, columns) in HALVES.items()},
-    "ranks": lambda images: _rank_vectors(shrink_images(images.thumbnails, VIEW_SIDE)),
-    "slopes": lambda images: _rank_vectors(images.views[:, SLOPES].astype(np.float32)),
+    "ranks": lambda images: _convert_to_rank_vectors(shrink_images(images.thumbnails, VIEW_SIDE)),
+    "slopes": lambda images: _convert_to_rank_vectors(images.views[:, SLOPES].astype(np.float32)),
 }
 _EITHER_WAY = [
     *((f"blurred by {std}", "plain") for std in BLURS),

@@ -36,16 +36,16 @@ from torch import Tensor
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate_features
-from dpbench.data.engine import Engine, choose_engine
+from dpbench.data.engine import InferenceEngine, choose_inference_engine
 from dpbench.data.keys import ImageKeys, digest_pixels
 from dpbench.data.outlook import check_disk_space
 from dpbench.data.reading import ImageMapper
-from dpbench.data.reuse import KEYS_FILE, ReusableRows, find_reusable_rows
+from dpbench.data.reuse import KEYS_FILE, ReusableFeatureRows, find_reusable_rows
 from dpbench.errors import DamagedFile, DataError, OutputError
 from dpbench.records.protocol import CONCAT
 from dpbench.support import progress
 from dpbench.support.code import code_digest
-from dpbench.support.fields import changed_fields
+from dpbench.support.fields import list_changed_fields
 from dpbench.support.files import canonical_digest, file_sha256, write_atomically, write_json
 from dpbench.support.paths import cache_folder
 from dpbench.support.plugin_calls import call_plugin
@@ -100,16 +100,16 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
         with FileLock(folder.with_suffix(".lock")):
             if folder.exists():
                 try:
-                    features = torch.from_numpy(_open_entry(folder, code, options))
+                    features = torch.from_numpy(_open_cache_entry(folder, code, options))
                     if progress.is_verbose():
-                        engine = find_engine(images, extractor) or "an earlier version of dpbench"
-                        progress.print_line(f"The cache has {images.split} features that {engine} computed.")
+                        engine = find_recorded_engine(images, extractor) or "an earlier version of dpbench"
+                        progress.print_progress_line(f"The cache has {images.split} features that {engine} computed.")
                     return features
                 except DamagedFile as error:
                     print(f"dpbench: {error} It is extracted again.", file=sys.stderr)
                     shutil.rmtree(folder)
-            _build_entry(folder, split, images, extractor, device)
-            return torch.from_numpy(_open_entry(folder, code, options))
+            _build_cache_entry(folder, split, images, extractor, device)
+            return torch.from_numpy(_open_cache_entry(folder, code, options))
     except (OSError, OutputError) as error:  # the second, of one file, comes from the first
         reason = error.__cause__ if isinstance(error, OutputError) else error
         if reason is None:
@@ -120,7 +120,7 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
         ) from reason
 
 
-def find_engine(images: ImageKeys, extractor: Extractor | Concat) -> str | None:
+def find_recorded_engine(images: ImageKeys, extractor: Extractor | Concat) -> str | None:
     """Return the engine that computed the cached features, as a result states it; None if it is unknown."""
     manifest = cache_folder() / "features" / make_feature_source(images, extractor).key / "manifest.json"
     try:
@@ -136,7 +136,7 @@ def make_feature_source(images: ImageKeys, extractor: Extractor | Concat) -> Fea
         made_of = [dataclasses.asdict(make_feature_source(images, part)) for part in extractor.parts]
         return FeatureSource(images.digest, images.reader, CONCAT, "2", {"parts": made_of}, "")
     weights = call_plugin(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
-    options = changed_fields(extractor)
+    options = list_changed_fields(extractor)
     return FeatureSource(images.digest, images.reader, extractor.name, extractor.version, options, weights)
 
 
@@ -150,7 +150,7 @@ def _list_extractor_options(extractor: Extractor | Concat) -> dict[str, Any]:
     return found
 
 
-def _open_entry(folder: Path, code: str | None, options: dict[str, Any]) -> np.ndarray:
+def _open_cache_entry(folder: Path, code: str | None, options: dict[str, Any]) -> np.ndarray:
     file = folder / "features.npy"
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
@@ -172,7 +172,7 @@ def _open_entry(folder: Path, code: str | None, options: dict[str, Any]) -> np.n
         raise DamagedFile(f"The cache folder {folder} cannot be read ({error}).") from error
 
 
-def _check_keys(split: Split, images: ImageKeys) -> None:
+def _check_image_keys(split: Split, images: ImageKeys) -> None:
     """Check that different images have different keys; images with equal keys would share their features.
 
     Raises:
@@ -192,19 +192,19 @@ def _check_keys(split: Split, images: ImageKeys) -> None:
             )
 
 
-def _build_entry(
+def _build_cache_entry(
     folder: Path, split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device
 ) -> None:
-    _check_keys(split, images)
+    _check_image_keys(split, images)
     source, partial, made_with = make_feature_source(images, extractor), folder.with_suffix(".partial"), ""
     computed_by: str | None = None
     partial.mkdir(exist_ok=True)
     if isinstance(extractor, Concat):
         blocks = _concatenate_blocks([load_features(split, images, part, device) for part in extractor.parts])
-        engines = [find_engine(images, part) for part in extractor.parts]
+        engines = [find_recorded_engine(images, part) for part in extractor.parts]
         computed_by = None if None in engines else " and ".join(sorted({*map(str, engines)}))
     else:
-        engine = choose_engine(extractor, device, images.rows)
+        engine = choose_inference_engine(extractor, device, images.rows)
         made_with, computed_by = extraction.describe_environment(engine), engine.name
         found = _find_cached_rows(folder.parent, source, images, extractor, made_with)
         blocks = _iterate_feature_blocks(found, split, images, extractor, partial, engine)
@@ -233,29 +233,36 @@ def _build_entry(
 
 def _find_cached_rows(
     folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, made_with: str
-) -> ReusableRows:
+) -> ReusableFeatureRows:
     """Find the features of these images in other cache entries."""
     code, options = code_digest(type(extractor)), _list_extractor_options(extractor)
     if images.keys is None:
         none = np.full(images.rows, -1)
-        return ReusableRows((), none, none)
+        return ReusableFeatureRows((), none, none)
     # Rows of code that has been edited since are not mixed with new ones, even if its version is the same.
     made_of = json.loads(json.dumps({**dataclasses.asdict(source), "code": code, "all_options": options}))
     del made_of["images"]
-    return find_reusable_rows(folder, made_of, images.keys, made_with, lambda entry: _open_entry(entry, code, options))
+    return find_reusable_rows(
+        folder, made_of, images.keys, made_with, lambda entry: _open_cache_entry(entry, code, options)
+    )
 
 
 def _iterate_feature_blocks(
-    found: ReusableRows, split: Split, images: ImageKeys, extractor: Extractor, partial: Path, engine: Engine
+    reusable: ReusableFeatureRows,
+    split: Split,
+    images: ImageKeys,
+    extractor: Extractor,
+    partial: Path,
+    engine: InferenceEngine,
 ) -> Iterator[np.ndarray]:
     """Yield the features of all images in blocks; extract the images that the cache does not have."""
-    copied = images.rows - len(found.missing)
+    copied = images.rows - len(reusable.missing)
     if copied and progress.is_verbose():
-        progress.print_line(
+        progress.print_progress_line(
             f"{copied:,} of {images.rows:,} {images.split} images have features by {extractor.name} in the cache."
         )
-    fresh = extraction.extract_features(split.images, extractor, partial, engine, found.missing, images.keys)
-    return found.merge(fresh if found.missing else iter(()), extractor)
+    fresh = extraction.extract_features(split.images, extractor, partial, engine, reusable.missing, images.keys)
+    return reusable.merge(fresh if reusable.missing else iter(()), extractor)
 
 
 def _concatenate_blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
@@ -270,7 +277,7 @@ def _write_features(blocks: Iterator[np.ndarray], images: ImageKeys, file: Path)
             if place == 0:
                 what = f"the features of {images.rows:,} images"
                 check_disk_space(file.parent, images.rows * block[0].nbytes, what)
-                stream.write(extraction.npy_header((images.rows, *block.shape[1:]), block.dtype))
+                stream.write(extraction.make_npy_header((images.rows, *block.shape[1:]), block.dtype))
             stream.write(block.data)
         stream.flush()
         os.fsync(stream.fileno())

@@ -30,7 +30,7 @@ def describe_training_data(extractor: Extractor | Concat) -> str | None:
     return ", ".join(dict.fromkeys(part.trained_on or "not stated" for part in parts))
 
 
-def describe_origin(extractor: Extractor | Concat) -> str | None:
+def describe_feature_origin(extractor: Extractor | Concat) -> str | None:
     """Return the origins of parts whose features were made elsewhere; None if this machine computes all features."""
     parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
     return ", ".join(filter(None, (part.made_elsewhere for part in parts))) or None

@@ -25,23 +25,23 @@ BLOCK, PAIR_BLOCK = 4096, 256
 MIN_DETAIL_STD = 1.0  # grey levels: detail that varies less shows nothing
 
 
-def find_crops(of: np.ndarray, among: np.ndarray) -> Tensor:
-    """Return a mask (n,) of the thumbnails in `of` (n, 1024) that are crops of thumbnails in `among` (m, 1024).
+def find_cropped_copies(thumbnails: np.ndarray, originals: np.ndarray) -> Tensor:
+    """Return a mask (n,) of the `thumbnails` (n, 1024) that are crops of `originals` (m, 1024).
 
-    A thumbnail also counts if one in `among` is a crop of it.
+    A thumbnail also counts if one in `originals` is a crop of it.
     """
-    result = torch.zeros(len(of), dtype=torch.bool)
-    if not len(of) or not len(among):
+    result = torch.zeros(len(thumbnails), dtype=torch.bool)
+    if not len(thumbnails) or not len(originals):
         return result
-    mine, others = _make_coarse_vectors(of), _make_coarse_vectors(among)
-    for start in range(0, len(of), BLOCK):
-        likely, places = _nearest_thumbnails(mine[start : start + BLOCK], others)
+    mine, others = _make_coarse_vectors(thumbnails), _make_coarse_vectors(originals)
+    for start in range(0, len(thumbnails), BLOCK):
+        likely, places = _find_nearest_thumbnails(mine[start : start + BLOCK], others)
         rows, columns = torch.nonzero(likely >= LIKELY, as_tuple=True)
         for first in range(0, len(rows), PAIR_BLOCK):
             row, place = rows[first : first + PAIR_BLOCK], places[rows, columns][first : first + PAIR_BLOCK]
-            image, other = _take_square_thumbnails(of, row + start), _take_square_thumbnails(among, place)
+            image, other = _take_square_thumbnails(thumbnails, row + start), _take_square_thumbnails(originals, place)
             same = (
-                torch.maximum(_crop_correlation(image, other), _crop_correlation(other, image))
+                torch.maximum(_correlate_with_best_crop(image, other), _correlate_with_best_crop(other, image))
                 >= MIN_DETAIL_CORRELATION
             )
             result[row[same] + start] = True
@@ -56,11 +56,11 @@ def _make_coarse_vectors(thumbnails: np.ndarray) -> Tensor:
     return _normalise_images(torch.from_numpy(shrink_images(thumbnails, COARSE_SIDE)))
 
 
-def _nearest_thumbnails(mine: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each thumbnail's highest correlations with `others` and their indices, (n, up to 4) each, best first."""
-    values, places = torch.empty(len(mine), 0), torch.empty(len(mine), 0, dtype=torch.int64)
-    for start in range(0, len(others), BLOCK):
-        products = mine @ others[start : start + BLOCK].T
+def _find_nearest_thumbnails(thumbnails: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each thumbnail's highest correlations with `candidates` and their indices, (n, up to 4), best first."""
+    values, places = torch.empty(len(thumbnails), 0), torch.empty(len(thumbnails), 0, dtype=torch.int64)
+    for start in range(0, len(candidates), BLOCK):
+        products = thumbnails @ candidates[start : start + BLOCK].T
         best, at = products.topk(min(MAX_CANDIDATES, products.shape[1]), dim=1)
         values, places = torch.cat([values, best], 1), torch.cat([places, at + start], 1)
         values, order = values.topk(min(MAX_CANDIDATES, values.shape[1]), dim=1)
@@ -68,19 +68,19 @@ def _nearest_thumbnails(mine: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
     return values, places
 
 
-def _crop_correlation(whole: Tensor, part: Tensor) -> Tensor:
-    """Return the correlation (n,) of the detail of `part` (n, 32, 32) with the detail of the best crop of `whole`."""
-    windows = _crop_matrices([(top, bottom) for top in range(4) for bottom in range(4)])
-    across = windows[torch.zeros(len(whole), dtype=torch.int64)]
+def _correlate_with_best_crop(original: Tensor, part: Tensor) -> Tensor:
+    """Return the correlation (n,) of the detail of `part` (n, 32, 32) and of the best crop of `original`."""
+    windows = _make_crop_matrices([(top, bottom) for top in range(4) for bottom in range(4)])
+    across = windows[torch.zeros(len(original), dtype=torch.int64)]
     target = _normalise_images(part).reshape(part.shape)
     for _ in range(2):
-        down = _best_crop_matrices(windows, whole @ across.mT, target)
-        across = _best_crop_matrices(windows, (down @ whole).mT, target.mT)
-    best = down @ whole @ across.mT
-    return (_detail_vectors(best) * _detail_vectors(part)).sum(1)
+        down = _find_best_crop_matrices(windows, original @ across.mT, target)
+        across = _find_best_crop_matrices(windows, (down @ original).mT, target.mT)
+    best = down @ original @ across.mT
+    return (_make_detail_vectors(best) * _make_detail_vectors(part)).sum(1)
 
 
-def _best_crop_matrices(windows: Tensor, images: Tensor, target: Tensor) -> Tensor:
+def _find_best_crop_matrices(windows: Tensor, images: Tensor, target: Tensor) -> Tensor:
     """Return the matrices (n, 32, 32) that crop the rows of each image so that it correlates best with its target.
 
     Correlations follow from products and lengths of 16 crops per image, which are computed without the crops: the
@@ -95,7 +95,7 @@ def _best_crop_matrices(windows: Tensor, images: Tensor, target: Tensor) -> Tens
     return windows[(products / lengths).argmax(1)]
 
 
-def _crop_matrices(edges: list[tuple[int, int]]) -> Tensor:
+def _make_crop_matrices(edges: list[tuple[int, int]]) -> Tensor:
     """Return matrices (w, 32, 32) that cut `edges` off an axis and stretch the rest to 32 cells, weighted by area."""
     made = []
     for low, high in edges:
@@ -107,7 +107,7 @@ def _crop_matrices(edges: list[tuple[int, int]]) -> Tensor:
     return torch.from_numpy(np.stack(made)).float()
 
 
-def _detail_vectors(images: Tensor) -> Tensor:
+def _make_detail_vectors(images: Tensor) -> Tensor:
     """Return images minus their 5 x 5 local means, as unit vectors (n, 1024); zero if an image has almost no detail."""
     means: Tensor = avg_pool2d(pad(images[:, None], (2, 2, 2, 2), mode="replicate"), 5, 1)[:, 0]
     left: Tensor = (images - means).flatten(1)

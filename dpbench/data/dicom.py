@@ -41,20 +41,22 @@ def decode_dicom(content: bytes, name: str) -> Image:
     try:
         file = dcmread(io.BytesIO(content))
     except InvalidDicomError as error:
-        raise _unreadable_error(
+        raise _make_unreadable_error(
             name, f"its {len(content):,} bytes are not a DICOM file. Replace or remove it"
         ) from error
     except Exception as error:  # whatever a damaged header leads to
-        raise _unreadable_error(name, f"its header does not decode ({type(error).__name__}). Replace it") from error
+        raise _make_unreadable_error(
+            name, f"its header does not decode ({type(error).__name__}). Replace it"
+        ) from error
     if "PixelData" not in file:
-        raise _unreadable_error(name, "it is a DICOM file without pixels, such as a report. Remove it")
+        raise _make_unreadable_error(name, "it is a DICOM file without pixels, such as a report. Remove it")
     try:
         several = int(file.get("NumberOfFrames") or 1)
         if several == 1:
             return fromarray(_read_eight_bit_pixels(file))
     except Exception as error:  # of any decoder
-        raise _unreadable_error(name, _describe_decoding_error(file, error)) from error
-    raise _unreadable_error(
+        raise _make_unreadable_error(name, _describe_decoding_error(file, error)) from error
+    raise _make_unreadable_error(
         name, f"it has {several:,} frames, and an image has one. Store the frame to be used on its own"
     )
 
@@ -83,13 +85,13 @@ def _convert_to_grey(pixels: np.ndarray, file: Any) -> np.ndarray:
     values = apply_modality_lut(pixels, file)
     with np.errstate(over="ignore"):  # a sigmoid far from its centre
         shown = apply_voi_lut(values, file)
-        black, white = _value_limits(values, file) if shown is values else _window_limits(file)
+        black, white = _read_value_limits(values, file) if shown is values else _read_window_limits(file)
     scaled = (shown.astype(np.float64) - black) / ((white - black) or 1.0)
     grey = np.rint(255 * np.clip(scaled, 0, 1)).astype(np.uint8)
     return 255 - grey if file.PhotometricInterpretation == "MONOCHROME1" else grey
 
 
-def _value_limits(values: np.ndarray, file: Any) -> tuple[float, float]:
+def _read_value_limits(values: np.ndarray, file: Any) -> tuple[float, float]:
     """Return the values that are shown as black and white if a file has neither a window nor a table."""
     import numpy as np
     from pydicom.pixels.processing import apply_modality_lut
@@ -100,7 +102,7 @@ def _value_limits(values: np.ndarray, file: Any) -> tuple[float, float]:
     return float(values.min()), float(values.max())
 
 
-def _window_limits(file: Any) -> tuple[float, float]:
+def _read_window_limits(file: Any) -> tuple[float, float]:
     """Return the outputs of the file's window or table for its smallest and its largest input."""
     import numpy as np
     from pydicom.pixels.processing import apply_voi_lut
@@ -125,5 +127,5 @@ def _describe_decoding_error(file: Any, error: Exception) -> str:
     return f"its pixels do not decode ({type(error).__name__}: {str(error)[:200]}). Replace it".replace("\n", " ")
 
 
-def _unreadable_error(name: str, why: str) -> DataError:
-    return DataError(f"Expected a readable {name}: {why}.")
+def _make_unreadable_error(name: str, reason: str) -> DataError:
+    return DataError(f"Expected a readable {name}: {reason}.")

@@ -41,7 +41,7 @@ from dpbench.data.altered import (
     VIEW_SIDE,
     ImageViews,
     find_altered_copies,
-    make_views,
+    make_image_views,
     normalise_vectors,
     shrink_images,
 )
@@ -72,25 +72,25 @@ Counts = TypeVar("Counts", OverlapCounts, AlteredCopyCounts)
 
 
 @dataclass(frozen=True)
-class Hashes:
+class ImageHashes:
     """Hashes, thumbnails and views of a split's images, 1,801 bytes per image."""
 
     exact: np.ndarray  # (n,) uint64: of size and pixels
     thumbnails: np.ndarray  # (n, 1024) uint8
-    views: np.ndarray  # (n, 3, 256) uint8, see `make_views`
+    views: np.ndarray  # (n, 3, 256) uint8, see `make_image_views`
     sides: np.ndarray  # (n,) uint8: the shorter side in pixels, 255 for more
 
     def __len__(self) -> int:
         return len(self.exact)
 
-    def take(self, rows: np.ndarray | Tensor) -> Hashes:
+    def take(self, rows: np.ndarray | Tensor) -> ImageHashes:
         """Return the hashes of the given rows."""
         index = np.asarray(rows)
-        return Hashes(self.exact[index], self.thumbnails[index], self.views[index], self.sides[index])
+        return ImageHashes(self.exact[index], self.thumbnails[index], self.views[index], self.sides[index])
 
-    def join(self, others: Hashes) -> Hashes:
+    def join(self, others: ImageHashes) -> ImageHashes:
         """Return these hashes, followed by the hashes in `others`."""
-        return Hashes(
+        return ImageHashes(
             np.concatenate([self.exact, others.exact]),
             np.concatenate([self.thumbnails, others.thumbnails]),
             np.concatenate([self.views, others.views]),
@@ -98,7 +98,7 @@ class Hashes:
         )
 
     @property
-    def distinct_hashes(self) -> Hashes:
+    def distinct_hashes(self) -> ImageHashes:
         """The hashes without exact copies, in ascending order."""
         return self.take(np.unique(self.exact, return_index=True)[1])
 
@@ -170,7 +170,7 @@ def _normalise_grey_levels(thumbnails: np.ndarray) -> Tensor:
     return normalise_vectors(torch.from_numpy(thumbnails.round()), MIN_THUMBNAIL_STD)
 
 
-def count_overlap(hashes: Hashes, others: Hashes) -> OverlapCounts:
+def count_overlap(hashes: ImageHashes, others: ImageHashes) -> OverlapCounts:
     """Count the images in `hashes` that are identical or nearly identical to one in `others`; counts are cached.
 
     Images are counted again if the cached counts fail their checksum or have another number of identical images.
@@ -185,7 +185,7 @@ def count_overlap(hashes: Hashes, others: Hashes) -> OverlapCounts:
     return found
 
 
-def count_altered_copies(public: Hashes, private: Hashes) -> AlteredCopyCounts | None:
+def count_altered_copies(public: ImageHashes, private: ImageHashes) -> AlteredCopyCounts | None:
     """Count the images of the smaller split that are altered copies of an image of the larger one, or the reverse.
 
     If the smaller split has more than `MAX_SEARCHED` images, only those with the smallest hashes are searched for. The
@@ -225,7 +225,7 @@ class _CountsCacheFile(Generic[Counts]):
         return counted
 
 
-def _compute_overlap(hashes: Hashes, others: Hashes, exact: np.ndarray) -> OverlapCounts:
+def _compute_overlap(hashes: ImageHashes, others: ImageHashes, exact: np.ndarray) -> OverlapCounts:
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(hashes) if hashes.normalised_thumbnails.any() else 0, BLOCK):
         mine = hashes.normalised_thumbnails[start : start + BLOCK]
@@ -233,11 +233,11 @@ def _compute_overlap(hashes: Hashes, others: Hashes, exact: np.ndarray) -> Overl
             best = (mine @ others.normalised_thumbnails[other : other + BLOCK].T).amax(1)
             near[start : start + BLOCK] |= best >= MIN_NEAR_CORRELATION
     left, large = np.flatnonzero(~near.numpy() & (hashes.sides >= SIDE)), others.sides >= SIDE
-    near[left] |= crops.find_crops(hashes.thumbnails[left], others.thumbnails[large])
+    near[left] |= crops.find_cropped_copies(hashes.thumbnails[left], others.thumbnails[large])
     return OverlapCounts(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
 
 
-def count_copies(hashes: Hashes, owners: np.ndarray | None = None) -> CopyCounts:
+def count_copies_within_split(hashes: ImageHashes, owners: np.ndarray | None = None) -> CopyCounts:
     """Count the images that occur more than once in their split, and the copies of the most frequent image.
 
     With `owners` (n,), the units that epsilon is stated for, an owner's copies count as one image, because epsilon
@@ -251,7 +251,7 @@ def count_copies(hashes: Hashes, owners: np.ndarray | None = None) -> CopyCounts
     return CopyCounts(images=int(counts[counts > 1].sum()), most=int(counts.max(initial=0)), among=len(hashes))
 
 
-def count_repeated_images(hashes: Hashes) -> OverlapCounts:
+def count_repeated_images(hashes: ImageHashes) -> OverlapCounts:
     """Count the images that are identical or near-identical to another image of their own split."""
     _, places, counts = np.unique(hashes.exact, return_inverse=True, return_counts=True)
     exact = counts[places] > 1
@@ -267,7 +267,7 @@ def count_repeated_images(hashes: Hashes) -> OverlapCounts:
     return OverlapCounts(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
 
 
-def compute_hashes(split: Split, data: str, name: str) -> Hashes:
+def compute_hashes(split: Split, data: str, name: str) -> ImageHashes:
     """Return the hashes of a split; they are computed once and cached for these images in this order.
 
     `data` is the digest of the dataset's bytes, which identifies images without keys (`data.keys`).
@@ -302,7 +302,7 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
         ) from error
 
 
-def _read_hashes(file: Path, rows: int) -> Hashes | None:
+def _read_hashes(file: Path, rows: int) -> ImageHashes | None:
     """Read stored hashes; return None if the file is missing or fails its checksum."""
     try:
         content = bytearray(file.read_bytes())  # torch takes no arrays that cannot be written
@@ -314,7 +314,7 @@ def _read_hashes(file: Path, rows: int) -> Hashes | None:
         return None
     whole, starts = np.frombuffer(content, np.uint8), np.array([8, 8 + SIDE * SIDE, size - 1]) * rows
     exact, thumbnails, views, sides = np.split(whole, starts)
-    return Hashes(
+    return ImageHashes(
         exact.view(np.uint64),
         thumbnails.reshape(rows, SIDE * SIDE),
         views.reshape(rows, VIEW_COUNT, VIEW_SIDE**2),
@@ -322,14 +322,14 @@ def _read_hashes(file: Path, rows: int) -> Hashes | None:
     )
 
 
-def _make_empty_hashes(rows: int) -> Hashes:
+def _make_empty_hashes(rows: int) -> ImageHashes:
     """Return hashes, thumbnails and views of zeros."""
     thumbnails = np.zeros((rows, SIDE * SIDE), np.uint8)
     views = np.zeros((rows, VIEW_COUNT, VIEW_SIDE**2), np.uint8)
-    return Hashes(np.zeros(rows, np.uint64), thumbnails, views, np.zeros(rows, np.uint8))
+    return ImageHashes(np.zeros(rows, np.uint64), thumbnails, views, np.zeros(rows, np.uint8))
 
 
-def hash_images(images: Images, name: str) -> Hashes:
+def hash_images(images: Images, name: str) -> ImageHashes:
     """Return the hashes of the images of the split `name`.
 
     Raises:
@@ -345,7 +345,7 @@ def hash_images(images: Images, name: str) -> Hashes:
             made.exact[index], made.thumbnails[index], made.views[index], made.sides[index] = found
         return len(chunk)
 
-    with progress.progress_bar(f"Comparing {name} images", len(images)) as advance, ThreadPoolExecutor() as pool:
+    with progress.show_progress_bar(f"Comparing {name} images", len(images)) as advance, ThreadPoolExecutor() as pool:
         for done in pool.map(hash_chunk, chunks):
             advance(done)
     return made
@@ -357,9 +357,9 @@ def _hash_image(image: Image) -> tuple[int, np.ndarray, np.ndarray, int]:
     if image.mode in {"P", "PA"}:  # places in a palette are no pixels
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
     content = hashlib.blake2b(str(image.size).encode(), digest_size=8)
-    content.update(_rgb_bytes(image))
+    content.update(_encode_as_rgb_bytes(image))
     grey = _convert_to_grey(image)
-    return int.from_bytes(content.digest()), _shrink_to_thumbnail(grey), make_views(grey), side
+    return int.from_bytes(content.digest()), _shrink_to_thumbnail(grey), make_image_views(grey), side
 
 
 def make_thumbnail(image: Image) -> np.ndarray:
@@ -371,27 +371,27 @@ def _shrink_to_thumbnail(grey: Image) -> np.ndarray:
     return np.asarray(grey.resize((SIDE, SIDE), Resampling.BOX)).reshape(-1)
 
 
-def _rgb_bytes(image: Image) -> bytes:
+def _encode_as_rgb_bytes(image: Image) -> bytes:
     """Return the image's pixels as RGB bytes; images with the same pixels have the same bytes."""
     if image.mode == "LAB":  # which pillow does not turn into RGB
         return image.tobytes()
     if image.mode in {"La", "RGBa"}:  # colours times transparency
         image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
-    return (_reduce_depth(image) if _has_deep_pixels(image) else image).convert("RGB").tobytes()
+    return (_reduce_bit_depth(image) if _has_more_than_8_bits(image) else image).convert("RGB").tobytes()
 
 
 def _convert_to_grey(image: Image) -> Image:
     """Convert an image to grey with 8 bits per pixel."""
-    if _has_deep_pixels(image):
-        return _reduce_depth(image)
+    if _has_more_than_8_bits(image):
+        return _reduce_bit_depth(image)
     return image.getchannel(0) if image.mode in {"LAB", "La"} else image.convert("L")
 
 
-def _has_deep_pixels(image: Image) -> bool:
+def _has_more_than_8_bits(image: Image) -> bool:
     return image.mode.startswith(("I", "F"))
 
 
-def _reduce_depth(image: Image) -> Image:
+def _reduce_bit_depth(image: Image) -> Image:
     """Convert deep pixels to 8 bits: unchanged if all values fit, otherwise scaled by the image's own range."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64))
     low, high = values.min(), values.max()

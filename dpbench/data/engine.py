@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from dpbench.api import Extractor
 from dpbench.support import progress
 from dpbench.support.code import code_digest
-from dpbench.support.fields import changed_fields
+from dpbench.support.fields import list_changed_fields
 from dpbench.support.files import canonical_digest
-from dpbench.support.own_folders import create_cache_entry, is_intact, prepare_user_only_folder
+from dpbench.support.own_folders import create_cache_entry, is_cache_entry_intact, prepare_user_only_folder
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.untrusted import make_printable
 
@@ -46,7 +46,7 @@ GRAPH = "graph.onnx"
 
 
 @dataclasses.dataclass(frozen=True)
-class Engine:
+class InferenceEngine:
     """A library that computes an extractor's network."""
 
     name: str
@@ -61,7 +61,7 @@ class Engine:
     """Whether the network is a graph, which keeps nothing between calls."""
 
 
-def choose_engine(extractor: Extractor, device: torch.device, images: int) -> Engine:
+def choose_inference_engine(extractor: Extractor, device: torch.device, image_count: int) -> InferenceEngine:
     """Return the engine that computes the features of a split with this many images.
 
     torch is chosen for other devices than CPUs, for fewer than `LEAST` images, and if the extractor returns no module
@@ -71,10 +71,12 @@ def choose_engine(extractor: Extractor, device: torch.device, images: int) -> En
     Raises:
         ComponentFailed: the extractor raised.
     """
-    engine = Engine(f"torch {torch.__version__}", device, lambda extractor: _open_torch_network(extractor, device))
+    engine = InferenceEngine(
+        f"torch {torch.__version__}", device, lambda extractor: _open_torch_network(extractor, device)
+    )
     if device.type != "cpu":
         reason = "onnxruntime computes on CPUs only"
-    elif images < LEAST:
+    elif image_count < LEAST:
         reason = f"onnxruntime computes splits of {LEAST:,} images or more"
     elif (network := call_plugin(f"The network of extractor {extractor.name!r}", extractor.as_module)) is None:
         reason = "the extractor returns no module for onnxruntime"
@@ -82,12 +84,12 @@ def choose_engine(extractor: Extractor, device: torch.device, images: int) -> En
         try:
             engine, reason = _make_onnx_engine(extractor, network), "it gives the same features as torch"
         except _UnsupportedNetwork as unsupported:
-            progress.print_line(
+            progress.print_progress_line(
                 f"{unsupported} torch computes extractor {extractor.name!r} instead, which takes longer."
             )
             return engine
     if progress.is_verbose():
-        progress.print_line(f"{engine.name} computes extractor {extractor.name!r} on {device.type}: {reason}.")
+        progress.print_progress_line(f"{engine.name} computes extractor {extractor.name!r} on {device.type}: {reason}.")
     return engine
 
 
@@ -100,19 +102,21 @@ def _open_torch_network(extractor: Extractor, device: torch.device) -> Network:
     return network
 
 
-def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
+def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> InferenceEngine:
     """Return onnxruntime as the engine after checking that it agrees with torch on random images."""
     try:
         import onnxruntime
     except ImportError as error:
-        raise _UnsupportedNetwork(f"The package onnxruntime cannot be imported ({first_line(error)}).") from error
-    images = _random_images(extractor)
+        raise _UnsupportedNetwork(
+            f"The package onnxruntime cannot be imported ({first_line_of_error(error)})."
+        ) from error
+    images = _make_random_images(extractor)
     try:
         graph = _load_graph(extractor, network, images)
         embed = _open_graph(graph)
         found, again = embed(images), embed(images)
     except Exception as error:  # whatever torch's export or onnxruntime raises
-        raise _UnsupportedNetwork(f"onnxruntime cannot compute the network: {first_line(error)}.") from error
+        raise _UnsupportedNetwork(f"onnxruntime cannot compute the network: {first_line_of_error(error)}.") from error
     expected = _open_torch_network(extractor, torch.device("cpu"))(images)
     if not torch.equal(found, again):
         raise _UnsupportedNetwork("onnxruntime gives other features for the same images at each call.")
@@ -121,23 +125,25 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
             f"onnxruntime and torch differ by more than {AGREEMENT:g} deviations of the features."
         )
     cpu = torch.device("cpu")
-    return Engine(f"onnxruntime {onnxruntime.__version__}", cpu, lambda _: _open_graph(graph), is_stateless=True)
+    return InferenceEngine(
+        f"onnxruntime {onnxruntime.__version__}", cpu, lambda _: _open_graph(graph), is_stateless=True
+    )
 
 
-def are_features_close(found: Tensor, expected: Tensor) -> bool:
+def are_features_close(computed: Tensor, expected: Tensor) -> bool:
     """Return whether no feature differs from the expected one by more than rounding may change; see `AGREEMENT`.
 
     The limit is `AGREEMENT` times the standard deviation of all expected features, plus the last bit of each. Features
     of another shape or type are not close.
     """
-    if found.shape != expected.shape or found.dtype != expected.dtype:
+    if computed.shape != expected.shape or computed.dtype != expected.dtype:
         return False
-    actual, other = found.double(), expected.double()
+    actual, other = computed.double(), expected.double()
     allowed = AGREEMENT * other.std(correction=0) + torch.finfo(expected.dtype).eps * other.abs()
     return bool(((actual - other).abs() <= allowed).all())
 
 
-def _random_images(extractor: Extractor) -> Tensor:
+def _make_random_images(extractor: Extractor) -> Tensor:
     """Return random images as the extractor prepares them, (`BATCH`, *prepared_shape)."""
     pixels = np.random.default_rng(0).integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
     # Smooth ones too: noise alone leaves filters for shapes unused.
@@ -147,7 +153,7 @@ def _random_images(extractor: Extractor) -> Tensor:
         prepared = torch.stack([extractor.prepare(image) for image in images])
         other = extractor.prepare(images[0].resize((SIDE // 2, SIDE)))
     except Exception as error:  # an extractor of other images than colour photographs
-        raise _UnsupportedNetwork(f"Random colour images cannot be prepared: {first_line(error)}.") from error
+        raise _UnsupportedNetwork(f"Random colour images cannot be prepared: {first_line_of_error(error)}.") from error
     if other.shape != prepared.shape[1:]:
         raise _UnsupportedNetwork("The shape of a prepared image depends on its size, and a graph has one shape.")
     return prepared
@@ -156,14 +162,14 @@ def _random_images(extractor: Extractor) -> Tensor:
 def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> bytes:
     """Return the network's graph from the cache; export and cache it if no trustworthy graph is there."""
     folder, trouble = prepare_user_only_folder("networks", "exported networks")
-    entry = folder and folder / _graph_key(extractor, images)
+    entry = folder and folder / _graph_cache_key(extractor, images)
     if entry and entry.exists():
-        if is_intact(entry):
+        if is_cache_entry_intact(entry):
             return (entry / GRAPH).read_bytes()
         trouble = f"The exported network in {entry} is damaged. "
         shutil.rmtree(entry, ignore_errors=True)
     if trouble:
-        progress.print_line(f"{trouble}The network of extractor {extractor.name!r} is exported again.")
+        progress.print_progress_line(f"{trouble}The network of extractor {extractor.name!r} is exported again.")
     graph = _export_graph(network, images, extractor.name)
     if entry:
         with suppress(OSError), create_cache_entry(entry) as new:  # a full disk costs the next run an export
@@ -171,7 +177,7 @@ def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> byt
     return graph
 
 
-def _graph_key(extractor: Extractor, images: Tensor) -> str:
+def _graph_cache_key(extractor: Extractor, images: Tensor) -> str:
     from importlib.metadata import version
 
     return canonical_digest(
@@ -179,7 +185,7 @@ def _graph_key(extractor: Extractor, images: Tensor) -> str:
             "extractor": extractor.name,
             "version": extractor.version,
             "code": code_digest(type(extractor)),
-            "options": changed_fields(extractor),
+            "options": list_changed_fields(extractor),
             "weights": extractor.weights(),
             "shape": list(images.shape),
             "exported by": [torch.__version__, version("onnx"), version("onnxscript")],
@@ -201,7 +207,7 @@ def _open_graph(graph: bytes) -> Network:
 
 def _export_graph(network: nn.Module, images: Tensor, name: str) -> bytes:
     network = network.eval().requires_grad_(False)
-    with progress.progress_bar(f"Exporting {name} for onnxruntime", 1) as advance, suppress_export_output():
+    with progress.show_progress_bar(f"Exporting {name} for onnxruntime", 1) as advance, suppress_export_output():
         exported: Any = torch.onnx.export(network, (images,), dynamo=True, verbose=False)
         graph: bytes = exported.model_proto.SerializeToString()
         advance(1)
@@ -221,6 +227,6 @@ def suppress_export_output() -> Iterator[None]:
         logging.disable(before)
 
 
-def first_line(error: Exception) -> str:
+def first_line_of_error(error: Exception) -> str:
     """Return the first line of an error's message, printable, without full stop; the error's type if it is empty."""
     return make_printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Extractor, Images
-from dpbench.data.engine import BATCH, Engine, Network, are_features_close, choose_engine
+from dpbench.data.engine import BATCH, InferenceEngine, Network, are_features_close, choose_inference_engine
 from dpbench.data.outlook import ExtractionEstimate
 from dpbench.data.reading import INDEPENDENCE_RULE, find_reached_objects, make_image_preparer
-from dpbench.data.resizing.memory import batch_memory, stack_images
+from dpbench.data.resizing.memory import stack_prepared_images, use_batch_memory
 from dpbench.errors import DataError, NotPure
 from dpbench.privacy.purity.reach import Reach, ReachState
 from dpbench.support import progress
@@ -40,7 +40,7 @@ def extract_features(
     images: Images,
     extractor: Extractor,
     folder: Path,
-    engine: Engine,
+    engine: InferenceEngine,
     rows: Sequence[int] | None = None,
     keys: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
@@ -65,31 +65,31 @@ def extract_features(
     shape: tuple[int, ...] | None = None
     rows = range(len(images)) if rows is None else rows
     folder.mkdir(parents=True, exist_ok=True)
-    with progress.progress_bar(f"Extracting {extractor.name}", len(rows)) as advance, _thread_pool() as pool:
+    with progress.show_progress_bar(f"Extracting {extractor.name}", len(rows)) as advance, _thread_pool() as pool:
         outlook, left = ExtractionEstimate(extractor, engine.device, folder, len(images)), len(rows)
-        shards = _begin_shards(images, extractor, folder, engine, rows, keys, pool)
+        shards = _read_or_submit_shards(images, extractor, folder, engine, rows, keys, pool)
         for shard in _prefetch_next(shards):  # threads compute while a shard is written
             features = shard.stored
             if features is None:
                 assert shard.opened is not None
                 parts, unwritten = [], left
-                for part in _collect_parts(shard.opened, shard.batches):
+                for part in _collect_batch_features(shard.opened, shard.batches):
                     parts.append(part)
                     advance(len(part))
                     left -= len(part)
                     outlook.update(part, shard.opened.side, left, unwritten)
-                features = _join_parts(parts, extractor)
+                features = _concatenate_feature_parts(parts, extractor)
                 _write_shard(shard.file, features, shard.made_of)
             else:
                 advance(len(features))
                 left -= len(features)
             shape = shape or features.shape[1:]
-            check_shapes({shape, features.shape[1:]}, extractor)
+            check_equal_shapes({shape, features.shape[1:]}, extractor)
             yield features
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shard:
+class _FeatureShard:
     """A shard of features: read from disk, or still being computed batch by batch."""
 
     file: Path
@@ -99,10 +99,11 @@ class _Shard:
     batches: Sequence[Future[_ComputedBatch]] = ()
 
 
-def _begin_shards(
-    images: Images, extractor: Extractor, folder: Path, engine: Engine, rows: Sequence[int], keys: np.ndarray | None,
+def _read_or_submit_shards(
+    images: Images, extractor: Extractor, folder: Path, engine: InferenceEngine, rows: Sequence[int],
+    keys: np.ndarray | None,
     pool: Executor,
-) -> Iterator[_Shard]:  # fmt: skip
+) -> Iterator[_FeatureShard]:  # fmt: skip
     """Yield each shard, either read from the disk or submitted to the pool batch by batch."""
     made, opened = describe_environment(engine).encode(), None
     for start in range(0, len(rows), SHARD):
@@ -111,9 +112,9 @@ def _begin_shards(
         stored = _read_shard(file, len(part), made_of)
         if stored is None:
             opened = opened or LoadedExtractor(images, extractor, engine)
-            yield _Shard(file, made_of, None, opened, _submit_batches(opened, part, pool))
+            yield _FeatureShard(file, made_of, None, opened, _submit_batches(opened, part, pool))
         else:
-            yield _Shard(file, made_of, stored)
+            yield _FeatureShard(file, made_of, stored)
 
 
 def _prefetch_next(items: Iterator[T]) -> Iterator[T]:
@@ -132,35 +133,35 @@ def embed_images(images: Images, extractor: Extractor, device: torch.device) -> 
         DataError: a feature is not finite, an image cannot be decoded, or images do not stack.
         ComponentFailed: the extractor raised.
     """
-    with progress.progress_bar(f"Extracting {extractor.name}", len(images)) as advance, _thread_pool() as pool:
+    with progress.show_progress_bar(f"Extracting {extractor.name}", len(images)) as advance, _thread_pool() as pool:
         parts = []
-        engine = choose_engine(extractor, device, len(images))
+        engine = choose_inference_engine(extractor, device, len(images))
         opened = LoadedExtractor(images, extractor, engine)
-        for part in _collect_parts(opened, _submit_batches(opened, range(len(images)), pool)):
+        for part in _collect_batch_features(opened, _submit_batches(opened, range(len(images)), pool)):
             parts.append(part)
             advance(len(part))
-    return torch.from_numpy(_join_parts(parts, extractor)).float()
+    return torch.from_numpy(_concatenate_feature_parts(parts, extractor)).float()
 
 
-def _join_parts(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
-    check_shapes({part.shape[1:] for part in parts}, extractor)
+def _concatenate_feature_parts(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
+    check_equal_shapes({part.shape[1:] for part in parts}, extractor)
     return np.ascontiguousarray(np.concatenate(parts))
 
 
-def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+def make_npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     """Return the header of a NumPy file, which `numpy.load` expects before the numbers."""
     content = io.BytesIO()
     np.lib.format.write_array_header_1_0(content, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return content.getvalue()
 
 
-def describe_environment(engine: Engine) -> str:
+def describe_environment(engine: InferenceEngine) -> str:
     """Describe the software and device that a feature's bits depend on; rows of two environments are never mixed."""
     return f"{SHARD_FORMAT} {engine.name}, Pillow {PIL.__version__}, {engine.device.type}, {BATCH}"
 
 
 def _write_shard(shard: Path, features: np.ndarray, made_of: bytes) -> None:
-    content = (npy_header(features.shape, features.dtype), features.data)
+    content = (make_npy_header(features.shape, features.dtype), features.data)
     digest = _shard_digest(content, made_of)
     write_atomically(shard, lambda file: file.writelines((*content, digest)))
 
@@ -206,7 +207,7 @@ class LoadedExtractor:
     first batch, the network must not change any object that it reaches.
     """
 
-    def __init__(self, images: Images, extractor: Extractor, engine: Engine) -> None:
+    def __init__(self, images: Images, extractor: Extractor, engine: InferenceEngine) -> None:
         self.extractor, self._engine = extractor, engine
         self._images, self._prepare = images, make_image_preparer(images, extractor)
         self._network = engine.open(extractor)
@@ -220,7 +221,7 @@ class LoadedExtractor:
     def features(self, batch: Sequence[int], kept: Sequence[int] | None) -> _ComputedBatch:
         """Return the features of a batch; `kept` lists the places of images that will be computed again."""
         prepared = self._prepare_batch(batch, thorough=kept is not None)
-        embedded = _embed_batch(self._network, _pad_batch(stack_images(prepared)), batch, self.extractor)
+        embedded = _embed_batch(self._network, _pad_batch(stack_prepared_images(prepared)), batch, self.extractor)
         if not self.settled:
             self._record_network_state()
         places = list(kept or ())
@@ -244,15 +245,15 @@ class LoadedExtractor:
                 self._compared_fresh, network = True, self._engine.open(fresh)
             alone = _embed_batch(network, _pad_batch(torch.stack(again[:1])), once.images[:1], self.extractor)
             self._check_repeated_features(alone, once)
-        check_shapes({tuple(image.shape) for image in (*prepared, *again)}, self.extractor)
+        check_equal_shapes({tuple(image.shape) for image in (*prepared, *again)}, self.extractor)
         together = _pad_batch(torch.stack([*prepared, *again]))
         embedded = _embed_batch(network, together, [*batch, *once.images], self.extractor)
         features, repeated = embedded[: len(batch)], embedded[len(batch) :]
         self._check_repeated_features(repeated, once)
         return _ComputedBatch(features)
 
-    def _check_repeated_features(self, repeated: np.ndarray, once: _ComputedBatch) -> None:
-        expected = once.embedded[: len(repeated)]
+    def _check_repeated_features(self, repeated: np.ndarray, first_batch: _ComputedBatch) -> None:
+        expected = first_batch.embedded[: len(repeated)]
         if not are_features_close(torch.from_numpy(repeated), torch.from_numpy(expected)):
             raise DataError(
                 f"The features that extractor {self.extractor.name!r} gives an image change with the other images that "
@@ -279,16 +280,16 @@ class LoadedExtractor:
         self._reached = None if reach is None else (reach, reach.read())
 
     def _prepare_batch(self, batch: Sequence[int], *, thorough: bool) -> list[Tensor]:
-        with self._alone if thorough else nullcontext(), batch_memory(BATCH):
+        with self._alone if thorough else nullcontext(), use_batch_memory(BATCH):
             prepared = self._prepare(batch, thorough=thorough)
-        check_shapes({tuple(image.shape) for image in prepared}, self.extractor)
+        check_equal_shapes({tuple(image.shape) for image in prepared}, self.extractor)
         self.side = prepared[0].shape[-1] if prepared[0].ndim == 3 else 0
         return prepared
 
 
-def _check_repeated_preparation(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
-    same = prepared.shape == again.shape and prepared.dtype == again.dtype
-    if not same or not torch.equal(prepared.nan_to_num(), again.nan_to_num()):
+def _check_repeated_preparation(prepared: Tensor, prepared_again: Tensor, index: int, extractor: Extractor) -> None:
+    same = prepared.shape == prepared_again.shape and prepared.dtype == prepared_again.dtype
+    if not same or not torch.equal(prepared.nan_to_num(), prepared_again.nan_to_num()):
         raise DataError(
             f"Extractor {extractor.name!r} prepares image {index} differently when a fresh instance prepares it in "
             f"another order. {INDEPENDENCE_RULE}"
@@ -297,7 +298,7 @@ def _check_repeated_preparation(prepared: Tensor, again: Tensor, index: int, ext
 
 def _submit_batches(opened: LoadedExtractor, rows: Sequence[int], pool: Executor) -> list[Future[_ComputedBatch]]:
     """Have the pool compute the features of images, batch by batch."""
-    *batches, last = _cut_batches(rows)
+    *batches, last = _split_into_batches(rows)
     drawn = int(opened.generator.integers(len(batches)))
     submitted: list[Future[_ComputedBatch]] = []
     for place, batch in enumerate(batches):
@@ -309,14 +310,14 @@ def _submit_batches(opened: LoadedExtractor, rows: Sequence[int], pool: Executor
     return [*submitted, pool.submit(lambda: opened.features_beside(last, once.result()))]
 
 
-def _cut_batches(rows: Sequence[int]) -> list[Sequence[int]]:
+def _split_into_batches(rows: Sequence[int]) -> list[Sequence[int]]:
     """Cut images into batches; the last one, which may be empty, has room for images of the others."""
     batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
     has_room = len(batches) > 1 and len(batches[-1]) <= BATCH - RECHECKED_IMAGES
     return batches if has_room else [*batches, ()]
 
 
-def _collect_parts(opened: LoadedExtractor, batches: Sequence[Future[_ComputedBatch]]) -> Iterator[np.ndarray]:
+def _collect_batch_features(opened: LoadedExtractor, batches: Sequence[Future[_ComputedBatch]]) -> Iterator[np.ndarray]:
     """Yield the features of each batch once they are computed; then check that the network has not changed."""
     for batch in batches:
         features = batch.result().features
@@ -351,7 +352,7 @@ def _pad_batch(prepared: Tensor) -> Tensor:
     return torch.cat([prepared, prepared[-1:].expand(BATCH - len(prepared), *prepared.shape[1:])])
 
 
-def check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
+def check_equal_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
     """Check that all features, or all prepared images, have the same shape and can be stacked.
 
     Raises:

@@ -16,17 +16,17 @@ Groups = Mapping[str, np.ndarray]
 """Maps each group column to the values of its examples: (n,) text, empty if unknown."""
 
 
-def keep_test_groups(splits: Splits, who: str) -> Splits:
+def keep_only_test_groups(splits: Splits, dataset_name: str) -> Splits:
     """Check the test split's groups, and return the splits with these groups only; other groups are dropped unread.
 
     Args:
         splits: the splits of one dataset.
-        who: names the dataset in messages.
+        dataset_name: names the dataset in messages.
 
     Raises:
-        DataError: see `check_groups`.
+        DataError: see `check_group_columns`.
     """
-    check_groups(splits.test, f"test split of {who}")
+    check_group_columns(splits.test, f"test split of {dataset_name}")
     return dataclasses.replace(
         splits,
         train=dataclasses.replace(splits.train, groups=None),
@@ -34,7 +34,7 @@ def keep_test_groups(splits: Splits, who: str) -> Splits:
     )
 
 
-def check_groups(split: Split, where: str) -> None:
+def check_group_columns(split: Split, where: str) -> None:
     """Check that each example has a value in every group column, and that columns and values are few enough.
 
     Raises:
@@ -78,7 +78,7 @@ def _check_group_values(values: object, size: int, where: str) -> None:
             )
 
 
-def take_groups(groups: Groups | None, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
+def select_group_values(groups: Groups | None, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """Return the groups of the examples in `rows`, or of all examples; an empty mapping if there are no groups."""
     return {column: values if rows is None else values[rows] for column, values in (groups or {}).items()}
 

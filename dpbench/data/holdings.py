@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dpbench.errors import OutputError, SpecError
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.paths import cache_folder
 
 OTHER_FOLDERS = {
@@ -52,14 +52,14 @@ def clear_cache(names: Sequence[str]) -> list[CacheEntry]:
     known = {entry.name: entry for entry in held}
     for name in names:
         if name not in known:
-            raise SpecError(unknown_name_message("cache entry", name, known))
+            raise SpecError(format_unknown_name_message("cache entry", name, known))
     chosen = [known[name] for name in names] if names else held
     for entry in chosen:
-        _delete_entry(entry)
+        _delete_cache_entry(entry)
     return chosen
 
 
-def _delete_entry(entry: CacheEntry) -> None:
+def _delete_cache_entry(entry: CacheEntry) -> None:
     try:
         with FileLock(entry.folder.with_suffix(".lock"), timeout=0):
             shutil.rmtree(entry.folder)
@@ -76,34 +76,34 @@ def _list_feature_entries() -> Iterator[CacheEntry]:
     folder = cache_folder() / "features"
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.is_dir():
-            yield _make_entry(entry.name[:12], _describe_entry(entry), entry)
+            yield _make_cache_entry(entry.name[:12], _describe_cache_entry(entry), entry)
 
 
-def _describe_entry(entry: Path) -> str:
+def _describe_cache_entry(entry: Path) -> str:
     """Describe a feature entry from its manifest, or as unfinished or unreadable if the manifest cannot be read."""
     try:
         made = json.loads((entry / "manifest.json").read_bytes())
         unused = "" if "images" in made else " (not used: of an earlier version)"
-        return f"{made['rows']:,} {made['split']} examples by {_extractor_spec(made)}{unused}"
+        return f"{made['rows']:,} {made['split']} examples by {_format_extractor(made)}{unused}"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "an extraction that did not end" if entry.suffix == ".partial" else "not readable"
 
 
-def _extractor_spec(made: Mapping[str, Any]) -> str:
-    if "parts" in made["options"]:
-        return "+".join(map(_extractor_spec, made["options"]["parts"]))
-    options = ",".join(f"{key}={value}" for key, value in made["options"].items())
-    return f"{made['extractor']}:{options}" if options else str(made["extractor"])
+def _format_extractor(provenance: Mapping[str, Any]) -> str:
+    if "parts" in provenance["options"]:
+        return "+".join(map(_format_extractor, provenance["options"]["parts"]))
+    options = ",".join(f"{key}={value}" for key, value in provenance["options"].items())
+    return f"{provenance['extractor']}:{options}" if options else str(provenance["extractor"])
 
 
 def _list_folder_entries() -> Iterator[CacheEntry]:
     for name, what in OTHER_FOLDERS.items():
         folder = cache_folder() / name
         if folder.is_dir() and any(folder.iterdir()):
-            yield _make_entry(name, what, folder)
+            yield _make_cache_entry(name, what, folder)
 
 
-def _make_entry(name: str, what: str, folder: Path) -> CacheEntry:
+def _make_cache_entry(name: str, description: str, folder: Path) -> CacheEntry:
     facts = [file.stat() for file in folder.rglob("*") if file.is_file()]
     used = max((fact.st_mtime for fact in facts), default=folder.stat().st_mtime)
-    return CacheEntry(name, what, sum(fact.st_size for fact in facts), used, folder)
+    return CacheEntry(name, description, sum(fact.st_size for fact in facts), used, folder)

@@ -27,7 +27,7 @@ def report_ignored_names(where: str, names: Iterable[str]) -> None:
     File names are left out, as they may identify people.
     """
     if said := describe_ignored_files(names):
-        progress.print_line(f"{where}: ignored {said}.")
+        progress.print_progress_line(f"{where}: ignored {said}.")
 
 
 def report_ignored_files(dataset: Dataset, splits: Splits) -> None:
@@ -45,7 +45,7 @@ def describe_ignored_files(names: Iterable[str]) -> str:
 1 hidden file, 1 image in an unused place'
     """
     counts = sorted(
-        Counter(map(_file_kind, names)).items(),
+        Counter(map(_describe_file_kind, names)).items(),
         key=lambda pair: (pair[0] not in ENDING_ADVICE, not pair[0], -pair[1], pair[0]),
     )
     said = [_describe_count(kind, count) for kind, count in counts[:MAX_KINDS]]
@@ -54,7 +54,7 @@ def describe_ignored_files(names: Iterable[str]) -> str:
     return ", ".join(said)
 
 
-def _file_kind(name: str) -> str:
+def _describe_file_kind(name: str) -> str:
     path = PurePosixPath(name)
     if name.endswith("/"):
         return SPECIAL

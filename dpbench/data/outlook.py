@@ -27,13 +27,13 @@ class ExtractionEstimate:
         self._side = 0
         self._sizes: tuple[int, int] | None = None  # bytes of the features, and at most while they are written
 
-    def update(self, part: np.ndarray, side: int, left: int, unwritten: int) -> None:
+    def update(self, part: np.ndarray, side: int, remaining_images: int, unwritten: int) -> None:
         """Add a batch of extracted features to the estimate.
 
         Args:
             part: (c, *example_shape), the features of the batch.
             side: pixels of a side of the network's input; 0 if unknown.
-            left: images still to extract.
+            remaining_images: images still to extract.
             unwritten: images that had no shard on the disk when the current shard began.
 
         Raises:
@@ -44,7 +44,7 @@ class ExtractionEstimate:
             row = part[0].nbytes
             self._sizes = self._images * row, (self._images + unwritten) * row
             check_disk_space(self._folder, self._sizes[1], f"the features of {self._images:,} images", self._sizes[0])
-        self._estimate.update(len(part), left)
+        self._estimate.update(len(part), remaining_images)
 
     def _advice(self) -> str:
         assert self._sizes is not None
@@ -68,17 +68,17 @@ def suggest_faster_extraction(extractor: Extractor, side: int, device: torch.dev
     return ", or ".join(ways) or "fewer images"
 
 
-def check_disk_space(folder: Path, need: int, what: str, final: int | None = None) -> None:
+def check_disk_space(folder: Path, needed_bytes: int, description: str, final_bytes: int | None = None) -> None:
     """Check that the disk has room for a file before it is written.
 
     Raises:
         OutputError: the disk is too full; the message states the needed and the free space, and the folder.
     """
     free = shutil.disk_usage(folder).free
-    if need > free:
-        end = f" ({format_bytes(final)} in the end)" if final else ""
+    if needed_bytes > free:
+        end = f" ({format_bytes(final_bytes)} in the end)" if final_bytes else ""
         raise OutputError(
-            f"Expected {format_bytes(need)} free for {what}{end} in {folder.parent}, got "
+            f"Expected {format_bytes(needed_bytes)} free for {description}{end} in {folder.parent}, got "
             f"{format_bytes(free) or 'nothing'}. Free some space, name another folder in DPBENCH_CACHE, or take an "
             "extractor with fewer features."
         )

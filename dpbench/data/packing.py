@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from dpbench.api import Dataset, Extractor, Features, Split, Splits
-from dpbench.data.cache import find_engine, load_features
+from dpbench.data.cache import find_recorded_engine, load_features
 from dpbench.data.concat import Concat
 from dpbench.data.keys import KEY_SIZE, ImageKeys, digest_pixels, identify_images
 from dpbench.data.packs import FeaturePack
@@ -23,16 +23,16 @@ from dpbench.errors import DataError, SpecError
 from dpbench.records.pack import PackCard
 from dpbench.records.protocol import Component
 from dpbench.records.provenance import HARNESS
-from dpbench.support.fields import changed_fields
+from dpbench.support.fields import list_changed_fields
 from dpbench.support.files import write_atomically
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.support.progress import progress_bar
+from dpbench.support.progress import show_progress_bar
 
 BATCH = 64  # images between two steps of the progress bar
 
 
 @dataclass(frozen=True)
-class WeightsStatement:
+class StatedWeightsOrigin:
     """The licence and the training data that the user states for the weights; None leaves it to the extractor."""
 
     licence: str | None = None
@@ -54,8 +54,12 @@ class WeightsStatement:
         return licence, seen
 
 
-def write_pack(
-    file: Path, dataset: Dataset, extractor: Extractor | Concat, stated: WeightsStatement, device: torch.device
+def write_feature_pack(
+    file: Path,
+    dataset: Dataset,
+    extractor: Extractor | Concat,
+    weights_origin: StatedWeightsOrigin,
+    device: torch.device,
 ) -> FeaturePack:
     """Write the features of every image of a dataset to a file, in half precision, and return the pack.
 
@@ -70,7 +74,7 @@ def write_pack(
         raise SpecError(
             "Expected one extractor that computes features here. Make a pack for each, and join them: pack:A+pack:B."
         )
-    licence, seen = stated.fill_from_extractor(extractor)
+    licence, seen = weights_origin.fill_from_extractor(extractor)
     splits: Splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
     named = {"train": splits.train, "test": splits.test, "public": splits.public}
     packed = {name: split for name, split in named.items() if split is not None and len(split.images)}
@@ -87,7 +91,7 @@ def write_pack(
         network=_format_component(extractor), version=extractor.version, weights=extractor.weights(), licence=licence,
         trained_on=seen, dataset=_format_component(dataset), data_licence=dataset.licence,
         images={name: len(split.images) for name, split in packed.items()},
-        made_with=f"dpbench {version(HARNESS)}, {find_engine(keys['train'], extractor)}",
+        made_with=f"dpbench {version(HARNESS)}, {find_recorded_engine(keys['train'], extractor)}",
         content=hashlib.sha256(features.tobytes() + digests.tobytes()).hexdigest(),
     )  # fmt: skip
     content = save({"features": features, "digests": digests}, {"card": card.model_dump_json()})
@@ -111,7 +115,7 @@ def _load_half_precision_features(
 
 def _digest_images(split: Split) -> Iterator[bytes]:
     read = ImageMapper(split.images, digest_pixels, "Reading for a pack")
-    with progress_bar("Reading images for the pack", len(split.images)) as advance:
+    with show_progress_bar("Reading images for the pack", len(split.images)) as advance:
         for start in range(0, len(split.images), BATCH):
             batch = range(start, min(start + BATCH, len(split.images)))
             yield from read(batch)
@@ -120,7 +124,7 @@ def _digest_images(split: Split) -> Iterator[bytes]:
 
 def _format_component(part: Dataset | Extractor) -> str:
     """Return a component as text, with its non-default options; a path on this machine is cut to its last part."""
-    options = {name: _shorten_path(value) for name, value in changed_fields(part).items()}
+    options = {name: _shorten_path(value) for name, value in list_changed_fields(part).items()}
     return str(Component(name=part.name, options=options))
 
 

@@ -70,7 +70,7 @@ class FeaturePack:
             raise DataError(f"Expected a feature pack, got {file}: `dpbench features pack` writes packs.")
         card, start = _read_card(file, layout), 8 + size
         shape, digests = _read_layout(file, layout, state[2] - start)
-        tail = _read_content(file, card, content, whole, digests)
+        tail = _read_image_digests(file, card, content, whole, digests)
         pack = cls(file, card, whole.hexdigest(), shape, tail, start, state)
         pack._check_unchanged(content)
         return pack
@@ -154,14 +154,14 @@ def _read_layout(file: Path, layout: dict[str, Any], length: int) -> tuple[tuple
     return shape, first
 
 
-def _read_content(file: Path, card: PackCard, content: BinaryIO, whole: hashlib._Hash, size: int) -> bytes:
+def _read_image_digests(file: Path, card: PackCard, content: BinaryIO, joint_digest: hashlib._Hash, size: int) -> bytes:
     """Return the last `size` bytes, the images' digests; check the joint digest of features and digests.
 
-    All bytes are added to `whole`, the digest of the file.
+    All bytes are added to `joint_digest`, the digest of the file.
     """
     found, tail = hashlib.sha256(), b""
     while block := content.read(BLOCK):
-        whole.update(block)
+        joint_digest.update(block)
         found.update(block)
         tail = (tail + block)[-size:] if size else b""
     if found.hexdigest() != card.content:

@@ -28,7 +28,7 @@ from dpbench.api import Extractor, Images, Records
 from dpbench.errors import DataError, DpbenchError, NotPure
 from dpbench.privacy.purity.quiet_room import call_quietly
 from dpbench.privacy.purity.reach import MOST_OBJECTS, Reach
-from dpbench.support.code import top_package
+from dpbench.support.code import get_top_package
 from dpbench.support.plugin_calls import call_plugin
 
 R = TypeVar("R")
@@ -51,7 +51,7 @@ class ImageMapper(Generic[R]):
         read = images.read if isinstance(images, Records) else None
         self._places = images.places if isinstance(images, Records) else None
         if read is not None:
-            _check_reader(read)
+            _check_reader_holds_options_only(read)
         self._functions: dict[str, Any] = (
             {what: function} if read is None else {what: function, "Reading a record": read}
         )
@@ -87,7 +87,7 @@ class ImageMapper(Generic[R]):
         return [self._decode_and_map(index) for index in indices]
 
     def _decode_and_map(self, index: int) -> R:
-        if self._places is not None and (kind := _find_computed_type(self._places[index])):
+        if self._places is not None and (kind := _find_possibly_computed_type(self._places[index])):
             raise NotPure(
                 f"Expected the place of a record as text, bytes or whole numbers, got a {kind}. {INDEPENDENCE_RULE}"
             )
@@ -104,7 +104,7 @@ class ImageMapper(Generic[R]):
         return call_plugin(f"{self._what} on image {index}", self._use, image)
 
 
-def return_unchanged(image: Image) -> Image:
+def return_image_unchanged(image: Image) -> Image:
     """Return the image unchanged, for an `ImageMapper` that only reads."""
     return image
 
@@ -119,19 +119,19 @@ def make_image_preparer(images: Images, extractor: Extractor) -> ImageMapper[Ten
 def find_reached_objects(functions: Any, *, thorough: bool) -> Reach | None:
     """Return the objects that functions reach, without those that cannot be compared; None if there are too many."""
     try:
-        return Reach(functions, thorough=thorough, own_package=_find_package(functions))
+        return Reach(functions, thorough=thorough, own_package=_find_package_of_function(functions))
     except NotPure:
         return None
 
 
-def _find_package(function: Any) -> str:
+def _find_package_of_function(function: Any) -> str:
     """Return the package of the code that a function runs."""
     if isinstance(function, partial):
-        return _find_package(function.func)
-    return top_package(getattr(function, "__module__", None))
+        return _find_package_of_function(function.func)
+    return get_top_package(getattr(function, "__module__", None))
 
 
-def _check_reader(read: Callable[[Any], Image]) -> None:
+def _check_reader_holds_options_only(read: Callable[[Any], Image]) -> None:
     """Check that a reader holds options only: other values may have been computed from other images."""
     reach = find_reached_objects(read, thorough=False)
     held = reach.read().flat if reach else []
@@ -146,14 +146,14 @@ def _check_reader(read: Callable[[Any], Image]) -> None:
         )
 
 
-def _find_computed_type(place: Any) -> str | None:
-    """Return the name of the type of the first value in `place` that may be computed from other images, or None.
+def _find_possibly_computed_type(record_place: Any) -> str | None:
+    """Return the name of the type of the first value in `record_place` that may be computed from other images, or None.
 
     A place identifies a record in its source.
     """
-    if isinstance(place, DATA_TYPES):
-        return type(place).__name__
-    if isinstance(place, tuple | list):
-        return next(filter(None, map(_find_computed_type, place)), None)
-    fields = vars(place).values() if is_dataclass(place) else ()
-    return next(filter(None, map(_find_computed_type, fields)), None)
+    if isinstance(record_place, DATA_TYPES):
+        return type(record_place).__name__
+    if isinstance(record_place, tuple | list):
+        return next(filter(None, map(_find_possibly_computed_type, record_place)), None)
+    fields = vars(record_place).values() if is_dataclass(record_place) else ()
+    return next(filter(None, map(_find_possibly_computed_type, fields)), None)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpbench.api import Extractor
-from dpbench.data.extraction import SHARD, check_shapes
+from dpbench.data.extraction import SHARD, check_equal_shapes
 from dpbench.data.keys import KEY_SIZE
 from dpbench.errors import DamagedFile
 
@@ -45,7 +45,7 @@ class CachedFeatures:
 
 
 @dataclass(frozen=True)
-class ReusableRows:
+class ReusableFeatureRows:
     """The requested rows that other cache entries hold, with their locations."""
 
     features: Sequence[np.ndarray]  # of the entries, memory-mapped
@@ -73,9 +73,9 @@ class ReusableRows:
             entry, row = self.entry[start : start + SHARD], self.row[start : start + SHARD]
             while len(fresh) < (wanted := int((entry < 0).sum())):
                 shard = next(extracted)
-                check_shapes(shapes | {shard.shape[1:]}, extractor)
+                check_equal_shapes(shapes | {shard.shape[1:]}, extractor)
                 fresh = np.concatenate([fresh, shard])
-            check_shapes(shapes, extractor)
+            check_equal_shapes(shapes, extractor)
             block = np.empty((len(entry), *fresh.shape[1:]), fresh.dtype)
             block[entry < 0], fresh = fresh[:wanted], fresh[wanted:]
             for place, features in enumerate(self.features):
@@ -85,7 +85,7 @@ class ReusableRows:
 
 def find_reusable_rows(
     folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_with: str, read: ReadFeatures
-) -> ReusableRows:
+) -> ReusableFeatureRows:
     """Look up images by their keys (n, 32) in the cache entries whose manifests match all of `made_of`.
 
     A damaged entry is reported on stderr and left as it is; it is rebuilt when its features are loaded.
@@ -105,13 +105,15 @@ def _read_entry(file: Path, made_of: Mapping[str, Any]) -> CachedFeatures | None
         return None
 
 
-def _collect_rows(entries: list[CachedFeatures], wanted: Sequence[bytes], read: ReadFeatures) -> ReusableRows:
+def _collect_rows(
+    entries: list[CachedFeatures], image_keys: Sequence[bytes], read: ReadFeatures
+) -> ReusableFeatureRows:
     """Look up images in cache entries, starting with the largest; damaged entries are skipped."""
-    place, row = np.full(len(wanted), -1), np.zeros(len(wanted), np.int64)
+    place, row = np.full(len(image_keys), -1), np.zeros(len(image_keys), np.int64)
     features: list[np.ndarray] = []
     for entry in sorted(entries, key=lambda entry: -len(entry.rows_by_key)):
         left = np.flatnonzero(place < 0).tolist()
-        rows = {at: entry.rows_by_key[wanted[at]] for at in left if wanted[at] in entry.rows_by_key}
+        rows = {at: entry.rows_by_key[image_keys[at]] for at in left if image_keys[at] in entry.rows_by_key}
         if not rows:
             continue
         try:
@@ -121,4 +123,4 @@ def _collect_rows(entries: list[CachedFeatures], wanted: Sequence[bytes], read: 
             continue
         at = list(rows)
         place[at], row[at] = len(features) - 1, list(rows.values())
-    return ReusableRows(features, place, row)
+    return ReusableFeatureRows(features, place, row)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpbench.api import Dataset, Source
 from dpbench.errors import DataMissing
-from dpbench.support.fields import changed_fields
+from dpbench.support.fields import list_changed_fields
 from dpbench.support.messages import format_bytes
 from dpbench.support.paths import data_folders, is_data_search_restricted
 from dpbench.support.plugin_calls import call_plugin
@@ -55,7 +55,7 @@ def locate(dataset: Dataset) -> DatasetLocation:
     """
     found = find_dataset(dataset)
     if found is None:
-        raise missing_data_error(dataset)
+        raise make_missing_data_error(dataset)
     return found
 
 
@@ -68,18 +68,18 @@ def check_datasets_present(*datasets: Dataset) -> None:
     for dataset in datasets:
         source = get_dataset_source(dataset)
         if source is not None and not source.hub and find_dataset(dataset) is None:
-            raise missing_data_error(dataset)
+            raise make_missing_data_error(dataset)
 
 
-def missing_data_error(dataset: Dataset) -> DataMissing:
+def make_missing_data_error(dataset: Dataset) -> DataMissing:
     """Return the error for a missing dataset; its message says how to get the dataset."""
     source = get_dataset_source(dataset)
     assert source is not None, "a dataset that comes with a package is always here"
-    name, written = dataset_label(dataset), shlex.quote(dataset_label(dataset))
+    name, written = format_dataset_spec(dataset), shlex.quote(format_dataset_spec(dataset))
     looked = "; ".join(
         str(folder) + _describe_missing_paths(folder, homes) for folder, homes in _list_search_folders(source)
     )
-    wanted = describe_homes(source)
+    wanted = describe_data_paths(source)
     facts = ", ".join(filter(None, (format_bytes(source.size), f"licence: {dataset.licence}")))
     by_hand = f"`dpbench data import {written} FILE-OR-FOLDER`"
     page = f" from {source.page}" if source.page else ""
@@ -94,23 +94,23 @@ def missing_data_error(dataset: Dataset) -> DataMissing:
     )
 
 
-def dataset_label(dataset: Dataset) -> str:
+def format_dataset_spec(dataset: Dataset) -> str:
     """Return the dataset as users write it: its name, and the options that differ from their defaults."""
-    options = [f"{name}={value}" for name, value in changed_fields(dataset).items()]
+    options = [f"{name}={value}" for name, value in list_changed_fields(dataset).items()]
     return f"{dataset.name}:{','.join(options)}" if options else dataset.name
 
 
-def describe_homes(source: Source) -> str:
+def describe_data_paths(source: Source) -> str:
     """Describe the paths where dpbench looks for data: two layouts, and the number of further layouts.
 
     >>> describe_homes(Source([["x.zip"], ["x/train", "x/test"], ["train", "test"], ["a"]]))
     'x.zip or x/{train,test} (or in 2 more layouts)'
     """
-    named, more = " or ".join(map(_brace_paths, source.homes[:2])), len(source.homes) - 2
+    named, more = " or ".join(map(_format_home_with_braces, source.homes[:2])), len(source.homes) - 2
     return f"{named} (or in {more} more layouts)" if more > 0 else named
 
 
-def _brace_paths(home: Sequence[str]) -> str:
+def _format_home_with_braces(home: Sequence[str]) -> str:
     if len(home) == 1:
         return home[0]
     common = os.path.commonpath(home)

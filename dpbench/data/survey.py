@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpbench.api import Dataset, Split, Splits
 from dpbench.data import sources
 from dpbench.data.duplicates import compute_hashes, count_overlap, count_repeated_images
-from dpbench.data.groups import check_groups, take_groups
+from dpbench.data.groups import check_group_columns, select_group_values
 from dpbench.data.ignored import report_ignored_files
 from dpbench.data.units import check_units, count_shared_units
 from dpbench.errors import DataError
@@ -18,7 +18,7 @@ from dpbench.records.overlap import OverlapCounts
 from dpbench.support.plugin_calls import call_plugin
 
 
-class UnitCounts(BaseModel):
+class TrainingUnitCounts(BaseModel):
     """Counts of the training images' units, such as patients, lesions or tracks."""
 
     model_config = ConfigDict(frozen=True)
@@ -49,7 +49,9 @@ class DatasetSurvey(BaseModel):
     where: str
     digest: str
     overlap: dict[str, OverlapCounts]
-    units: UnitCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # of the training images
+    units: TrainingUnitCounts | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )  # of the training images
     # Test images by column and value; the value "" is unknown.
     groups: dict[str, dict[str, int]] = Field(default_factory=dict, exclude_if=lambda value: not value)
     edition: str = Field(default="", exclude_if=lambda value: not value)  # see `Splits.edition`
@@ -84,7 +86,7 @@ def survey_dataset(dataset: Dataset) -> DatasetSurvey:
     """
     splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
-    check_groups(splits.test, f"test split of dataset {dataset.name!r}")
+    check_group_columns(splits.test, f"test split of dataset {dataset.name!r}")
     report_ignored_files(dataset, splits)
     counts = [_count_classes(split, name, dataset) for name, split in (("train", splits.train), ("test", splits.test))]
     if not sum(counts[0]):
@@ -107,16 +109,18 @@ def survey_dataset(dataset: Dataset) -> DatasetSurvey:
     )  # fmt: skip
 
 
-def _count_units(splits: Splits) -> UnitCounts | None:
+def _count_units(splits: Splits) -> TrainingUnitCounts | None:
     if splits.train.units is None:
         return None
     _, images = np.unique(splits.train.units, return_counts=True)
     sharing = int(images[images > 1].sum())
-    return UnitCounts(unit=splits.unit, count=len(images), largest=int(images.max()), sharing=sharing)
+    return TrainingUnitCounts(unit=splits.unit, count=len(images), largest=int(images.max()), sharing=sharing)
 
 
 def _count_group_values(test: Split) -> dict[str, dict[str, int]]:
-    counted = {column: np.unique(values, return_counts=True) for column, values in take_groups(test.groups).items()}
+    counted = {
+        column: np.unique(values, return_counts=True) for column, values in select_group_values(test.groups).items()
+    }
     return {
         column: dict(zip(values.tolist(), counts.tolist(), strict=True)) for column, (values, counts) in counted.items()
     }

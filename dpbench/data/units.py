@@ -13,37 +13,37 @@ IMAGE_UNIT = "image"
 """The unit of data without other units."""
 
 
-def check_units(splits: Splits, classes: int, who: str) -> None:
+def check_units(splits: Splits, classes: int, dataset_name: str) -> None:
     """Check that units match their examples, and that a guarantee can be stated for these units.
 
     Args:
         splits: the splits of one dataset; a unit has the same number in every split.
         classes: the number of classes.
-        who: names the dataset in messages.
+        dataset_name: names the dataset in messages.
 
     Raises:
         DataError: the units do not fit; the message is one sentence.
     """
     for name, split in (("train", splits.train), ("test", splits.test), ("public", splits.public)):
         if split is not None and split.units is not None:
-            _check_array(split.units, len(split.images), f"{name} split of {who}")
+            _check_unit_array(split.units, len(split.images), f"{name} split of {dataset_name}")
     units = splits.train.units
     if (units is None) == bool(splits.unit) or splits.unit == IMAGE_UNIT:
         given = "no units" if units is None else "units"
         raise DataError(
-            f"Expected units in the train split of {who} and a word for them, such as patient, or neither, got {given} "
-            f"and the word {splits.unit!r}."
+            f"Expected units in the train split of {dataset_name} and a word for them, such as patient, or neither, "
+            f"got {given} and the word {splits.unit!r}."
         )
     if units is None:
         return
     if (count := len(np.unique(units))) < max(2, classes):
         raise DataError(
-            f"Expected at least as many {splits.unit}s in the train split of {who} as its {classes} classes, got "
-            f"{count:,} for {len(units):,} examples. Give each {splits.unit} a number of its own."
+            f"Expected at least as many {splits.unit}s in the train split of {dataset_name} as its {classes} classes, "
+            f"got {count:,} for {len(units):,} examples. Give each {splits.unit} a number of its own."
         )
 
 
-def _check_array(units: object, size: int, where: str) -> None:
+def _check_unit_array(units: object, size: int, where: str) -> None:
     if not isinstance(units, np.ndarray) or units.dtype != np.int64 or units.shape != (size,):
         found = f"{units.dtype} {units.shape}" if isinstance(units, np.ndarray) else f"a {type(units).__name__}"
         raise DataError(f"Expected an array of {size} int64 units in the {where}, one per example, got {found}.")

@@ -6,7 +6,7 @@ that are opened from disk. (MkDocs' Material theme has been in maintenance since
 server.) Reference pages are generated from docstrings, commands and components when the site is built.
 """
 
-from dpbench.docs.site import build, build_cached
+from dpbench.docs.site import build_cached_documentation, build_documentation
 from dpbench.errors import DocsMissing, DocsNotBuilt
 
-__all__ = ["DocsMissing", "DocsNotBuilt", "build", "build_cached"]
+__all__ = ["DocsMissing", "DocsNotBuilt", "build_cached_documentation", "build_documentation"]

@@ -35,9 +35,9 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
         "reference/commands.md": render_commands(command),
         "reference/names.rst": render_public_names(),
         "reference/privacy.rst": _render_title("The privacy core: claims, modules, tests")
-        + _module_directive("dpbench.privacy")
+        + _render_module_directive("dpbench.privacy")
         + render_mechanism_claims(),
-        "reference/errors.rst": _render_title("Errors") + _module_directive("dpbench.errors"),
+        "reference/errors.rst": _render_title("Errors") + _render_module_directive("dpbench.errors"),
     }
 
 
@@ -113,7 +113,7 @@ def _render_directive(name: str) -> str:
     return f".. auto{'function' if inspect.isfunction(item) else 'data'}:: dpbench.{name}\n"
 
 
-def _module_directive(name: str) -> str:
+def _render_module_directive(name: str) -> str:
     return f".. automodule:: {name}\n   :no-index:\n"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from dpbench.docs.reference import Command, generate_pages
 from dpbench.errors import DocsMissing, DocsNotBuilt
 from dpbench.registry import KINDS, Registry, load
-from dpbench.site.extras import NO_EXTRAS, Extras
+from dpbench.site.extras import NO_EXTRAS, SiteExtras
 from dpbench.site.layout import SECTIONS, PageSection
 from dpbench.support.folders import replace_site
 from dpbench.support.paths import PACKAGE, cache_folder
@@ -38,7 +38,9 @@ PAGE_SUFFIXES = (".md", ".ipynb", ".svg", ".png", ".css", ".html")
 GENERATOR_PACKAGES = ("Sphinx", "furo", "myst-nb")
 
 
-def build(out: Path, command: Command, *, root: str | None = None, extras: Extras = NO_EXTRAS) -> None:
+def build_documentation(
+    out: Path, command: Command, *, root: str | None = None, extras: SiteExtras = NO_EXTRAS
+) -> None:
     """Build the documentation into `out` and replace any earlier site there.
 
     Args:
@@ -54,10 +56,10 @@ def build(out: Path, command: Command, *, root: str | None = None, extras: Extra
         OutputError: `out` is a folder with other content, or cannot be written.
     """
     with replace_site(out) as folder:  # refuses a place before anything is built
-        shutil.copytree(build_cached(command, root=root, extras=extras), folder, dirs_exist_ok=True)
+        shutil.copytree(build_cached_documentation(command, root=root, extras=extras), folder, dirs_exist_ok=True)
 
 
-def build_cached(command: Command, *, root: str | None = None, extras: Extras = NO_EXTRAS) -> Path:
+def build_cached_documentation(command: Command, *, root: str | None = None, extras: SiteExtras = NO_EXTRAS) -> Path:
     """Return the cache folder with the site of the current sources; build the site first if the folder is missing.
 
     Raises:
@@ -109,7 +111,7 @@ def _build_site(generated_pages: Mapping[str, str], site: Path, header: SiteHead
         out.rename(site)
 
 
-def _header_json(header: SiteHeader | None) -> str:
+def _encode_header(header: SiteHeader | None) -> str:
     return "" if header is None else json.dumps(asdict(header))
 
 
@@ -149,7 +151,7 @@ def _run_sphinx(pages: Path, out: Path, header: SiteHeader | None) -> None:
     places = [*sys.path, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "NO_COLOR": "1"}
     environment |= {
-        "DPBENCH_DOCS_HEADER": _header_json(header),
+        "DPBENCH_DOCS_HEADER": _encode_header(header),
         "PYTHONWARNINGS": "",
         "DPBENCH_CACHE": str(cache_folder()),
     }

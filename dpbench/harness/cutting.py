@@ -13,7 +13,7 @@ from dpbench.errors import SpecError
 from dpbench.records.protocol import SplitRule
 
 
-def select_rows(splits: Splits, name: Literal["train", "test"], classes: int, rule: SplitRule) -> np.ndarray:
+def select_rows_of_split(splits: Splits, name: Literal["train", "test"], classes: int, rule: SplitRule) -> np.ndarray:
     """Return the indices of the rows that a split keeps, ascending. It keeps all rows unless the rule sets `imbalance`.
 
     Raises:
@@ -41,7 +41,7 @@ def count_private_units(splits: Splits, classes: int, rule: SplitRule) -> int:
         SpecError: no private row is left.
     """
     units = splits.train.units
-    _, private = cut_rows(select_rows(splits, "train", classes, rule), rule, units)
+    _, private = cut_rows(select_rows_of_split(splits, "train", classes, rule), rule, units)
     return len(private) if units is None or rule.unit is None else len(np.unique(units[private]))
 
 

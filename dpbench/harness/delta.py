@@ -16,7 +16,7 @@ USUAL_DELTA: float = Protocol.model_fields["delta"].default
 """Default delta for at most 50,000 private units."""
 
 
-def default_delta(units: int) -> float:
+def compute_default_delta(units: int) -> float:
     """Return the default delta for n private units: the smaller of 1e-5 and the largest power of ten up to 1 / (2n).
 
     >>> default_delta(50_000), default_delta(50_001), default_delta(235_930)
@@ -38,9 +38,9 @@ def check_delta(budget: Budget, task: Task, *, for_board: bool) -> None:
         )
         if for_board:
             raise SpecError(f"No board accepts this run: {worth}. Leave out delta, or set it to auto.")
-        progress.print_line(f"{worth}. No board accepts the result.")
+        progress.print_progress_line(f"{worth}. No board accepts the result.")
     elif budget.delta * task.size > WARNING_SHARE:
-        progress.print_line(
+        progress.print_progress_line(
             f"delta={budget.delta:g} is just below 1/n={1 / task.size:.3g} with n={task.size:,} private examples: a "
             "mechanism that publishes one of them, drawn at random, nearly meets it. Choose a delta well below 1/n."
         )

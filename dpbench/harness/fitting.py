@@ -20,7 +20,7 @@ from dpbench.api import Curator, Learner, Planned, Predict, PublicData, Task
 from dpbench.errors import DpbenchError
 from dpbench.harness.leftovers import refuse_leftovers
 from dpbench.harness.plans import Describer
-from dpbench.harness.private_files import IN_A_PREDICTION, NO_FILES, PrivateFiles
+from dpbench.harness.private_files import IN_A_PREDICTION, NO_FILES, PrivateDatasetFiles
 from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning.together import is_stackable
 from dpbench.learning.linear import Transform
@@ -30,7 +30,7 @@ from dpbench.privacy.core.guarding import RowGuard
 from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import NO_WITNESS, Witness
+from dpbench.privacy.core.witness import NO_WITNESS, AuditWitness
 from dpbench.privacy.curator import make_learner_curator
 from dpbench.support.plugin_calls import call_plugin
 
@@ -64,7 +64,7 @@ class FitInput:
     sigma: float
     randomness: Randomness
     memo: MakeMap | None = None
-    files: PrivateFiles = NO_FILES
+    files: PrivateDatasetFiles = NO_FILES
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,14 @@ class FinishedFit:
     predict: Predict
     spent: Mapping[str, int]  # steps of each release
     guard: RowGuard | None = None  # of the questions that the learner asked; None where nothing was fitted
-    files: PrivateFiles = NO_FILES
+    files: PrivateDatasetFiles = NO_FILES
 
 
 def fit_once(
-    given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = make_learner_curator, witness: Witness = NO_WITNESS
+    given: FitInput,
+    *,
+    wrap: Callable[[LedgerCurator], Curator] = make_learner_curator,
+    witness: AuditWitness = NO_WITNESS,
 ) -> FinishedFit:
     """Bind the learner to its rows and fit it in isolation.
 
@@ -125,19 +128,19 @@ def predict_isolated(fitted: FinishedFit, x: Tensor) -> np.ndarray:
         DpbenchError: it fails, its scores are malformed, or it asked a question that was refused (a `final` error).
     """
     guards = [fitted.guard] if fitted.guard else []
-    with fitted.files.refuse_access(IN_A_PREDICTION), refuse_leftovers(fitted.learner), _raise_refusals(guards):
+    with fitted.files.refuse_access(IN_A_PREDICTION), refuse_leftovers(fitted.learner), _raise_guard_refusals(guards):
         return call_plugin(fitted.who("predict"), predict_all, fitted.predict, x, fitted.task)
 
 
 def _fit_isolated(
     fit_inputs: Sequence[FitInput],
     fit: Callable[[Learner, Sequence[LedgerCurator]], Sequence[Predict]],
-    witness: Witness,
+    witness: AuditWitness,
 ) -> list[FinishedFit]:
     """Bind each fit to its rows, and call `fit` with a copy of the first fit's learner and all curators."""
     curators = [bind(each.rows, each.task, each.plan, each.sigma, each.randomness, witness) for each in fit_inputs]
     guards, first = [curator.guard for curator in curators], fit_inputs[0]
-    with first.files.refuse_access(), refuse_leftovers(first.learner), _raise_refusals(guards):
+    with first.files.refuse_access(), refuse_leftovers(first.learner), _raise_guard_refusals(guards):
         own: Any = dataclasses.replace(first.learner)  # type: ignore[type-var]
         predictors = call_plugin(first.who("fit"), fit, own, curators)
     return [
@@ -147,7 +150,7 @@ def _fit_isolated(
 
 
 @contextmanager
-def _raise_refusals(guards: Sequence[RowGuard]) -> Iterator[None]:
+def _raise_guard_refusals(guards: Sequence[RowGuard]) -> Iterator[None]:
     """Raise the guards' refusals at the end of the block, even if the learner caught them or failed later."""
     try:
         yield

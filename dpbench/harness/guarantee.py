@@ -37,7 +37,7 @@ def compute_guarantee(
     Raises:
         PrivacyError: the plan cannot fit the budget, or two accountants contradict each other.
     """
-    if repeats is None and accountant.is_pure(plan):
+    if repeats is None and accountant.is_pure_dp(plan):
         budget = dataclasses.replace(budget, delta=0.0)
     if repeats is None:
         sigma = calibration.calibrate(plan, budget, name)
@@ -72,7 +72,7 @@ def compute_cross_checked_epsilon(
     return stated, crosscheck.cross_check(plan, sigma, delta, name, stated)
 
 
-def compute_copies_epsilon(privacy: PrivacyGuarantee, copies: int) -> float | None:
+def compute_epsilon_for_copies(privacy: PrivacyGuarantee, copies: int) -> float | None:
     """Return the epsilon of a stated guarantee for a person who has `copies` images in the data.
 
     In a private search, each run is charged for all copies. Return None for fewer than two copies, if nothing private
@@ -89,21 +89,21 @@ def compute_copies_epsilon(privacy: PrivacyGuarantee, copies: int) -> float | No
     return found if math.isfinite(found) else None
 
 
-def compute_unit_epsilon(privacy: PrivacyGuarantee, images: int) -> float | None:
+def compute_unit_epsilon(privacy: PrivacyGuarantee, image_count: int) -> float | None:
     """Return the epsilon of a unit with this many images; None if it is infinite, or if nothing private is read."""
-    if images > 1:
-        return compute_copies_epsilon(privacy, images)
+    if image_count > 1:
+        return compute_epsilon_for_copies(privacy, image_count)
     return privacy.epsilon if privacy.plan and math.isfinite(privacy.epsilon) else None
 
 
-def make_unit_facts(owners: np.ndarray | None, word: str, privacy: PrivacyGuarantee | None) -> UnitFacts | None:
+def make_unit_facts(owners: np.ndarray | None, unit_name: str, privacy: PrivacyGuarantee | None) -> UnitFacts | None:
     """Return the number and sizes of the private units, and the epsilon of the largest and the median unit.
 
     Return None if units are unknown.
 
     Args:
         owners: (n,) int64, the unit of each private image, from 0 on; None if units are unknown.
-        word: the word for a unit.
+        unit_name: the word for a unit.
         privacy: the guarantee, if it is stated per image; None if it is stated per unit, and no epsilon is computed.
     """
     import numpy as np
@@ -115,6 +115,6 @@ def make_unit_facts(owners: np.ndarray | None, word: str, privacy: PrivacyGuaran
     most = None if privacy is None else compute_unit_epsilon(privacy, largest)
     usual = None if privacy is None else most if median == largest else compute_unit_epsilon(privacy, median)
     return UnitFacts(
-        word=word, count=len(sizes), images=len(owners), largest=largest, median=median,
+        word=unit_name, count=len(sizes), images=len(owners), largest=largest, median=median,
         largest_epsilon=most, median_epsilon=usual,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from torch import Tensor
 from dpbench.api import Learner
 from dpbench.data.duplicates import make_thumbnail, normalise_thumbnails
 from dpbench.errors import PrivacyError
-from dpbench.harness.leftovers import LeftoverSearch
+from dpbench.harness.leftovers import LeftoverStateSearch
 from dpbench.harness.split_images import SplitImages
 from dpbench.privacy.core.rows import PrivateRows
 
@@ -44,10 +44,12 @@ def refuse_held_copies(learner: Learner, rows: PrivateRows, images: SplitImages)
     Raises:
         PrivacyError: the learner reaches a copy; the message says where it was found.
     """
-    for path, sample in _list_arrays(learner):
+    for path, sample in _list_reached_arrays(learner):
         found = _count_copied_rows(sample.flatten(1), rows)
         if found < MIN_COPIES and (thumbnails := _make_thumbnails(sample, images.shape)) is not None:
-            found = _count_matches(thumbnails, [images.hash_split("private").normalised_thumbnails], MIN_IMAGE_LIKENESS)
+            found = _count_matching_rows(
+                thumbnails, [images.hash_split("private").normalised_thumbnails], MIN_IMAGE_LIKENESS
+            )
         if found >= MIN_COPIES:
             raise PrivacyError(
                 f"Learner {learner.name!r} reaches a copy of the private data: {path} holds rows of it. What a learner "
@@ -56,14 +58,14 @@ def refuse_held_copies(learner: Learner, rows: PrivateRows, images: SplitImages)
             )
 
 
-def _list_arrays(learner: Learner) -> Iterator[tuple[str, Tensor]]:
+def _list_reached_arrays(learner: Learner) -> Iterator[tuple[str, Tensor]]:
     """Yield the path and some rows (c, ...) of each array that a learner reaches.
 
     Many arrays of equal shape in one container are treated as the rows of one array.
     """
     beside: dict[tuple[int, tuple[int, ...]], list[Tensor]] = defaultdict(list)
     paths: dict[tuple[int, tuple[int, ...]], str] = {}
-    for entry in LeftoverSearch(learner).list_arrays():
+    for entry in LeftoverStateSearch(learner).list_arrays():
         array = entry.thing
         if not (array.size if isinstance(array, np.ndarray) else array.numel()):
             continue
@@ -97,7 +99,7 @@ def _count_copied_rows(sample: Tensor, rows: PrivateRows) -> int:
         return 0
     places = (rows.index[start : start + BLOCK] for start in range(0, len(rows), BLOCK))
     held = (_normalise_rows(rows.held[index].flatten(1)) for index in places)
-    return _count_matches(_normalise_rows(sample), held, MIN_ROW_LIKENESS)
+    return _count_matching_rows(_normalise_rows(sample), held, MIN_ROW_LIKENESS)
 
 
 def _make_thumbnails(sample: Tensor, shape: tuple[int, int, int]) -> Tensor | None:
@@ -127,7 +129,7 @@ def _normalise_rows(rows: Tensor) -> Tensor:
     return torch.where(lengths > MIN_SPREAD * rows.abs().amax(1, keepdim=True), centred / lengths, 0).float()
 
 
-def _count_matches(sample: Tensor, blocks: Iterable[Tensor], least: float) -> int:
+def _count_matching_rows(sample: Tensor, blocks: Iterable[Tensor], least: float) -> int:
     """Count the distinct rows in `blocks` that are the best match of some sample row.
 
     A match has a correlation of at least `least`. All rows are normalised.

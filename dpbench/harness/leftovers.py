@@ -13,7 +13,7 @@ from functools import lru_cache
 from dpbench.api import Learner
 from dpbench.errors import NotPure
 from dpbench.harness.own_modules import LearnerModules, import_learner_modules
-from dpbench.privacy.purity.reach import ModuleReach, ReachedValue, Snapshot
+from dpbench.privacy.purity.reach import ModuleReach, ReachedObject, ReachSnapshot
 from dpbench.records.provenance import HARNESS
 
 _LEFTOVER_ATTRIBUTE = "__left_behind__"
@@ -23,7 +23,7 @@ It is set on the learner's class and, as a mapping from names of distributions, 
 """
 
 
-class LeftoverSearch:
+class LeftoverStateSearch:
     """A snapshot of all that a learner's code can reach, to detect what a fit has left behind.
 
     Covered: all globals of the learner's own modules (`own_modules`, imported beforehand), including classes,
@@ -39,7 +39,7 @@ class LeftoverSearch:
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
         self._own = import_learner_modules(type(learner))
-        self._snapshot = Snapshot((learner, type(learner)), left_out=self._own.is_left_out)
+        self._snapshot = ReachSnapshot((learner, type(learner)), left_out=self._own.is_excluded_import)
         self._globals = _walk_learner_modules(self._own)
         self._before = self._globals.read()
         if not self._before.has_same_referents(self._globals.first):  # of an earlier fit, and no longer complete
@@ -56,18 +56,18 @@ class LeftoverSearch:
         cls, all_left = type(self._learner), vars(Learner).get(_LEFTOVER_ATTRIBUTE, {})
         brought_by = self._own.distribution_names - {HARNESS}
         earlier = (vars(cls).get(_LEFTOVER_ATTRIBUTE), *(all_left.get(name) for name in sorted(brought_by)))
-        left = self._find_change() or next(filter(None, earlier), None)
+        left = self._find_changed_state() or next(filter(None, earlier), None)
         if left is not None:
             setattr(cls, _LEFTOVER_ATTRIBUTE, left)
             setattr(Learner, _LEFTOVER_ATTRIBUTE, {**all_left, **dict.fromkeys(brought_by, left)})
         return left
 
-    def list_arrays(self) -> Iterator[ReachedValue]:
+    def list_arrays(self) -> Iterator[ReachedObject]:
         """Yield the arrays and tensors that the learner and its own modules reach."""
         yield from self._snapshot.reach.list_arrays()
         yield from self._globals.list_arrays()
 
-    def _find_change(self) -> str | None:
+    def _find_changed_state(self) -> str | None:
         if name := self._own.find_new_import():
             return (
                 f"module `{name}` (imported for the first time, so that it was not compared; import it at the top of "
@@ -77,9 +77,9 @@ class LeftoverSearch:
 
 
 @lru_cache(1)
-def _walk_learner_modules(own: LearnerModules) -> ModuleReach:
+def _walk_learner_modules(modules: LearnerModules) -> ModuleReach:
     """Walk the learner's own modules once for many fits, because re-reading a stored walk takes a fifth of the time."""
-    return ModuleReach(own.whole, own.is_left_out)
+    return ModuleReach(modules.whole, modules.is_excluded_import)
 
 
 @contextmanager
@@ -89,21 +89,21 @@ def refuse_leftovers(learner: Learner) -> Iterator[None]:
     Raises:
         NotPure: the learner left state behind; the message names it, and any other error of the block.
     """
-    leftovers = LeftoverSearch(learner)
+    leftovers = LeftoverStateSearch(learner)
     try:
         yield
     except BaseException as error:  # noted whatever ended the fit; what ended it is told too
         left = leftovers.find()
         if left is None or not isinstance(error, Exception):
             raise
-        raise NotPure(f"{_describe_refusal(learner, left)} It failed as well: {error}") from error
+        raise NotPure(f"{_describe_leftover_state(learner, left)} It failed as well: {error}") from error
     if (left := leftovers.find()) is not None:
-        raise NotPure(_describe_refusal(learner, left))
+        raise NotPure(_describe_leftover_state(learner, left))
 
 
-def _describe_refusal(learner: Learner, left: str) -> str:
+def _describe_leftover_state(learner: Learner, changed: str) -> str:
     return (
-        f"Learner {learner.name!r} leaves state behind: its fit changed {left}. The next fit in this process would "
+        f"Learner {learner.name!r} leaves state behind: its fit changed {changed}. The next fit in this process would "
         "find it and spend more than the stated budget. Keep what a fit learns in the fit, and draw from the generator "
         "that it is given."
     )

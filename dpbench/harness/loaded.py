@@ -13,13 +13,13 @@ import torch
 from dpbench.api import Budget
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
-from dpbench.harness.delta import check_delta, default_delta
-from dpbench.harness.memo import Memo
+from dpbench.harness.delta import check_delta, compute_default_delta
+from dpbench.harness.memo import SharedRunCache
 from dpbench.harness.mirrored import load_mirrored_features
 from dpbench.harness.plans import Describer
-from dpbench.harness.roles import ExamplesByRole, complete_task
+from dpbench.harness.roles import ExamplesByRole, add_learner_facts_to_task
 from dpbench.harness.sharing import Sharing, refuse_forbidden_overlap
-from dpbench.harness.source import DataSource, draw_data
+from dpbench.harness.source import DataSource, draw_datasets_for_seed
 from dpbench.harness.split_images import SplitImages
 from dpbench.harness.tuning import transfer
 from dpbench.harness.tuning.trials import TrialRunner
@@ -39,7 +39,7 @@ from dpbench.support.phases import PhaseProfiler
 class LoadedRun:
     """A run with built components and a role for every example, before settings are chosen."""
 
-    memo: Memo  # what it may share with other runs of the process
+    memo: SharedRunCache  # what it may share with other runs of the process
     resolved: ResolvedSpec
     earlier: transfer.SettingsRecord | None  # where settings come from, if from a file
     roles: ExamplesByRole
@@ -88,7 +88,7 @@ class LoadedRun:
         origins = self.noise_origins or get_component_origins(self.parts)
         if self.noise_dataset is not None:
             spec = spec.model_copy(update={"dataset": self.noise_dataset})
-        return compute_fit_identity(spec, plan, self.images.identity, origins, list_networks(self.parts))
+        return compute_fit_identity(spec, plan, self.images.identity, origins, list_extractor_networks(self.parts))
 
     def make_trial_runner(self, search: ResolvedSearch) -> TrialRunner:
         """Return the runner that tries the settings of a search on this run's data."""
@@ -99,7 +99,7 @@ class LoadedRun:
 
     def has_same_data(self, seed: int, other_seed: int) -> bool:
         """Return whether fits with these two seeds use the same data."""
-        return draw_data(self.parts, seed) == draw_data(self.parts, other_seed)
+        return draw_datasets_for_seed(self.parts, seed) == draw_datasets_for_seed(self.parts, other_seed)
 
     def draw(self, seed: int) -> LoadedRun:
         """Return this run with the examples for this seed; a dataset that draws no examples gives the same run.
@@ -116,7 +116,10 @@ class LoadedRun:
 
 
 def load_run(
-    resolved: ResolvedSpec, memo: Memo, earlier: transfer.SettingsRecord | None = None, sharing: Sharing = "none"
+    resolved: ResolvedSpec,
+    memo: SharedRunCache,
+    earlier: transfer.SettingsRecord | None = None,
+    sharing: Sharing = "none",
 ) -> LoadedRun:
     """Assign a role to every example, and choose delta if the spec leaves it open.
 
@@ -137,7 +140,7 @@ def load_run(
     with phases("load"):
         roles, images = _load_examples(resolved, resolved.spec.seeds[0], memo)
         if "delta" not in resolved.spec.model_fields_set:
-            resolved = resolved.with_delta(default_delta(images.private_count_with_copies))
+            resolved = resolved.with_delta(compute_default_delta(images.private_count_with_copies))
         check_delta(resolved.spec.budget, roles.task, for_board=sharing == "board")
         _check_public_labels(resolved, len(roles.public.x))
     with phases("compare"):
@@ -146,14 +149,14 @@ def load_run(
     return LoadedRun(memo, resolved, earlier, roles, images, phases, resolved.spec.seeds[0], sharing)
 
 
-def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[ExamplesByRole, SplitImages]:
+def _load_examples(resolved: ResolvedSpec, seed: int, memo: SharedRunCache) -> tuple[ExamplesByRole, SplitImages]:
     spec, learner = resolved.spec, resolved.parts.learner
     source = DataSource.from_components(resolved.parts, seed, spec.split_rule, memo.device)
     roles, images = memo.examples(source, spec.budget)
     if learner.reads_mirrored() and learner.public != "none":
         public = dataclasses.replace(roles.public, mirrored=load_mirrored_features(images))
         roles = dataclasses.replace(roles, public=public)
-    return complete_task(roles, learner, spec.metric), images
+    return add_learner_facts_to_task(roles, learner, spec.metric), images
 
 
 def get_component_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
@@ -164,7 +167,7 @@ def get_component_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
     }
 
 
-def list_networks(parts: BuiltComponents) -> list[str]:
+def list_extractor_networks(parts: BuiltComponents) -> list[str]:
     """Return the name, version and weights digest of each extractor that has weights, for `identity`."""
     found = parts.extractor
     of = [(part, part.weights()) for part in (found.parts if isinstance(found, Concat) else (found,))]

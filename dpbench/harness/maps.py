@@ -10,28 +10,28 @@ import torch
 from dpbench.api import PublicData, Task
 from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
-from dpbench.privacy.purity.reach import Snapshot
+from dpbench.privacy.purity.reach import ReachSnapshot
 
 MAX_CACHED_MAPS = 16  # maps: each a few arrays of the size of public features' statistics, for one seed
 
 
-class CachedMap:
+class CachedPublicMap:
     """A public map, the state of the generator after making it, and a snapshot of everything that the map reaches."""
 
     def __init__(self, features: Transform, generator: torch.Generator) -> None:
         self.features, self.state = features, generator.get_state()
-        self._snapshot = Snapshot(features, generators=False)
+        self._snapshot = ReachSnapshot(features, generators=False)
 
     def has_changed(self) -> bool:
         """Return whether a fit changed the map. A changed map could pass noisy answers on to the next fit."""
         return self._snapshot.find_change() is not None
 
 
-class MapCache:
+class PublicMapCache:
     """A cache of the latest public maps, which returns exactly the map that a fit would compute itself."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[Hashable, CachedMap] = OrderedDict()
+        self._made: OrderedDict[Hashable, CachedPublicMap] = OrderedDict()
 
     def find_or_make_map(
         self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator, data: str = ""
@@ -52,7 +52,7 @@ class MapCache:
         key = (learner.map_key, data, str(task.device), public.y is None, drawn)
         made = self._made.pop(key, None)
         if made is None or made.has_changed():
-            made = CachedMap(learner.features(task, public, generator), generator)
+            made = CachedPublicMap(learner.features(task, public, generator), generator)
         self._made[key] = made
         while len(self._made) > MAX_CACHED_MAPS:
             self._made.popitem(last=False)

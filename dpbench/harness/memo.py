@@ -17,8 +17,8 @@ import torch
 from dpbench.api import Budget, PublicData, Task
 from dpbench.errors import SpecError
 from dpbench.harness import guarantee
-from dpbench.harness.maps import MapCache
-from dpbench.harness.roles import ExamplesByRole, assign_roles
+from dpbench.harness.maps import PublicMapCache
+from dpbench.harness.roles import ExamplesByRole, extract_examples_by_role
 from dpbench.harness.source import DataSource
 from dpbench.harness.split_images import SplitImages, assign_images
 from dpbench.learning.linear import Transform
@@ -31,7 +31,7 @@ from dpbench.support import threads
 MAX_CACHED_EXAMPLES = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
 
 
-class Memo:
+class SharedRunCache:
     """A cache that runs share: the latest examples by role, all guarantees computed so far, and the latest public maps.
 
     A single run has a fresh memo; a worker of a sweep keeps one memo for all its cells. Sharing changes no result:
@@ -49,7 +49,7 @@ class Memo:
             raise SpecError(f"Expected threads={threads} to be at least 1.")
         self.device, self.threads = device, threads
         self._examples: OrderedDict[Hashable, tuple[ExamplesByRole, SplitImages]] = OrderedDict()
-        self._maps = MapCache()
+        self._maps = PublicMapCache()
         self.state = functools.cache(guarantee.compute_guarantee)
         self._process = functools.cache(provenance.collect_provenance)
 
@@ -65,7 +65,7 @@ class Memo:
         """Return the examples of a source, with new scratch memory, because a failed fit may still hold the old memory.
 
         Raises:
-            DpbenchError: as `assign_images` and `assign_roles` do.
+            DpbenchError: as `assign_images` and `extract_examples_by_role` do.
         """
         key = source.key
         if key in self._examples:
@@ -77,7 +77,7 @@ class Memo:
             while len(self._examples) >= MAX_CACHED_EXAMPLES:
                 self._examples.popitem(last=False)  # before the next is loaded: both might not fit
             images = assign_images(source, budget)
-            roles = assign_roles(images)
+            roles = extract_examples_by_role(images)
             self._examples[key] = roles, images
         return dataclasses.replace(roles, private=dataclasses.replace(roles.private, scratch=ChunkBuffers())), images
 

@@ -21,7 +21,7 @@ from dpbench.support.files import canonical_digest
 
 
 @dataclasses.dataclass(frozen=True)
-class MirrorImages:
+class LazyMirrorImages:
     """The mirror images of some images, each made when it is read."""
 
     images: Images
@@ -49,19 +49,19 @@ def load_mirrored_features(images: SplitImages) -> Tensor | None:
     for split, rows, name in _list_public_parts(images):
         if isinstance(split.images, Features):
             return None
-        mirrored = mirror_split(split, rows)
+        mirrored = make_mirrored_split(split, rows)
         data = canonical_digest({"mirrored": images.other.digest, "split": name, "rows": rows})
         keys = identify_images(mirrored, data, f"mirrored {name}")
         found.append(cache.load_features(mirrored, keys, source.parts.extractor, source.device))
     return torch.cat(found).to(source.device, torch.float32) if found else None
 
 
-def mirror_split(split: Split, rows: Sequence[int]) -> Split:
+def make_mirrored_split(split: Split, rows: Sequence[int]) -> Split:
     """Return the mirror images of some images of a split, with their labels; `split` must not hold features."""
     labels, kept = split.labels[np.asarray(rows, np.int64)], split.images
     if not isinstance(kept, Records):
         assert not isinstance(kept, Features)
-        return Split(MirrorImages(kept, rows), labels)
+        return Split(LazyMirrorImages(kept, rows), labels)
     records = dataclasses.replace(
         kept,
         places=[kept.places[row] for row in rows],
@@ -72,8 +72,8 @@ def mirror_split(split: Split, rows: Sequence[int]) -> Split:
     return Split(records, labels)
 
 
-def _read_mirrored_image(read: Callable[[Any], Image], place: Any) -> Image:
-    return ImageOps.mirror(read(place))
+def _read_mirrored_image(read: Callable[[Any], Image], record_place: Any) -> Image:
+    return ImageOps.mirror(read(record_place))
 
 
 def _list_public_parts(images: SplitImages) -> list[tuple[Split, list[int], str]]:

@@ -25,7 +25,7 @@ from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 from dpbench.privacy.purity.kinds import LIBRARIES
-from dpbench.support.code import top_package
+from dpbench.support.code import get_top_package
 
 _SCRIPTS = frozenset({"__main__", "conftest", "setup"})
 
@@ -40,7 +40,7 @@ class LearnerModules:
     known: frozenset[str]  # whatever was imported
     files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
 
-    def is_left_out(self, module: str) -> bool:
+    def is_excluded_import(self, module: str) -> bool:
         """Return whether a module was first imported later, and belongs to a library or to another distribution."""
         return (
             module not in self.known
@@ -56,14 +56,14 @@ class LearnerModules:
         )
 
     def _has_no_distribution(self, module: str) -> bool:
-        file = _find_file(module)
+        file = _find_module_file(module)
         return file is not None and file.suffix == ".py" and not self._belongs_to_other_distribution(module)
 
     def _belongs_to_other_distribution(self, module: str) -> bool:
         """Return whether a module belongs to a library or to another distribution than the learner's."""
-        if top_package(module) in LIBRARIES:
+        if get_top_package(module) in LIBRARIES:
             return True
-        path, file = tuple(sys.path), _find_file(module)
+        path, file = tuple(sys.path), _find_module_file(module)
         named = _map_packages_to_distributions(path).get(module.partition(".")[0], ())
         edited = {name: folder for folder, name in _list_editable_folders(path).items() if _is_in_folder(file, folder)}
         if edited.keys() & self.distribution_names:  # whatever else the package's name brings
@@ -75,20 +75,20 @@ class LearnerModules:
 
 def import_learner_modules(cls: type) -> LearnerModules:
     """Import the modules that belong to the learner and return them."""
-    bases = [base for base in cls.__mro__ if top_package(base.__module__) not in LIBRARIES | {"builtins"}]
+    bases = [base for base in cls.__mro__ if get_top_package(base.__module__) not in LIBRARIES | {"builtins"}]
     brought_by, installed = set[str](), set[str]()
     for base in bases:
         found = _import_distribution_modules(base.__module__)
         brought_by |= found[0]
         installed |= found[1]
-    names = {top_package(base.__module__) for base in bases if not _is_in_packages(base.__module__, installed)}
+    names = {get_top_package(base.__module__) for base in bases if not _is_in_packages(base.__module__, installed)}
     known = dict(sys.modules)
     tops = {name.partition(".")[0] for name in installed}
     named = (
         module for name, module in known.items() if name.partition(".")[0] in tops and _is_in_packages(name, installed)
     )
     whole = tuple(module for module in named if isinstance(module, ModuleType))  # Python lets None stand for one
-    files = tuple(file.resolve() for base in bases if (file := _find_file(base.__module__)))
+    files = tuple(file.resolve() for base in bases if (file := _find_module_file(base.__module__)))
     return LearnerModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known), files)
 
 
@@ -106,9 +106,11 @@ def _is_in_packages(module: str, names: Set[str]) -> bool:
 def _import_distribution_modules(module: str) -> tuple[frozenset[str], frozenset[str]]:
     """Import all modules of the distributions that provide a module; return the distributions and top packages."""
     brings = _find_distributions(module)
-    found = {name for bring in brings for name in _list_top_level_packages(bring) if top_package(name) not in LIBRARIES}
+    found = {
+        name for bring in brings for name in _list_top_level_packages(bring) if get_top_package(name) not in LIBRARIES
+    }
     for name in sorted(found):
-        for below in _list_modules(name):
+        for below in _list_module_and_submodules(name):
             with suppress(Exception, SystemExit):  # whoever needs it says so
                 import_module(below)
     return frozenset(bring.name for bring in brings), frozenset(found)
@@ -174,7 +176,7 @@ def _find_top_package(module: str) -> str:
     return next((name for name in names if getattr(sys.modules.get(name), "__file__", None)), module)
 
 
-def _list_modules(name: str) -> Iterator[str]:
+def _list_module_and_submodules(name: str) -> Iterator[str]:
     """Yield a module, and all modules below it if it is a package."""
     yield name
     for folder in map(Path, getattr(sys.modules.get(name), "__path__", ())):
@@ -184,7 +186,7 @@ def _list_modules(name: str) -> Iterator[str]:
                 yield ".".join((name, *parts))
 
 
-def _find_file(module: str) -> Path | None:
+def _find_module_file(module: str) -> Path | None:
     """Return the file of an imported module; None if the module has no file or is not imported.
 
     The file is read from the module's `__dict__`, because `getattr` could make a lazy module import more.

@@ -14,7 +14,7 @@ from dpbench.harness.guarantee import Rng
 from dpbench.harness.held_copies import refuse_held_copies
 from dpbench.harness.loaded import LoadedRun, digest_code
 from dpbench.harness.plans import find_common_plan, settle_learner
-from dpbench.harness.roles import ExamplesByRole, select_public
+from dpbench.harness.roles import ExamplesByRole, select_declared_public_data
 from dpbench.harness.split_images import SplitImages, TestSplit
 from dpbench.harness.tuning import private, transfer
 from dpbench.harness.tuning import space as spaces
@@ -24,7 +24,7 @@ from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.registry.components import BuiltComponents, find_selection_rule, make_component_record
 from dpbench.support import progress
-from dpbench.support.fields import filled_fields
+from dpbench.support.fields import list_filled_in_fields
 from dpbench.support.files import canonical_digest
 from dpbench.support.threads import limit_threads
 
@@ -67,7 +67,7 @@ class PreparedRun:
     @property
     def public(self) -> PublicData:
         """The public data that the learner may see."""
-        return select_public(self.roles.public, self.learner)
+        return select_declared_public_data(self.roles.public, self.learner)
 
     @property
     def test_groups(self) -> dict[str, dict[str, str]] | None:
@@ -84,7 +84,7 @@ class PreparedRun:
     @property
     def settled(self) -> dict[str, Any]:
         """The values that the learner chose for its open settings."""
-        return filled_fields(self.asked, self.learner)
+        return list_filled_in_fields(self.asked, self.learner)
 
     @property
     def identity(self) -> str:
@@ -183,4 +183,4 @@ def _choose_settings(loaded: LoadedRun) -> tuple[Learner, Selection | None]:
     if asked.search.rule == "private-accounted":
         return learner, private.make_private_selection_record(learner, loaded.roles, asked.search)
     found = loaded.make_trial_runner(asked.search).choose_setting()
-    return spaces.set_options(learner, found.chosen or {}), found
+    return spaces.apply_setting(learner, found.chosen or {}), found

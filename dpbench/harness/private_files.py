@@ -50,13 +50,13 @@ class FileAccessLog:
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         """Record the file of an open event if it may hold data."""
-        path = _find_path(event, details) if event in OPENING_EVENTS else ""
-        if path and not path.startswith(SYSTEM_FOLDERS) and not _is_code(path):
+        path = _find_path_of_event(event, details) if event in OPENING_EVENTS else ""
+        if path and not path.startswith(SYSTEM_FOLDERS) and not _is_code_file(path):
             self.found.add(path)
 
 
 @dataclass(frozen=True)
-class PrivateFiles:
+class PrivateDatasetFiles:
     """The files of the private dataset, and the folders that hold only its files."""
 
     files: frozenset[str] = frozenset()
@@ -78,40 +78,42 @@ class PrivateFiles:
                 raise refusal.raised[0]
 
 
-NO_FILES = PrivateFiles()
+NO_FILES = PrivateDatasetFiles()
 
 
 @dataclass(frozen=True)
 class _PrivateFileGuard:
-    private: PrivateFiles
+    private: PrivateDatasetFiles
     complaint: str
     raised: list[PrivacyError]
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         if event not in OPENING_EVENTS | LISTING_EVENTS:
             return
-        path = _find_path(event, details)
+        path = _find_path_of_event(event, details)
         if path and (path in self.private.files or f"{path}{os.sep}".startswith(self.private.below)):
             self.raised[:] = [PrivacyError(self.complaint)]
             raise self.raised[0]
 
 
-def find_private_files(dataset: Dataset, read: FileAccessLog) -> PrivateFiles:
+def find_private_files(dataset: Dataset, access_log: FileAccessLog) -> PrivateDatasetFiles:
     """Return a dataset's files and folders, given the log of files opened while it loaded."""
     location = sources.find_dataset(dataset)
     places = [str(path.resolve()) for path in location.paths] if location else []
     folders = [*places, str((cache_folder() / "features").resolve())]
-    return PrivateFiles(frozenset((*read.found, *places)), tuple(f"{folder}{os.sep}" for folder in folders))
+    return PrivateDatasetFiles(
+        frozenset((*access_log.found, *places)), tuple(f"{folder}{os.sep}" for folder in folders)
+    )
 
 
-def _is_code(path: str) -> bool:
+def _is_code_file(path: str) -> bool:
     """Return whether a path is code: a Python file, a part of an installed package, a zip or a `.pth` file."""
     places = [*map(os.path.realpath, sys.path)]
     listed = path.endswith(".pth") and str(Path(path).parent) in places  # elsewhere the ending is of tensors
     return path.endswith(CODE_ENDINGS) or ".dist-info" in path or path in places or listed
 
 
-def _find_path(event: str, details: tuple[Any, ...]) -> str:
+def _find_path_of_event(event: str, details: tuple[Any, ...]) -> str:
     """Return the resolved path that an event names; empty if it names none, as with a file descriptor."""
     name = details[0]
     if not isinstance(name, str | bytes | os.PathLike):

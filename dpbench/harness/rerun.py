@@ -9,7 +9,7 @@ from typing import Any
 from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError, SpecError
 from dpbench.harness.guarantee import make_unit_facts
 from dpbench.harness.loaded import LoadedRun, load_run
-from dpbench.harness.memo import Memo
+from dpbench.harness.memo import SharedRunCache
 from dpbench.harness.plans import settle_by_stated_rule
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.tuning import space as spaces
@@ -21,14 +21,14 @@ from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registration, Registry
-from dpbench.registry.components import build, component_kind, make_component_record, resolve
-from dpbench.registry.same_code import compare_code, describe_code_differences, read_stated_digests
-from dpbench.support.fields import filled_fields
+from dpbench.registry.components import build, component_kind_of_role, make_component_record, resolve
+from dpbench.registry.same_code import compare_with_installed_code, describe_code_differences, read_stated_digests
+from dpbench.support.fields import list_filled_in_fields
 from dpbench.support.threads import limit_threads
 
 
 def prepare_rerun(
-    result: Result, seed: int | None, plugins: Registry, memo: Memo, dataset: Component | None = None
+    result: Result, seed: int | None, plugins: Registry, memo: SharedRunCache, dataset: Component | None = None
 ) -> PreparedRun:
     """Prepare the fit of one seed of a result, or of all its seeds, with the result's plan and sigma.
 
@@ -65,7 +65,9 @@ def prepare_rerun(
     return dataclasses.replace(prepared, privacy=result.privacy)
 
 
-def repeat_search(result: Result, plugins: Registry, memo: Memo, dataset: Component | None = None) -> Selection:
+def repeat_search(
+    result: Result, plugins: Registry, memo: SharedRunCache, dataset: Component | None = None
+) -> Selection:
     """Repeat the public search that chose a result's settings.
 
     Raises:
@@ -83,38 +85,38 @@ def _check_installed_components(result: Result, plugins: Registry) -> None:
     """Refuse a re-run if a component is missing, or if its installed version computes differently."""
     other = False
     for role, origin in result.components.items():
-        kind, name = component_kind(role), result.spec.roles[role].name
+        kind, name = component_kind_of_role(role), result.spec.roles[role].name
         item = plugins.components[kind].get(name)
         if item is None or item.distribution != origin.distribution:
             found = f"{item.distribution} {item.version} does" if item else "nothing does"
             raise NotReproducible(f"{origin.distribution} {origin.version} brings {kind} {name!r}; here {found}.")
-        _check_origin(f"{kind} {name!r}", origin, item)
+        _check_component_origin(f"{kind} {name!r}", origin, item)
         other |= item.version != origin.version
     if other:
         _check_same_code(result, plugins)
 
 
-def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> None:
+def _check_component_origin(description: str, origin: ComponentOrigin, item: Registration) -> None:
     """Refuse invented plugins and versions, because a forger could choose the noise by inventing a version."""
     if origin.plugin != item.plugin:
-        raise NotReproducible(f"Plugin {origin.plugin!r} brings {what}; here plugin {item.plugin!r} does.")
+        raise NotReproducible(f"Plugin {origin.plugin!r} brings {description}; here plugin {item.plugin!r} does.")
     known = sorted({item.version, *(RELEASED_VERSIONS if item.distribution == HARNESS else ())})
     if origin.version not in known:
         raise NotReproducible(
-            f"{origin.distribution} {origin.version} brings {what}; here {item.distribution} {item.version} does. "
-            f"Noise is derived from the version, so a re-run takes only those that are known: {', '.join(known)}."
+            f"{origin.distribution} {origin.version} brings {description}; here {item.distribution} {item.version} "
+            f"does. Noise is derived from the version, so a re-run takes only those that are known: {', '.join(known)}."
         )
 
 
 def _check_same_code(result: Result, plugins: Registry) -> None:
-    from dpbench.harness.fingerprints.taking import open_fingerprints
+    from dpbench.harness.fingerprints.taking import open_fingerprint_store
 
     if not read_stated_digests(result):
         raise NotReproducible(
             f"{_describe_versions(result, plugins)} The result states no digests of its code to compare."
         )
     # Data and the settings that were left open are compared before a fit.
-    found = compare_code(result, plugins, open_fingerprints(plugins), same_data=True, choices=False)
+    found = compare_with_installed_code(result, plugins, open_fingerprint_store(plugins), same_data=True, choices=False)
     if differ := [*describe_code_differences(found)]:
         raise NotReproducible(
             f"{_describe_versions(result, plugins)} The code is not known to compute the same: {', '.join(differ)}. "
@@ -124,12 +126,16 @@ def _check_same_code(result: Result, plugins: Registry) -> None:
 
 def _describe_versions(result: Result, plugins: Registry) -> str:
     made = {f"{origin.distribution} {origin.version}" for origin in result.components.values()}
-    items = [plugins.components[component_kind(role)][result.spec.roles[role].name] for role in result.components]
+    items = [
+        plugins.components[component_kind_of_role(role)][result.spec.roles[role].name] for role in result.components
+    ]
     here = {f"{item.distribution} {item.version}" for item in items}
     return f"It was made by {', '.join(sorted(made))}; here is {', '.join(sorted(here))}."
 
 
-def _load_for_rerun(spec: Spec, result: Result, plugins: Registry, memo: Memo, dataset: Component | None) -> LoadedRun:
+def _load_for_rerun(
+    spec: Spec, result: Result, plugins: Registry, memo: SharedRunCache, dataset: Component | None
+) -> LoadedRun:
     """Load a spec; its research noise is derived from the dataset, plugins and versions that the result states."""
     stated = None
     if dataset is not None:
@@ -172,9 +178,9 @@ def _check_data_and_plan(prepared: PreparedRun, result: Result) -> None:
 def _check_derived_settings(prepared: PreparedRun, result: Result) -> None:
     """Refuse stated settings that no version of the learner chooses for the result's budget."""
     spec, learner = result.spec, prepared.learner
-    asked = spaces.set_options(learner, dict.fromkeys(result.settled))
+    asked = spaces.apply_setting(learner, dict.fromkeys(result.settled))
     settled = settle_by_stated_rule(asked, result.settled, prepared.loaded.who, prepared.roles.task, spec.budget)
-    now = {name: filled_fields(asked, settled).get(name) for name in result.settled}
+    now = {name: list_filled_in_fields(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(
             f"Learner {spec.learner.name!r} chooses {_format_settings(now)} here, but {result.file_name} states "

@@ -12,7 +12,7 @@ from dpbench.api import Learner, PublicData, Task
 from dpbench.data.concat import Concat
 from dpbench.data.units import renumber_units
 from dpbench.errors import DataError
-from dpbench.harness.private_files import NO_FILES, PrivateFiles
+from dpbench.harness.private_files import NO_FILES, PrivateDatasetFiles
 from dpbench.harness.split_images import SplitImages
 from dpbench.harness.splits import load_features, read_labels
 from dpbench.privacy.core.rows import PrivateRows
@@ -26,10 +26,10 @@ class ExamplesByRole:
     private: PrivateRows
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     public_units: np.ndarray | None = None  # (n,) int64, whose each public example is, from 0 without a gap
-    files: PrivateFiles = NO_FILES  # of the private dataset: neither fits nor predictors open them
+    files: PrivateDatasetFiles = NO_FILES  # of the private dataset: neither fits nor predictors open them
 
 
-def assign_roles(images: SplitImages) -> ExamplesByRole:
+def extract_examples_by_role(images: SplitImages) -> ExamplesByRole:
     """Extract the features of the private and the public examples, and return the examples by role.
 
     Raises:
@@ -59,7 +59,7 @@ def assign_roles(images: SplitImages) -> ExamplesByRole:
     )
 
 
-def select_public(public: PublicData, learner: Learner) -> PublicData:
+def select_declared_public_data(public: PublicData, learner: Learner) -> PublicData:
     """Return the part of the public data that the learner declares to read."""
     return PublicData(
         public.x if learner.public != "none" else public.x[:0],
@@ -68,9 +68,9 @@ def select_public(public: PublicData, learner: Learner) -> PublicData:
     )
 
 
-def complete_task(roles: ExamplesByRole, learner: Learner, metric: str) -> ExamplesByRole:
+def add_learner_facts_to_task(roles: ExamplesByRole, learner: Learner, metric: str) -> ExamplesByRole:
     """Return the roles with a task that states the metric and the number of public examples that this learner sees."""
-    count = len(select_public(roles.public, learner).x)
+    count = len(select_declared_public_data(roles.public, learner).x)
     return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count, metric=metric))
 
 

@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpbench.data.concat import describe_origin, describe_training_data
+from dpbench.data.concat import describe_feature_origin, describe_training_data
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
-from dpbench.harness.guarantee import compute_copies_epsilon, make_unit_facts
+from dpbench.harness.guarantee import compute_epsilon_for_copies, make_unit_facts
 from dpbench.harness.held_copies import refuse_held_copies
 from dpbench.harness.loaded import LoadedRun, digest_code, get_component_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_correct_count_error
-from dpbench.records.journal import JournalFolder
+from dpbench.records.journal import RunJournalFolder
 from dpbench.records.provenance import HARNESS, current_date, find_git_source
 from dpbench.records.result import Result, SeedResult, TaskFacts, make_result_name
 from dpbench.records.search import ResolvedSearch
@@ -36,7 +36,7 @@ T = TypeVar("T", int, float)
 def execute_prepared_run(
     prepared: PreparedRun,
     keep: Callable[[PreparedRun, SeedFit], None] | None = None,
-    journal: JournalFolder | None = None,
+    journal: RunJournalFolder | None = None,
 ) -> Result:
     """Fit every seed, score each fit on the test split and return the result; see `Session.run`.
 
@@ -50,7 +50,7 @@ def execute_prepared_run(
 
 
 def _fit_seeds(
-    prepared: PreparedRun, keep: Callable[[PreparedRun, SeedFit], None] | None, journal: JournalFolder | None
+    prepared: PreparedRun, keep: Callable[[PreparedRun, SeedFit], None] | None, journal: RunJournalFolder | None
 ) -> tuple[list[SeedResult], int]:
     """Fit each seed except the seeds kept from an interrupted call; return the scores and the number of kept seeds."""
     spec = prepared.spec
@@ -59,7 +59,9 @@ def _fit_seeds(
     own = None if journal is None else journal.open_run(make_result_name(spec), prepared.code_identity)
     kept = {} if own is None else own.seeds()
     before = (
-        {seed: value for seed, value in kept.items() if _has_same_groups(value, prepared.test_groups)} if kept else {}
+        {seed: value for seed, value in kept.items() if _has_groups_of_test_split(value, prepared.test_groups)}
+        if kept
+        else {}
     )
     seeds = []
     with _show_progress(prepared) as advance:
@@ -77,11 +79,11 @@ def _fit_seeds(
     return seeds, len(before.keys() & set(spec.seeds))
 
 
-def _has_same_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> bool:
+def _has_groups_of_test_split(seed: SeedResult, group_sizes: dict[str, dict[str, str]] | None) -> bool:
     """Return whether a stored seed's counts by group fit the groups of the test split; True if neither has groups."""
-    if images is None or seed.group_correct is None:
-        return images is seed.group_correct
-    return find_correct_count_error(images, seed.group_correct) is None
+    if group_sizes is None or seed.group_correct is None:
+        return group_sizes is seed.group_correct
+    return find_correct_count_error(group_sizes, seed.group_correct) is None
 
 
 def refuse_private_selection(search: ResolvedSearch | None) -> ResolvedSearch:
@@ -98,7 +100,7 @@ def refuse_private_selection(search: ResolvedSearch | None) -> ResolvedSearch:
     return search
 
 
-def search_settings(loaded: LoadedRun) -> Tuning:
+def search_settings_without_run(loaded: LoadedRun) -> Tuning:
     """Search for settings without a run; the test split is not read.
 
     Raises:
@@ -111,7 +113,7 @@ def search_settings(loaded: LoadedRun) -> Tuning:
     with phases("tune"), limit_threads(loaded.threads):
         bench = loaded.make_trial_runner(refuse_private_selection(loaded.resolved.search))
         chosen = bench.choose_setting()
-        default = None if chosen.private_touched else bench.score_defaults()
+        default = None if chosen.private_touched else bench.score_current_settings()
     public = images.hash_split("public")
     return Tuning(
         digest=loaded.spec.digest, spec=loaded.spec, selection=chosen, default=default, digests=images.digests,
@@ -133,7 +135,7 @@ def _make_result(
         peak_bytes=_select_publishable_costs(phases.peak_bytes, prepared.privacy),
         components=get_component_origins(parts),
         provenance={**_describe_provenance(parts, prepared.loaded.provenance), **extra_provenance},
-        seeds=tuple(seeds), copies_epsilon=compute_copies_epsilon(prepared.privacy, compared.copies.most),
+        seeds=tuple(seeds), copies_epsilon=compute_epsilon_for_copies(prepared.privacy, compared.copies.most),
     ).with_evidence_digest()  # fmt: skip
 
 
@@ -158,7 +160,7 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
         processing=images.processing_by_split, units=units, left_out=images.left_out, groups=prepared.test_groups,
         editions=images.editions or None, test_units=None if owners is None else encode_units(owners),
         trained_on=describe_training_data(prepared.parts.extractor),
-        made_elsewhere=describe_origin(prepared.parts.extractor),
+        made_elsewhere=describe_feature_origin(prepared.parts.extractor),
     )  # fmt: skip
 
 
@@ -185,7 +187,7 @@ def _show_progress(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
     """Show the progress of the fits, except in a private search, where it would reveal the number of runs."""
     doing, seeds = f"Fitting {prepared.learner.name}", len(prepared.spec.seeds)
     if not prepared.privacy.repeats:
-        with progress.progress_bar(doing, seeds) as advance:
+        with progress.show_progress_bar(doing, seeds) as advance:
             yield advance
     else:
         with progress.show_status(doing):

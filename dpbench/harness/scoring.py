@@ -21,7 +21,7 @@ MOST_COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer
 
 
 @dataclass(frozen=True)
-class Scorer:
+class TestScorer:
     """Scores predictions on the test split; it alone has the labels, and a predictor never gets the scorer."""
 
     y: np.ndarray  # (n,) int64

@@ -12,13 +12,13 @@ from dpbench import registry
 from dpbench.harness import rerun as reruns
 from dpbench.harness.fit import SeedFit
 from dpbench.harness.loaded import LoadedRun, load_run
-from dpbench.harness.memo import Memo
+from dpbench.harness.memo import SharedRunCache
 from dpbench.harness.prepare import PreparedRun, prepare_run
-from dpbench.harness.run import execute_prepared_run, refuse_private_selection, search_settings
+from dpbench.harness.run import execute_prepared_run, refuse_private_selection, search_settings_without_run
 from dpbench.harness.sharing import Sharing, refuse_forbidden_overlap
 from dpbench.harness.source import DataSource
 from dpbench.harness.tuning.transfer import apply_settings
-from dpbench.records.journal import JournalFolder
+from dpbench.records.journal import RunJournalFolder
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
@@ -37,7 +37,7 @@ class Session:
     """
 
     plugins: Registry
-    memo: Memo
+    memo: SharedRunCache
     dataset: Component | None = None  # where re-runs find their data, if not where their results state
 
     @property
@@ -94,7 +94,7 @@ class Session:
         settings: Path | None = None,
         sharing: Sharing = "none",
         keep: Callable[[PreparedRun, SeedFit], None] | None = None,
-        journal: JournalFolder | None = None,
+        journal: RunJournalFolder | None = None,
     ) -> Result:
         """Run a spec: search for settings if it asks for a search, fit every seed and score each fit on the test split.
 
@@ -120,7 +120,7 @@ class Session:
         """
         resolved = self.resolve(spec)
         refuse_private_selection(resolved.search)
-        return search_settings(self.load(resolved))
+        return search_settings_without_run(self.load(resolved))
 
     def extract(self, spec: Spec, sharing: Sharing = "any") -> None:
         """Extract features and compare images; the cache folder stores both for later processes.
@@ -165,4 +165,4 @@ def open_session(device: str = "auto", *, plugins: Registry | None = None, threa
     Raises:
         SpecError: there is no such device, or fewer than one thread.
     """
-    return Session(plugins or registry.load(), Memo(find_device(device), threads))
+    return Session(plugins or registry.load(), SharedRunCache(find_device(device), threads))

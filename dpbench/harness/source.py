@@ -26,7 +26,7 @@ class DataSource:
     @classmethod
     def from_components(cls, parts: BuiltComponents, seed: int, rule: SplitRule, device: torch.device) -> Self:
         """Return the data source of a fit with this seed."""
-        drawn = draw_data(parts, seed)
+        drawn = draw_datasets_for_seed(parts, seed)
         if drawn == parts:
             return cls(parts, rule, device)
         datasets = parts.dataset, parts.public_dataset
@@ -42,7 +42,7 @@ class DataSource:
         return (*named, extractor, self.rule, str(self.device), self.distribution)
 
 
-def draw_data(parts: BuiltComponents, seed: int) -> BuiltComponents:
+def draw_datasets_for_seed(parts: BuiltComponents, seed: int) -> BuiltComponents:
     """Return the components with the datasets for this seed; datasets that draw examples at random draw them anew."""
     other = parts.public_dataset
     return dataclasses.replace(parts, dataset=parts.dataset.drawn(seed), public_dataset=other and other.drawn(seed))

@@ -14,18 +14,18 @@ from torch import Tensor
 
 from dpbench.api import Budget, Dataset, Features, Split, Splits, Task
 from dpbench.data import duplicates
-from dpbench.data.duplicates import Hashes
-from dpbench.data.groups import take_groups
+from dpbench.data.duplicates import ImageHashes
+from dpbench.data.groups import select_group_values
 from dpbench.data.units import append_units, count_shared_units, renumber_units
 from dpbench.errors import SpecError
-from dpbench.harness.cutting import cut_rows, select_rows
-from dpbench.harness.private_files import FileAccessLog, PrivateFiles, find_private_files
+from dpbench.harness.cutting import cut_rows, select_rows_of_split
+from dpbench.harness.private_files import FileAccessLog, PrivateDatasetFiles, find_private_files
 from dpbench.harness.raw_pixels import refuse_raw_pixels, report_pixel_fallback
-from dpbench.harness.scoring import Scorer
+from dpbench.harness.scoring import TestScorer
 from dpbench.harness.source import DataSource
-from dpbench.harness.splits import find_engine, load_features, load_public_splits, load_splits, read_labels
+from dpbench.harness.splits import find_engine_of_split, load_features, load_public_splits, load_splits, read_labels
 from dpbench.privacy.core.plan import check_budget
-from dpbench.privacy.core.rows import Units
+from dpbench.privacy.core.rows import PrivacyUnits
 from dpbench.privacy.purity.audit_events import judge_audit_events
 from dpbench.records.overlap import MAX_LEFT_OUT, AlteredCopyCounts, CopyCounts, OverlapCounts
 
@@ -46,7 +46,7 @@ class TestSplit:
     """The test split: the examples, which a fitted predictor reads, and the scorer, which alone has their labels."""
 
     x: Tensor  # (n, *example_shape) float32, or float16 as cached
-    scorer: Scorer
+    scorer: TestScorer
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class SplitImages:
     other: Splits  # whose training split is public: the same, or those of the public dataset
     private: Tensor  # (n,) int64, places in the training split
     public: Tensor  # the same, where the public images come from it
-    files: PrivateFiles  # of the private split: no fit opens them
+    files: PrivateDatasetFiles  # of the private split: no fit opens them
     private_count_with_copies: int  # private units before copies of public images were left out
     left_out: int = 0  # private images that were left out, as a public image equals each
 
@@ -110,9 +110,9 @@ class SplitImages:
     def engines(self) -> dict[str, str]:
         """The engine that computed the features, by split; splits without a known engine are left out."""
         extractor = self.source.parts.extractor
-        found = {name: find_engine(self.splits, name, extractor) for name in ("train", "test", "public")}
+        found = {name: find_engine_of_split(self.splits, name, extractor) for name in ("train", "test", "public")}
         if self.other is not self.splits:
-            found["public"] = find_engine(self.other, "train", extractor)
+            found["public"] = find_engine_of_split(self.other, "train", extractor)
         return {name: engine for name, engine in found.items() if engine}
 
     @property
@@ -160,7 +160,7 @@ class SplitImages:
         return {pair: count for pair, count in counts.items() if count is not None}
 
     @property
-    def guaranteed_units(self) -> Units | None:
+    def guaranteed_units(self) -> PrivacyUnits | None:
         """The unit of each private row if epsilon is stated per unit; None if it is stated per image."""
         return make_guaranteed_units(self.private_units, self.unit, self.source.rule.unit, self.source.parts.dataset)
 
@@ -181,16 +181,16 @@ class SplitImages:
         overlap = _measure_overlap(public, private, self.shared_units.get(PUBLIC_IN_PRIVATE))
         return overlap, duplicates.count_altered_copies(public, private)
 
-    def hash_split(self, name: SplitName) -> Hashes:
+    def hash_split(self, name: SplitName) -> ImageHashes:
         """Return the hashes of all images of a split; every image is read."""
         return self.hash_splits(name)[0]
 
-    def hash_splits(self, *names: SplitName) -> list[Hashes]:
+    def hash_splits(self, *names: SplitName) -> list[ImageHashes]:
         """Return the hashes of all images of these splits; those of the training split are read from the cache once."""
         train = cache(lambda: duplicates.compute_hashes(self.splits.train, self.splits.digest, "train"))
-        return [self._select_hashes(name, train) for name in names]
+        return [self._select_hashes_of_split(name, train) for name in names]
 
-    def _select_hashes(self, name: SplitName, train: Callable[[], Hashes]) -> Hashes:
+    def _select_hashes_of_split(self, name: SplitName, train: Callable[[], ImageHashes]) -> ImageHashes:
         if name == "test":
             return duplicates.compute_hashes(self.splits.test, self.splits.digest, "test").take(self._kept_test_rows)
         if name == "private":
@@ -202,7 +202,7 @@ class SplitImages:
         provided = duplicates.compute_hashes(self.provided_public, self.other.digest, "public")
         return train().take(self.public).join(provided)
 
-    def leave_out_copies(self) -> SplitImages:
+    def leave_out_public_copies(self) -> SplitImages:
         """Return the splits without the private images that equal a public image.
 
         Raises:
@@ -222,7 +222,7 @@ class SplitImages:
 
     @property
     def _kept_test_rows(self) -> np.ndarray:
-        return select_rows(self.splits, "test", len(self.source.parts.dataset.classes), self.source.rule)
+        return select_rows_of_split(self.splits, "test", len(self.source.parts.dataset.classes), self.source.rule)
 
     @cached_property
     def _test_split(self) -> TestSplit:
@@ -231,9 +231,9 @@ class SplitImages:
         labels = read_labels(test, "test", source.parts.dataset)
         x = load_features(self.splits, "test", source.parts.extractor, source.device)
         if source.rule.imbalance is None:
-            return TestSplit(x, Scorer(labels.numpy(), classes, take_groups(test.groups)))
+            return TestSplit(x, TestScorer(labels.numpy(), classes, select_group_values(test.groups)))
         rows = self._kept_test_rows
-        scorer = Scorer(labels.numpy()[rows], classes, take_groups(test.groups, rows))
+        scorer = TestScorer(labels.numpy()[rows], classes, select_group_values(test.groups, rows))
         return TestSplit(x[torch.from_numpy(rows)], scorer)
 
     @cached_property
@@ -246,11 +246,14 @@ class SplitImages:
         }
         owners = self.private_units if self.source.rule.unit else None
         private, public = hashes["private"], hashes["public"]
-        copies, altered = duplicates.count_copies(private, owners), duplicates.count_altered_copies(public, private)
+        copies, altered = (
+            duplicates.count_copies_within_split(private, owners),
+            duplicates.count_altered_copies(public, private),
+        )
         return SplitComparison(overlap, public.sketch, public.looks, copies, altered)
 
 
-def _measure_overlap(hashes: Hashes, other_hashes: Hashes, shared_units: int | None) -> OverlapCounts:
+def _measure_overlap(hashes: ImageHashes, other_hashes: ImageHashes, shared_units: int | None) -> OverlapCounts:
     return duplicates.count_overlap(hashes, other_hashes).model_copy(update={"units": shared_units})
 
 
@@ -258,27 +261,29 @@ def _select_units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray
     return None if split.units is None else split.units[rows if isinstance(rows, slice) else np.asarray(rows)]
 
 
-def make_guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | None, dataset: Dataset) -> Units | None:
+def make_guaranteed_units(
+    owners: np.ndarray | None, known_unit: str, wanted_unit: str | None, dataset: Dataset
+) -> PrivacyUnits | None:
     """Return the unit of each private row if epsilon is stated per unit; None if it is stated per image.
 
     Args:
         owners: (n,) int64, the unit of each row, from 0 without a gap; None if units are unknown.
-        known: the dataset's word for a unit.
-        wanted: the unit that epsilon is stated for; None is an image.
+        known_unit: the dataset's word for a unit.
+        wanted_unit: the unit that epsilon is stated for; None is an image.
         dataset: the dataset to name in the error message.
 
     Raises:
         SpecError: the dataset does not know these units.
     """
-    if wanted is None:
+    if wanted_unit is None:
         return None
-    if owners is None or wanted != known:
-        knows = f"it knows {known}s" if known else "it does not say whose its images are"
+    if owners is None or wanted_unit != known_unit:
+        knows = f"it knows {known_unit}s" if known_unit else "it does not say whose its images are"
         raise SpecError(
-            f"Expected unit={wanted!r} to be the unit that dataset {dataset.name!r} numbers, but {knows}. Use --unit "
-            f"{known or 'image'}."
+            f"Expected unit={wanted_unit!r} to be the unit that dataset {dataset.name!r} numbers, but {knows}. Use "
+            f"--unit {known_unit or 'image'}."
         )
-    return Units(owners)
+    return PrivacyUnits(owners)
 
 
 def assign_images(source: DataSource, budget: Budget) -> SplitImages:
@@ -304,7 +309,7 @@ def assign_images(source: DataSource, budget: Budget) -> SplitImages:
     with judge_audit_events(read):
         splits = load_splits(parts, "dataset")
     read_labels(splits.train, "train", dataset)
-    kept, owners = select_rows(splits, "train", len(dataset.classes), rule), splits.train.units
+    kept, owners = select_rows_of_split(splits, "train", len(dataset.classes), rule), splits.train.units
     public, private = map(torch.from_numpy, cut_rows(kept, rule, owners))
     numbered = None if owners is None else renumber_units(owners[private.numpy()])
     units = make_guaranteed_units(numbered, splits.unit, rule.unit, dataset)
@@ -315,4 +320,4 @@ def assign_images(source: DataSource, budget: Budget) -> SplitImages:
         report_pixel_fallback(dataset, parts.extractor)
     other = load_public_splits(parts, splits)
     images = SplitImages(source, splits, other, private, public, find_private_files(dataset, read), size)
-    return images if rule.keep_copies else images.leave_out_copies()
+    return images if rule.keep_copies else images.leave_out_public_copies()

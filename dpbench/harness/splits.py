@@ -11,13 +11,13 @@ from torch import Tensor
 from dpbench.api import Dataset, Extractor, Features, Split, Splits
 from dpbench.data import cache
 from dpbench.data.concat import Concat
-from dpbench.data.groups import keep_test_groups
+from dpbench.data.groups import keep_only_test_groups
 from dpbench.data.ignored import report_ignored_files
 from dpbench.data.keys import identify_images
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, SpecError
 from dpbench.registry.components import BuiltComponents
-from dpbench.support.fields import changed_fields
+from dpbench.support.fields import list_changed_fields
 from dpbench.support.plugin_calls import call_plugin
 
 
@@ -34,7 +34,7 @@ def load_splits(parts: BuiltComponents, role: Literal["dataset", "public_dataset
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
     report_ignored_files(dataset, splits)
-    return keep_test_groups(splits, f"dataset {dataset.name!r}")
+    return keep_only_test_groups(splits, f"dataset {dataset.name!r}")
 
 
 def load_public_splits(parts: BuiltComponents, splits: Splits) -> Splits:
@@ -97,16 +97,18 @@ def load_features(
     return cache.load_features(split, identify_images(split, splits.digest, name), extractor, device)
 
 
-def find_engine(splits: Splits, name: Literal["train", "test", "public"], extractor: Extractor | Concat) -> str | None:
+def find_engine_of_split(
+    splits: Splits, name: Literal["train", "test", "public"], extractor: Extractor | Concat
+) -> str | None:
     """Return the engine that computed the features of a split; None if unknown, or if the dataset holds features."""
     split = {"train": splits.train, "test": splits.test, "public": splits.public}[name]
     if split is None or isinstance(split.images, Features):
         return None
-    return cache.find_engine(identify_images(split, splits.digest, name), extractor)
+    return cache.find_recorded_engine(identify_images(split, splits.digest, name), extractor)
 
 
 def _check_features(features: Features, extractor: Extractor | Concat) -> Tensor:
-    if isinstance(extractor, Concat) or not extractor.identity or changed_fields(extractor):
+    if isinstance(extractor, Concat) or not extractor.identity or list_changed_fields(extractor):
         raise SpecError("This dataset holds features, not images: expected the extractor pixels, without options.")
     if features.x.dtype != np.float32 or features.x.ndim != 2 or not np.isfinite(features.x).all():
         raise DataError(f"Expected finite features (n, d) float32, got {features.x.dtype} {features.x.shape}.")

@@ -107,7 +107,7 @@ class LinearProbe:
 
         question = Sum(HeadGradient(head, self.bias), release, self.clip)  # the head is updated in place
 
-        def answer_noisy_gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Sequence[Tensor]:
+        def answer_noisy_gradients(heads: Sequence[Tensor], active: Sequence[int], step: int) -> Sequence[Tensor]:
             if scale is None:
                 return (curator.answer(question),)
             return (curator.answer(Sum(HeadGradient(head, self.bias, scale(head, step)), release, self.clip)),)

@@ -8,9 +8,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dpbench.analysis.describe import Fact, describe_components, describe_guarantee, format_settings
+from dpbench.analysis.describe import ResultFact, describe_components, describe_guarantee, format_settings
 from dpbench.records.group_counts import GroupCounts, find_correct_count_error
-from dpbench.records.groups import GroupColumn, compute_accuracy_from_counts, format_groups
+from dpbench.records.groups import GroupColumn, compute_accuracy_from_counts, format_group_accuracies
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
@@ -148,28 +148,28 @@ class Card(Record):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the card as pairs of heading and text."""
-        return [(fact.name, fact.text) for fact in self._facts()]
+        return [(fact.name, fact.text) for fact in self._list_facts()]
 
-    def _facts(self) -> Iterator[Fact]:
+    def _list_facts(self) -> Iterator[ResultFact]:
         spec, privacy = self.spec, self.privacy
-        yield Fact("privacy", (self.privacy_statement,))
+        yield ResultFact("privacy", (self.privacy_statement,))
         if privacy.sigma:
             yield from describe_guarantee(spec, privacy, self.not_covered, self.private_size)
         if self.private_size is not None and privacy.plan:
-            yield Fact("private data", (self._describe_private_data(),))
-        yield Fact("learner", (f"{spec.learner.name}, seed {self.seed}",))
-        yield Fact("settings", (f"{format_settings(self.settings)} ({self.selection})",))
-        yield Fact("data", (str(spec.dataset), f"licence: {self.licence}"))
+            yield ResultFact("private data", (self._describe_private_data(),))
+        yield ResultFact("learner", (f"{spec.learner.name}, seed {self.seed}",))
+        yield ResultFact("settings", (f"{format_settings(self.settings)} ({self.selection})",))
+        yield ResultFact("data", (str(spec.dataset), f"licence: {self.licence}"))
         shape = " x ".join(map(str, self.example_shape))
-        yield Fact("features", (f"{self.extractor}, images as {self.mode}, {shape}",))
+        yield ResultFact("features", (f"{self.extractor}, images as {self.mode}, {shape}",))
         seen = ", ".join(dict.fromkeys(part.trained_on or "not stated" for part in self.extractors))
-        yield Fact("weights trained on", (seen,))
-        yield Fact("classes", (", ".join(self.classes),))
-        yield Fact("test split", (f"{100 * self.test.accuracy:.2f}% of {self.test.examples:,} images",))
+        yield ResultFact("weights trained on", (seen,))
+        yield ResultFact("classes", (", ".join(self.classes),))
+        yield ResultFact("test split", (f"{100 * self.test.accuracy:.2f}% of {self.test.examples:,} images",))
         for column in self.test.columns:
-            yield Fact(f"test accuracy by {column.name}", (format_groups(column),))
+            yield ResultFact(f"test accuracy by {column.name}", (format_group_accuracies(column),))
         yield from describe_components(self.components)
-        yield Fact("result", (spec.digest,))
+        yield ResultFact("result", (spec.digest,))
 
     def copy_origin(self, result: Result) -> Self:
         """Return a copy of this card, of a refitted seed, with the spec and the selection rule of the stored result."""

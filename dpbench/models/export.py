@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dpbench.api import Predict
-from dpbench.data.engine import first_line, suppress_export_output
+from dpbench.data.engine import first_line_of_error, suppress_export_output
 from dpbench.errors import SpecError
-from dpbench.models.worker import walk_messages
+from dpbench.models.worker import walk_protobuf_messages
 from dpbench.privacy.core.exact.limits import SLICE, SLICES, SMALLEST
 from dpbench.privacy.core.exact.products import DEEPEST
 from dpbench.privacy.core.exact.quantised import exact_linear
@@ -49,14 +49,14 @@ def export_predictor(predict: Predict, shape: tuple[int, ...], device: torch.dev
             try:
                 model = _export_to_onnx(predict, rows, {0: torch.export.Dim("n", min=ROWS // 2, max=ROWS)})
             except torch._dynamo.exc.UserError:  # it asks for the number of rows, as `len(x)` does
-                model = _repeat_in_blocks(_export_to_onnx(predict, rows, None))
+                model = _apply_to_blocks_of_rows(_export_to_onnx(predict, rows, None))
     except Exception as error:  # whatever a stranger's code meets that is asked for values it cannot have
         raise SpecError(
-            f"its predictor is more than tensor operations ({type(error).__name__}: {first_line(error)})"
+            f"its predictor is more than tensor operations ({type(error).__name__}: {first_line_of_error(error)})"
         ) from error
     if drawn := {node.op_type for node in model.graph.node} & RANDOM_OPERATORS:
         raise SpecError(f"its predictor draws at random ({', '.join(drawn)})")
-    for message in walk_messages(model):  # the exporter notes lines of code
+    for message in walk_protobuf_messages(model):  # the exporter notes lines of code
         for field in ("doc_string", "metadata_props", "value_info"):
             if field in message.DESCRIPTOR.fields_by_name:
                 message.ClearField(field)
@@ -74,7 +74,7 @@ def _export_to_onnx(predict: Predict, rows: Tensor, dynamic_axes: Any) -> Any:
     return exported.model_proto
 
 
-def _repeat_in_blocks(block: Any) -> Any:
+def _apply_to_blocks_of_rows(block: Any) -> Any:
     """Return a graph that divides its rows into blocks of `ROWS`, filled up with zeros, and runs `block` on each."""
     from onnx import TensorProto, helper, numpy_helper
 

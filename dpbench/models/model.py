@@ -27,7 +27,7 @@ from dpbench.harness.scoring import predict_all
 from dpbench.models import model_file as files
 from dpbench.models.card import Card, ExtractorFacts, TestScore
 from dpbench.models.export import export_predictor
-from dpbench.models.process import GraphFacts, ModelProcess
+from dpbench.models.process import ModelGraphFacts, ModelProcess
 from dpbench.records import storage
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
@@ -157,7 +157,7 @@ class Model:
             DataError: the file does not exist, is not a model, or was damaged or changed; or its graph is not
                 self-contained, or does not fit its card.
         """
-        content = files.read_content(Path(file))
+        content = files.read_model_content(Path(file))
         try:
             with ModelProcess(content) as process:
                 card = storage.validate_record(
@@ -182,13 +182,13 @@ class Model:
         """
         prepared = prepare_seed(prepared, fitted.result.seed)
         name, task = prepared.learner.name, prepared.roles.task
-        card = _make_card(prepared, fitted)
+        card = _make_model_card(prepared, fitted)
         if result is not None:
             card = card.copy_origin(result)
         try:
             graph = export_predictor(fitted.predict, task.example_shape, task.device)
             content = files.build_model_file(graph, card)
-            _check_export(content, fitted, prepared)
+            _check_exported_scores(content, fitted, prepared)
         except DpbenchError as error:
             raise SpecError(f"The model of learner {name!r} cannot be kept: {str(error).rstrip('.')}.") from error
         return cls(card, content, plugins, str(task.device))
@@ -285,7 +285,7 @@ def array_to_image(values: np.ndarray) -> Image:
     return Image.fromarray(values.astype(np.uint8))
 
 
-def check_images(x: np.ndarray) -> None:
+def check_image_values(x: np.ndarray) -> None:
     """Check that an array holds images with values 0 to 255, or finite vectors.
 
     Raises:
@@ -303,7 +303,7 @@ def check_images(x: np.ndarray) -> None:
 
 
 def _check_array_mode(x: np.ndarray, mode: str) -> None:
-    check_images(x)
+    check_image_values(x)
     vectors, wanted = x.ndim == 2, mode == VECTOR_MODE
     if vectors != wanted:
         raise DataError(
@@ -314,7 +314,7 @@ def _check_array_mode(x: np.ndarray, mode: str) -> None:
         raise DataError(f"Expected {mode} images, as the model learned from, got arrays of shape {x.shape[1:]}.")
 
 
-def _check_graph_fits_card(facts: GraphFacts, card: Card) -> None:
+def _check_graph_fits_card(facts: ModelGraphFacts, card: Card) -> None:
     """Check that the graph of an untrusted model has the input shape and number of classes that its card states.
 
     Raises:
@@ -327,7 +327,7 @@ def _check_graph_fits_card(facts: GraphFacts, card: Card) -> None:
         )
 
 
-def _check_export(content: bytes, fitted: SeedFit, prepared: PreparedRun) -> None:
+def _check_exported_scores(content: bytes, fitted: SeedFit, prepared: PreparedRun) -> None:
     """Check on each test image that an exported model gives the scores of the predictor.
 
     Scores may differ by `SCORE_TOLERANCE` of their standard deviation, so labels can differ only between classes whose
@@ -350,7 +350,7 @@ def _check_export(content: bytes, fitted: SeedFit, prepared: PreparedRun) -> Non
         )
 
 
-def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
+def _make_model_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     spec, parts = prepared.spec, prepared.parts
     chosen = fitted.result.setting or {}
     settings = {**make_component_record(parts.learner).options, **chosen}

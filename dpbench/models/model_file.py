@@ -20,8 +20,8 @@ def build_model_file(graph: bytes, card: Card) -> bytes:
 
     Card and digest are appended to the graph, because protobuf accepts further fields after a message.
     """
-    content = graph + _metadata_entry("card", card.model_dump_json())
-    return content + _metadata_entry("digest", hashlib.sha256(content).hexdigest())
+    content = graph + _encode_metadata_entry("card", card.model_dump_json())
+    return content + _encode_metadata_entry("digest", hashlib.sha256(content).hexdigest())
 
 
 def detect_model_format(content: bytes) -> Literal["onnx", "torch"]:
@@ -29,7 +29,7 @@ def detect_model_format(content: bytes) -> Literal["onnx", "torch"]:
     return "torch" if content[8 : 8 + len(OLD_START)] == OLD_START else "onnx"
 
 
-def read_content(file: Path) -> bytes:
+def read_model_content(file: Path) -> bytes:
     """Return the content of an untrusted model file, for `process` to run.
 
     Raises:
@@ -48,7 +48,7 @@ def read_content(file: Path) -> bytes:
     return content
 
 
-def _metadata_entry(key: str, value: str) -> bytes:
+def _encode_metadata_entry(key: str, value: str) -> bytes:
     import onnx
 
     entry: bytes = onnx.ModelProto(metadata_props=[{"key": key, "value": value}]).SerializeToString()

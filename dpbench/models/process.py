@@ -29,7 +29,7 @@ BATCH_NUMBERS, MAX_ROWS = 2**20, 1024  # that are sent at once
 OUT_OF_MEMORY = f"it takes more than {worker.MEMORY / 2**30:g} GiB of memory"
 
 
-class GraphFacts(Record):
+class ModelGraphFacts(Record):
     """The card, row shape and number of classes that a model's process reports."""
 
     card: str  # JSON
@@ -61,7 +61,7 @@ class ModelProcess:
             pass
 
     @cached_property
-    def facts(self) -> GraphFacts:
+    def facts(self) -> ModelGraphFacts:
         """The model's card, the shape of its rows and its number of classes.
 
         Raises:
@@ -70,7 +70,7 @@ class ModelProcess:
         self._receive_answer(worker.READY, START_SECONDS, 0)
         answer = self._ask(self._content, MAX_BYTES)
         try:
-            return GraphFacts.model_validate(parse_json(answer, "its description"))
+            return ModelGraphFacts.model_validate(parse_json(answer, "its description"))
         except ValidationError as error:
             raise DataError("its process does not describe it") from error
 
@@ -96,7 +96,7 @@ class ModelProcess:
 
     def _ask(self, content: bytes, max_bytes: int) -> bytes:
         """Send a request and return the answer, which has at most `max_bytes` bytes."""
-        seconds = worker.compute_time_limit(len(content))
+        seconds = worker.compute_request_time_limit(len(content))
         return self._receive_answer(worker.ANSWER, seconds, max_bytes, worker.LENGTH.pack(len(content)), content)
 
     def _receive_answer(self, expected_kind: int, seconds: float, max_bytes: int, *request: bytes) -> bytes:
@@ -110,7 +110,7 @@ class ModelProcess:
             kind, length = worker.ANSWER_HEAD.unpack(pipes.stdout.read(worker.ANSWER_HEAD.size))
             content: bytes = pipes.stdout.read(min(length, max_bytes + worker.MAX_SENTENCE))
         except (OSError, struct.error) as error:  # its end of a pipe is closed
-            raise DataError(self._explain_end(seconds)) from error
+            raise DataError(self._explain_exit(seconds)) from error
         finally:
             timer.cancel()
         if kind == expected_kind and length <= max_bytes:
@@ -125,7 +125,7 @@ class ModelProcess:
         self._timed_out = True
         self._process.kill()
 
-    def _explain_end(self, seconds: float) -> str:
+    def _explain_exit(self, seconds: float) -> str:
         code = self._process.wait()
         if self._timed_out:
             return f"it takes more than {seconds:g} seconds"

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from dpbench.analysis.describe import (
     SELECTION_SENTENCES,
-    Description,
-    Fact,
-    Section,
+    FactSection,
+    ResultDescription,
+    ResultFact,
     describe_components,
     describe_guarantee,
     format_settings,
@@ -17,7 +17,7 @@ from dpbench.analysis.describe import (
 from dpbench.analysis.formats import format_percent_rounded_up
 from dpbench.analysis.palette import INK, LINE
 from dpbench.analysis.released import describe_attack
-from dpbench.analysis.risk import membership_risk
+from dpbench.analysis.risk import max_true_positive_rates
 from dpbench.models.card import Card
 from dpbench.models.model import Model
 from dpbench.records.audit import PARTS, Audit
@@ -35,7 +35,7 @@ STYLE = (
 
 def describe_release(
     model: Model, attack: ReleasedModelAttack, audit: Audit | None, mismatches: Sequence[str] | None
-) -> Description:
+) -> ResultDescription:
     """Return all facts that a decision about releasing a model needs.
 
     Args:
@@ -46,16 +46,16 @@ def describe_release(
     """
     card = model.card
     sections = (
-        Section("the decision", tuple(_decision_facts(model, attack, audit, mismatches or ()))),
-        Section("the guarantee", tuple(_guarantee_facts(card, mismatches))),
-        Section("what was audited and attacked", (*_audit_facts(audit), *describe_attack(attack))),
-        Section("what epsilon does not cover", tuple(_uncovered_facts(card))),
-        Section("the model", tuple(_model_facts(model))),
+        FactSection("the decision", tuple(_list_decision_facts(model, attack, audit, mismatches or ()))),
+        FactSection("the guarantee", tuple(_guarantee_facts(card, mismatches))),
+        FactSection("what was audited and attacked", (*_audit_facts(audit), *describe_attack(attack))),
+        FactSection("what epsilon does not cover", tuple(_uncovered_facts(card))),
+        FactSection("the model", tuple(_model_facts(model))),
     )
-    return Description(f"May this model leave? {card.spec.learner.name} on {card.spec.dataset}", sections)
+    return ResultDescription(f"May this model leave? {card.spec.learner.name} on {card.spec.dataset}", sections)
 
 
-def render_release_html(description: Description) -> str:
+def render_release_html(description: ResultDescription) -> str:
     """Return a description as a complete HTML page without links to other files."""
     title = html.escape(description.title)
     parts = [f"<h1>{title}</h1>"]
@@ -72,20 +72,22 @@ def render_release_html(description: Description) -> str:
     )
 
 
-def _decision_facts(
+def _list_decision_facts(
     model: Model, attack: ReleasedModelAttack, audit: Audit | None, mismatches: Sequence[str]
-) -> Iterator[Fact]:
+) -> Iterator[ResultFact]:
     card = model.card
     objections = [*_list_objections(card, attack, audit), *(f"the receipt is wrong: {said}" for said in mismatches)]
-    yield Fact("reasons against a release", tuple(objections) or ("none found by dpbench; read what ε does not cover",))
+    yield ResultFact(
+        "reasons against a release", tuple(objections) or ("none found by dpbench; read what ε does not cover",)
+    )
     if card.is_private:
-        yield Fact("guarantee", (card.privacy_statement,))
-    if risk := membership_risk(card.privacy):
+        yield ResultFact("guarantee", (card.privacy_statement,))
+    if risk := max_true_positive_rates(card.privacy):
         whose = card.spec.unit or "image"
         rates = [f"{100 * rate:g}%" for rate in risk]
         most = map(format_percent_rounded_up, risk.values())
         found = " and ".join(f"{share} of members at {rate}" for share, rate in zip(most, rates, strict=True))
-        yield Fact(
+        yield ResultFact(
             "in words",
             (
                 f"somebody who holds this model, knows every other private {whose} and guesses whether one given "
@@ -104,7 +106,7 @@ def _list_objections(card: Card, attack: ReleasedModelAttack, audit: Audit | Non
         yield f"the audit failed: {'; '.join(audit.figures.failed)}"
 
 
-def _guarantee_facts(card: Card, mismatches: Sequence[str] | None) -> Iterator[Fact]:
+def _guarantee_facts(card: Card, mismatches: Sequence[str] | None) -> Iterator[ResultFact]:
     if card.privacy.sigma:
         yield from (
             fact
@@ -113,35 +115,41 @@ def _guarantee_facts(card: Card, mismatches: Sequence[str] | None) -> Iterator[F
         )
     for use in card.privacy.plan:
         steps = f"{use.steps:,} steps" if use.steps > 1 else "one step"
-        yield Fact(f"planned: {use.name}", (f"{steps}, {use.as_planned.describe(use.sigma)}",))
+        yield ResultFact(f"planned: {use.name}", (f"{steps}, {use.as_planned.describe(use.sigma)}",))
     found = "; ".join(mismatches or ()) or "no mismatch found"
-    yield Fact("receipt", (NO_RECEIPT if mismatches is None else f"{STATES_THE_SAME}; {found}",))
+    yield ResultFact("receipt", (NO_RECEIPT if mismatches is None else f"{STATES_THE_SAME}; {found}",))
 
 
-def _audit_facts(audit: Audit | None) -> Iterator[Fact]:
+def _audit_facts(audit: Audit | None) -> Iterator[ResultFact]:
     if audit is None:
-        yield Fact("audit of the mechanism", (NOT_RUN,))
+        yield ResultFact("audit of the mechanism", (NOT_RUN,))
         return
     verdicts = {True: "passed", False: "failed", None: "does not apply"}
     parts = (f"{part} {verdicts[audit.part_passed(part)]}" for part in PARTS)
     earlier = ", ".join(map(str, audit.seeds[:-1]))
     said = f", with the evidence of earlier audits, of seeds {earlier}" * bool(earlier)
-    yield Fact("audit of the mechanism", (f"seed {audit.seed}{said}: {', '.join(parts)}",))
+    yield ResultFact("audit of the mechanism", (f"seed {audit.seed}{said}: {', '.join(parts)}",))
 
 
-def _uncovered_facts(card: Card) -> Iterator[Fact]:
+def _uncovered_facts(card: Card) -> Iterator[ResultFact]:
     """Yield each use of private data that ε does not cover, with this model's own figures."""
-    yield Fact("tuning", (SELECTION_SENTENCES[card.selection],))
-    yield Fact("classes", (f"{len(card.classes)}, public by declaration: {', '.join(card.classes)}",))
+    yield ResultFact("tuning", (SELECTION_SENTENCES[card.selection],))
+    yield ResultFact("classes", (f"{len(card.classes)}, public by declaration: {', '.join(card.classes)}",))
     if card.private_size is not None:
-        yield Fact("sizes", (f"{card.private_size:,} private {card.spec.unit or 'image'}s, public by declaration",))
+        yield ResultFact(
+            "sizes", (f"{card.private_size:,} private {card.spec.unit or 'image'}s, public by declaration",)
+        )
     seen = ", ".join(dict.fromkeys(part.trained_on or "not stated" for part in card.extractors))
-    yield Fact("what the weights have seen", (seen,))
-    yield Fact("units", (_describe_units(card),))
-    yield Fact("other models", ("ε adds up over all fits on the same private data that are released, seeds included",))
-    yield Fact("this page", ("the counts of the attack were computed on the private data without noise",))
-    yield Fact("test score", (f"{card.test.accuracy:.2%} of {card.test.examples:,} test images, stated without noise",))
-    yield Fact("further limits", card.not_covered)
+    yield ResultFact("what the weights have seen", (seen,))
+    yield ResultFact("units", (_describe_units(card),))
+    yield ResultFact(
+        "other models", ("ε adds up over all fits on the same private data that are released, seeds included",)
+    )
+    yield ResultFact("this page", ("the counts of the attack were computed on the private data without noise",))
+    yield ResultFact(
+        "test score", (f"{card.test.accuracy:.2%} of {card.test.examples:,} test images, stated without noise",)
+    )
+    yield ResultFact("further limits", card.not_covered)
 
 
 def _describe_units(card: Card) -> str:
@@ -152,12 +160,12 @@ def _describe_units(card: Card) -> str:
     return card.units.remark or f"{card.units.count:,} {card.units.word}s with one image each"
 
 
-def _model_facts(model: Model) -> Iterator[Fact]:
+def _model_facts(model: Model) -> Iterator[ResultFact]:
     card = model.card
-    yield Fact("file", (f"SHA-256 {model.digest}",))
-    yield Fact("learner", (f"{card.spec.learner.name}, seed {card.seed}", format_settings(card.settings)))
-    yield Fact("data", (str(card.spec.dataset), f"licence: {card.licence}"))
-    yield Fact("features", (str(card.extractor),))
+    yield ResultFact("file", (f"SHA-256 {model.digest}",))
+    yield ResultFact("learner", (f"{card.spec.learner.name}, seed {card.seed}", format_settings(card.settings)))
+    yield ResultFact("data", (str(card.spec.dataset), f"licence: {card.licence}"))
+    yield ResultFact("features", (str(card.extractor),))
     yield from describe_components(card.components)
-    yield Fact("result", (card.spec.digest,))
-    yield Fact("made with", (", ".join(f"{name} {value}" for name, value in card.provenance.items()),))
+    yield ResultFact("result", (card.spec.digest,))
+    yield ResultFact("made with", (", ".join(f"{name} {value}" for name, value in card.provenance.items()),))

@@ -54,7 +54,10 @@ def load_program(content: bytes) -> tuple[str, tuple[int, ...], int, Callable[[n
         parts = torch.split(torch.from_numpy(rows), BATCH)
         padded = (torch.cat([part, part.new_zeros(BATCH - len(part), *shape)]) for part in parts)
         with torch.no_grad():
-            scores = [_run_steps(steps, tensors, whole)[: len(part)] for part, whole in zip(parts, padded, strict=True)]
+            scores = [
+                _run_program_steps(steps, tensors, whole)[: len(part)]
+                for part, whole in zip(parts, padded, strict=True)
+            ]
         return torch.cat(scores).double().numpy()
 
     return texts["card"], shape, score_rows(np.zeros((1, *shape), np.float32)).shape[1], score_rows
@@ -84,7 +87,7 @@ def _look_up_operation(name: str) -> Callable[..., Any]:
     return operation
 
 
-def _run_steps(steps: Sequence[Step], tensors: Mapping[str, Tensor], batch: Tensor) -> Tensor:
+def _run_program_steps(steps: Sequence[Step], tensors: Mapping[str, Tensor], batch: Tensor) -> Tensor:
     """Run the steps on a batch and return the scores: value 0 is the batch, and value i + 1 the result of step i."""
     values: dict[int, Any] = {0: batch}
     last = {used: number for number, step in enumerate(steps, 1) for used in _list_value_numbers(step[1:])}

@@ -33,13 +33,13 @@ Rows = np.ndarray  # (n, *shape) float32
 LoadedModel = tuple[str, tuple[int, ...], int, Callable[[Rows], np.ndarray]]  # card, shape of a row, classes, scores
 
 
-def walk_messages(message: Any) -> Iterator[Any]:
+def walk_protobuf_messages(message: Any) -> Iterator[Any]:
     """Yield a protobuf message and all messages in it."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
             for part in value if field.is_repeated else [value]:
-                yield from walk_messages(part)
+                yield from walk_protobuf_messages(part)
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
     shape: tuple[int, ...] = ()
     while request := sys.stdin.buffer.read(LENGTH.size):
         (size,) = LENGTH.unpack(request)
-        _limit_cpu_time(compute_time_limit(size) * threads)
+        _limit_cpu_time(compute_request_time_limit(size) * threads)
         content = sys.stdin.buffer.read(size)
         try:
             if predict is None:
@@ -109,7 +109,7 @@ def _drop_privileges() -> None:
             resource.setrlimit(limit, (most, most))
 
 
-def compute_time_limit(size: int) -> int:
+def compute_request_time_limit(size: int) -> int:
     """Return the time limit, in seconds, for a request of `size` bytes."""
     return SECONDS + size // 40_000_000
 
@@ -135,7 +135,7 @@ def _make_onnx_loader(threads: int) -> Callable[[bytes], LoadedModel]:
             model = onnx.ModelProto.FromString(content)
         except DecodeError:
             raise ValueError("it is no ONNX graph") from None
-        _check_graph(model)
+        _check_onnx_graph(model)
         texts = {entry.key: entry.value for entry in model.metadata_props}
         if "card" not in texts:
             raise ValueError("it has no card")
@@ -163,7 +163,7 @@ def _make_onnx_loader(threads: int) -> Callable[[bytes], LoadedModel]:
     return load_onnx_model
 
 
-def _check_graph(model: Any) -> None:
+def _check_onnx_graph(model: Any) -> None:
     """Check that a graph is self-contained and uses only ONNX's own operators.
 
     Raises:
@@ -174,7 +174,7 @@ def _check_graph(model: Any) -> None:
         raise ValueError(f"expected opset {OPSETS[0]} to {OPSETS[-1]} of ONNX, got {versions.get('', 'none')}")
     if len(model.graph.input) != 1 or len(model.graph.output) != 1:
         raise ValueError("its graph has several inputs or outputs, or none")
-    for message in walk_messages(model):
+    for message in walk_protobuf_messages(model):
         kind = message.DESCRIPTOR.name
         if kind in {"NodeProto", "FunctionProto"} and message.domain not in {"", "ai.onnx"}:
             raise ValueError(f"it has an operator of another domain, {message.domain!r}")

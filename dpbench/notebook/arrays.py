@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpbench.api import Dataset, DeclaredImages, Features, Split, Splits
-from dpbench.data.groups import check_groups
+from dpbench.data.groups import check_group_columns
 from dpbench.errors import DataError
-from dpbench.models.model import array_to_image, check_images
+from dpbench.models.model import array_to_image, check_image_values
 from dpbench.records.protocol import PIXELS, SUGGESTED_NETWORK
 from dpbench.support.paths import cache_folder
 
@@ -85,7 +85,7 @@ def dataset(
     """
     pairs = [(_copy_array(x, "x"), _copy_array(y, "y")), (_copy_array(x_test, "x_test"), _copy_array(y_test, "y_test"))]
     for (images, labels), what in zip(pairs, ("x and y", "x_test and y_test"), strict=True):
-        _check_split(images, labels, what)
+        _check_images_and_labels(images, labels, what)
     (train, labels), (test, test_labels) = pairs
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"Expected rows of one shape in x and x_test, got shapes {train.shape} and {test.shape}.")
@@ -182,7 +182,7 @@ def _attach_groups(test: Split, groups: Mapping[str, Sequence[str] | np.ndarray]
     if not groups:
         return test
     split = replace(test, groups={column: np.array(values) for column, values in groups.items()})
-    check_groups(split, "groups of x_test")
+    check_group_columns(split, "groups of x_test")
     return split
 
 
@@ -194,18 +194,18 @@ def _wrap_examples(x: np.ndarray, processing: str) -> DeclaredImages | Features:
     )
 
 
-def _check_split(images: np.ndarray, labels: np.ndarray, what: str) -> None:
+def _check_images_and_labels(images: np.ndarray, labels: np.ndarray, split_name: str) -> None:
     try:
-        check_images(images)
+        check_image_values(images)
     except DataError as error:
-        raise DataError(f"In {what}: {error}") from error
+        raise DataError(f"In {split_name}: {error}") from error
     if labels.shape != (len(images),) or not len(images):
         raise DataError(
-            f"Expected one label a row in {what}, got {len(images)} rows and labels of shape {labels.shape}."
+            f"Expected one label a row in {split_name}, got {len(images)} rows and labels of shape {labels.shape}."
         )
     if labels.dtype.kind == "f" and len(broken := labels[labels != np.floor(labels)]):
         raise DataError(
-            f"Expected a class for each row in {what}, such as a whole number or a text, got {broken[0]}. "
+            f"Expected a class for each row in {split_name}, such as a whole number or a text, got {broken[0]}. "
             "dpbench does not support regression."
         )
 

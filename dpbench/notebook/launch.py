@@ -13,16 +13,16 @@ from dpbench.errors import DpbenchError, SpecError
 from dpbench.models import Model
 from dpbench.notebook.arrays import UserArrayDataset
 from dpbench.notebook.outcome import DEFAULT_FOLDER, Results
-from dpbench.records.journal import JournalFolder
+from dpbench.records.journal import RunJournalFolder
 from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import CONCAT
 from dpbench.records.spec import AXES, COMPONENTS, Spec
 from dpbench.registry import KINDS, UNPACKAGED, Registry, load
-from dpbench.registry.components import component_kind, make_component_record
-from dpbench.support.fields import changed_fields
+from dpbench.registry.components import component_kind_of_role, make_component_record
+from dpbench.support.fields import list_changed_fields
 from dpbench.support.files import check_writable_folder
 from dpbench.support.paths import is_installed_package
-from dpbench.sweep.conduct import survey_sweep
+from dpbench.sweep.conduct import get_sweep_overview
 from dpbench.sweep.grid import Cell, make_sweep_definition
 
 if TYPE_CHECKING:
@@ -98,13 +98,15 @@ def run(
             results are kept and the table lists the failures.
     """
     said = {name: value for name, value in locals().items() if name in Spec.model_fields and value is not None}
-    axes = {name: _as_list(said.pop(name)) for name in AXES if name in said}
+    axes = {name: _convert_to_list(said.pop(name)) for name in AXES if name in said}
     for name, values in axes.items():
         if not values:
             raise SpecError(f"Expected at least one value for {name!r}, got {values!r}.")
     if isinstance(seeds, str) or not isinstance(seeds, Iterable | int):
         raise SpecError(f"Expected seeds as a whole number, or a list of them, got {seeds!r}.")
-    plugins = _register_user_classes(load(), {name: axes.get(name) or _as_list(said.get(name)) for name in COMPONENTS})
+    plugins = _register_user_classes(
+        load(), {name: axes.get(name) or _convert_to_list(said.get(name)) for name in COMPONENTS}
+    )
     axes = {
         name: [_make_spec_value(value) if name in COMPONENTS else value for value in values]
         for name, values in axes.items()
@@ -135,7 +137,7 @@ def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str
     from dpbench.testing.checking import check_instance, check_laws
 
     if isinstance(component, str):
-        return _complaints_by_law(check_laws(load(), component))
+        return _collect_complaints_by_law(check_laws(load(), component))
     cls = component if isinstance(component, type) else type(component)
     kind = next((kind for kind, base in KINDS.items() if issubclass(cls, base)), None)
     if kind is None:
@@ -143,11 +145,11 @@ def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str
         raise SpecError(f"Expected a component by name, or a class or an instance of {bases}; got {component!r:.80}.")
     plugins = _register_user_classes(load(), {kind: [component]})
     if cls is component:
-        return _complaints_by_law(check_laws(plugins, cls.name))
-    return _complaints_by_law(check_instance(kind, component, cls.name))
+        return _collect_complaints_by_law(check_laws(plugins, cls.name))
+    return _collect_complaints_by_law(check_instance(kind, component, cls.name))
 
 
-def _complaints_by_law(outcomes: Iterable[LawOutcome]) -> dict[str, str | None]:
+def _collect_complaints_by_law(outcomes: Iterable[LawOutcome]) -> dict[str, str | None]:
     return {law: f"Not tested: {untested}" if untested else complaint for law, complaint, untested in outcomes}
 
 
@@ -174,13 +176,13 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
 def _run_cells(definition: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep_models: bool) -> Results:
     from dpbench.harness.session import open_session
 
-    before = survey_sweep(definition, out, plugins, data=True)
+    before = get_sweep_overview(definition, out, plugins, data=True)
     check_writable_folder(out)
     cells, session = before.grid.cells, open_session(device, plugins=plugins)
     done = {
         cell.digest
         for cell in before.cells("done")
-        if len(cells) > 1 and not keep_models and _is_identifiable(cell, plugins)
+        if len(cells) > 1 and not keep_models and _has_identifiable_components(cell, plugins)
     }
     filed: list[StoredResult] = []
     failed: dict[str, str] = {}
@@ -198,12 +200,14 @@ def _run_cells(definition: Mapping[str, Any], out: Path, device: str, plugins: R
             result = before.folder.result(cell) if cell.digest in done else None
             if result is None:
                 # What is interrupted goes on, unless a class of this session may have changed since.
-                journal = JournalFolder(out) if _is_identifiable(cell, plugins) and not keep_models else None
+                journal = (
+                    RunJournalFolder(out) if _has_identifiable_components(cell, plugins) and not keep_models else None
+                )
                 result = session.run(
                     cell.spec, keep=partial(keep_model, cell) if keep_models else None, journal=journal
                 )
                 result.write(out)
-                JournalFolder(out).delete(result.file_name)
+                RunJournalFolder(out).delete(result.file_name)
             filed.append(StoredResult(out / result.file_name, result))
         except DpbenchError as error:
             if len(cells) == 1:
@@ -214,9 +218,9 @@ def _run_cells(definition: Mapping[str, Any], out: Path, device: str, plugins: R
     return Results(tuple(filed), failed, models, plugins)
 
 
-def _is_identifiable(cell: Cell, plugins: Registry) -> bool:
+def _has_identifiable_components(cell: Cell, plugins: Registry) -> bool:
     """Return whether each component of a cell comes from a package, or is data that a digest identifies."""
-    found = [plugins.find(component_kind(role), part.name) for role, part in cell.spec.roles.items()]
+    found = [plugins.find(component_kind_of_role(role), part.name) for role, part in cell.spec.roles.items()]
     return all(
         registration.distribution != UNPACKAGED[1] or issubclass(registration.cls, UserArrayDataset)
         for registration in found
@@ -226,7 +230,7 @@ def _is_identifiable(cell: Cell, plugins: Registry) -> bool:
 def _register_user_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
     """Return the registry extended by every class that the user passed."""
     for role, values in parts.items():
-        kind = component_kind(role)
+        kind = component_kind_of_role(role)
         for value in values:
             if not isinstance(value, str):
                 cls = value if isinstance(value, type) else type(value)
@@ -242,9 +246,9 @@ def _make_spec_value(value: Any) -> Any:
     if isinstance(value, type):
         return str(getattr(value, "name", value))
     whole = make_component_record(value)
-    named = whole.options if whole.name == CONCAT else changed_fields(value)
+    named = whole.options if whole.name == CONCAT else list_changed_fields(value)
     return {"name": whole.name, "options": {name: value for name, value in whole.options.items() if name in named}}
 
 
-def _as_list(value: Any) -> list[Any]:
+def _convert_to_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

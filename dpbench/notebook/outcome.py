@@ -15,7 +15,7 @@ from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.draw import check_matplotlib
 from dpbench.analysis.grid import ResultGrid
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.rows import ResultRow, make_row
+from dpbench.analysis.rows import ResultRow, make_result_row
 from dpbench.analysis.tables import make_grids
 from dpbench.analysis.text_tables import make_text_tables, render_html, render_markdown
 from dpbench.errors import SpecError
@@ -25,7 +25,7 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry import load as load_plugins
 from dpbench.registry.components import make_component_shortener
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ class Results(Sequence["Results"]):
         """Return a pandas frame with a row per result and the columns of `dpbench results --csv`."""
         import pandas
 
-        rows = [make_row(filed) for filed in self.filed]
+        rows = [make_result_row(filed) for filed in self.filed]
         return pandas.DataFrame({column.name: [column.value(row) for row in rows] for column in FILE_COLUMNS})
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
@@ -83,7 +83,7 @@ class Results(Sequence["Results"]):
         Raises:
             SpecError: the results have several protocols or lack the metric, or matplotlib is missing.
         """
-        from dpbench.analysis.figure import draw_panel, metric_axis_label
+        from dpbench.analysis.figure import draw_panel, format_metric_axis_label
         from dpbench.analysis.figure_data import collect_figure_data
 
         tables = self._make_grids(check_metric(metric))
@@ -96,7 +96,7 @@ class Results(Sequence["Results"]):
 
             _, ax = plt.subplots()
         draw_panel(ax, collect_figure_data("results", tables), ())
-        ax.set_ylabel(metric_axis_label(metric))
+        ax.set_ylabel(format_metric_axis_label(metric))
         ax.set_title(tables[0].title, parse_math=False, fontsize="medium")
         ax.legend(fontsize="small")
         return ax
@@ -207,7 +207,7 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
     return Comparison(
         tuple(comparison.describe_difference(*pair, metric)),
         found.difference,
-        found.half_width,
+        found.interval_half_width,
         found.p,
         bool(found.is_significant),
     )
@@ -229,5 +229,5 @@ def check_metric(metric: Metric) -> Metric:
         SpecError: the metric does not exist; the message lists all metrics.
     """
     if metric not in METRICS:
-        raise SpecError(unknown_name_message("metric", metric, METRICS))
+        raise SpecError(format_unknown_name_message("metric", metric, METRICS))
     return metric

@@ -21,7 +21,7 @@ Read `core` in this order. The docstring of `core.sum` is the map: it states the
 Not needed for the argument: `witness` (what an audit sees), `forms.residual` (the form of one learner, GEP), the rest
 of `accounting` (a cache that is believed only if it passes; several rows of one person; membership tests; the best of
 several runs; the whole curve; replacing an example), members of `Question` from `row_function` on (for laws and
-searches), `PureCost` and `Draws.draw` (for noise that is not Gaussian).
+searches), `PureDpCost` and `Draws.draw` (for noise that is not Gaussian).
 
 `rows.PrivateRows` holds the private rows. Only a curator reads them for a learner, or `harness.tuning.stack` in
 searches for which no epsilon is stated. `dpbench inspect` reads them if the user asks for it, and says so; `dpbench

@@ -11,8 +11,8 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import Ledger, Planned, Task, check_plan, release_sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import NO_WITNESS, Witness
-from dpbench.privacy.purity.guard import Guard
+from dpbench.privacy.core.witness import NO_WITNESS, AuditWitness
+from dpbench.privacy.purity.guard import RowFunctionGuard
 
 
 def bind(
@@ -21,7 +21,7 @@ def bind(
     plan: Sequence[Planned],
     sigma: float,
     randomness: Randomness,
-    witness: Witness = NO_WITNESS,
+    witness: AuditWitness = NO_WITNESS,
 ) -> LedgerCurator:
     """Make the curator of one fit over `rows`; runs, searches, re-runs, audits and laws all make their curators here.
 
@@ -61,5 +61,5 @@ def bind(
     plan = check_plan(plan, "a curator")
     task = dataclasses.replace(task)  # of this fit alone: what a learner forces into it reaches no other
     return LedgerCurator(
-        rows, task, release_sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness
+        rows, task, release_sigmas(plan, sigma), Ledger(plan), randomness, RowFunctionGuard(randomness.checks), witness
     )

@@ -24,7 +24,7 @@ class Curator(BaseCurator):
     __slots__ = ("_answer", "_sigma", "_task")
 
     def __init__(self, task: Task, sigma: Mapping[str, float], answer: Callable[[Question], Any]) -> None:
-        """Store the task, the noise multipliers and `answer`, which answers questions (a `Map` with a curator)."""
+        """Store task, noise multipliers and `answer`, which answers questions (a `MapQuestion` with a curator)."""
         self._task, self._sigma, self._answer = task, dict(sigma), answer
 
     @property
@@ -179,9 +179,9 @@ class Curator(BaseCurator):
         Raises:
             NotPerExample, NotPure, ComponentFailed: as in `noisy_sum`, for `transform`.
         """
-        from dpbench.privacy.core.map import Map
+        from dpbench.privacy.core.map import MapQuestion
 
-        mapped: Curator = self.answer(Map(transform))
+        mapped: Curator = self.answer(MapQuestion(transform))
         return mapped
 
 

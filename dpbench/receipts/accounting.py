@@ -38,9 +38,9 @@ from dpbench.receipts.events import (
 from dpbench.receipts.grouping import (
     MAX_UNGROUPED,
     are_all_gaussian_sums,
-    convert_to_release,
+    convert_term_to_release,
     find_costliest_sums,
-    group_sums,
+    group_gaussian_sums,
 )
 from dpbench.receipts.receipt import Adjacency
 
@@ -75,7 +75,7 @@ def compute_epsilons(event: Event, delta: float, adjacency: Adjacency) -> tuple[
 
 
 def _compute_all_epsilons(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[EpsilonInterval]:
-    with accountant.silence_libraries():
+    with accountant.silence_accounting_libraries():
         if len(terms) > MAX_UNGROUPED and are_all_gaussian_sums(terms) and delta > 0:
             return _bound_epsilon_by_groups(terms, delta, adjacency)
         if delta > 0 and len(terms) <= MAX_UNGROUPED_TERMS and (plan := convert_to_plan(terms, adjacency)) is not None:
@@ -103,7 +103,7 @@ def _bound_epsilon_by_groups(terms: Sequence[Term], delta: float, adjacency: Adj
     """
     whole, grouped = (
         _compute_unsampled_account(terms, delta, adjacency),
-        _compute_all_epsilons(group_sums(terms, True), delta, adjacency),
+        _compute_all_epsilons(group_gaussian_sums(terms, True), delta, adjacency),
     )
     found = [
         EpsilonInterval.bound(f"{account.accountant}, {len(terms):,} events in groups", account.upper)
@@ -112,7 +112,8 @@ def _bound_epsilon_by_groups(terms: Sequence[Term], delta: float, adjacency: Adj
     found += [] if whole is None else [whole]
     least = min(account.upper for account in found)
     floor = max(
-        _compute_lower_bound(some, delta, adjacency) for some in (group_sums(terms, False), find_costliest_sums(terms))
+        _compute_lower_bound(some, delta, adjacency)
+        for some in (group_gaussian_sums(terms, False), find_costliest_sums(terms))
     )
     floor = floor if MIN_FLOOR_SHARE * least <= floor < math.inf else 0.0
     return [EpsilonInterval(account.accountant, max(floor, account.lower), account.upper) for account in found]
@@ -171,7 +172,8 @@ def _compute_plan_epsilons(plan: list[Planned], sigma: float, delta: float) -> l
 def needs_huge_grid(plan: Sequence[Planned], sigma: float) -> bool:
     """Return whether a grid for this plan would need gigabytes of memory; False if every sampling rate is 1."""
     return (
-        any(use.sample_rate < 1 for use in plan) and accountant.neighbour_distance(plan, sigma) > LARGEST_GRID_DISTANCE
+        any(use.sample_rate < 1 for use in plan)
+        and accountant.approximate_neighbour_distance(plan, sigma) > LARGEST_GRID_DISTANCE
     )
 
 
@@ -182,7 +184,7 @@ def _compute_coarse_epsilons(plan: Sequence[Planned], sigma: float, delta: float
     from dp_accounting.rdp import RdpAccountant
 
     counted = RdpAccountant(COARSE_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for event in accountant.dp_events(plan, sigma):
+    for event in accountant.convert_to_dp_events(plan, sigma):
         counted.compose(event)
     orders = np.array(COARSE_ORDERS)
     curve = np.sum([use.renyi(sigma * use.relative_noise, COARSE_ORDERS) for use in plan], axis=0)
@@ -198,7 +200,7 @@ def _compute_best_of_epsilons(event: BestOf, delta: float, adjacency: Adjacency)
         return (EpsilonInterval.exact("nothing was asked", 0.0),)
     few = len(terms) <= MAX_UNGROUPED or not are_all_gaussian_sums(terms)
     plan = (
-        convert_to_plan(terms if few else group_sums(terms, True), adjacency)
+        convert_to_plan(terms if few else group_gaussian_sums(terms, True), adjacency)
         if len(terms) <= MAX_UNGROUPED_TERMS or not few
         else None
     )
@@ -208,7 +210,7 @@ def _compute_best_of_epsilons(event: BestOf, delta: float, adjacency: Adjacency)
             "anything else."
         )
     repeats = selection.RunCountDistribution(event.mean, event.shape)
-    with accountant.silence_libraries():
+    with accountant.silence_accounting_libraries():
         epsilon, other = (ask(*plan, delta, repeats) for ask in (selection.epsilon, selection.independent_epsilon))
     return EpsilonInterval("rdp (dp-accounting)", 0.98 * min(epsilon, other), epsilon), EpsilonInterval.bound(
         "rdp (Opacus)", other
@@ -259,7 +261,7 @@ def _compute_zcdp_account(terms: Sequence[Term], delta: float, adjacency: Adjace
 
 
 def _compute_rho(term: Term, adjacency: Adjacency) -> float | None:
-    if not _takes_every_row(term):
+    if not _samples_every_row_once(term):
         return None
     leaf = term.leaf
     if isinstance(leaf, Gaussian):
@@ -299,7 +301,7 @@ def _convert_to_dp_event(term: Term, adjacency: Adjacency) -> Any:
         event = dp.dp_event.ZCDpEvent(rho)
     else:
         return None
-    if _takes_every_row(term):
+    if _samples_every_row_once(term):
         return event
     if term.sampler == "poisson":
         return dp.PoissonSampledDpEvent(term.rate, event)
@@ -327,19 +329,19 @@ def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacen
 
 
 def _estimate_neighbour_distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
-    """Return the distance between neighbours in standard deviations, as `accountant.neighbour_distance` estimates it.
+    """Return the estimate of `accountant.approximate_neighbour_distance`, in standard deviations.
 
     A pure event counts as a Gaussian sum whose neighbours are its epsilon apart; other events do not count.
     """
     plan = []
     for term in terms:
         if isinstance(term.leaf, Gaussian):
-            plan.append(convert_to_release(term))
+            plan.append(convert_term_to_release(term))
         elif pure := _compute_pure_epsilon(term, adjacency):
             plan.append(
                 Release(term.leaf.kind, term.times, relative_noise=_count_clips_between_neighbours(adjacency) / pure)
             )
-    return accountant.neighbour_distance(plan, 1 / _count_clips_between_neighbours(adjacency))
+    return accountant.approximate_neighbour_distance(plan, 1 / _count_clips_between_neighbours(adjacency))
 
 
 class _NoLossDistributionError(Exception):
@@ -392,7 +394,7 @@ def _compute_unsampled_account(terms: Sequence[Term], delta: float, adjacency: A
     return (EpsilonInterval.tight if exact else EpsilonInterval.bound)("exact Gaussian, no sampling", float(found))
 
 
-def _takes_every_row(term: Term) -> bool:
+def _samples_every_row_once(term: Term) -> bool:
     """Return whether the sample has every row exactly once; with replacement, a row may be in it several times."""
     return term.sampler is None or (term.rate == 1 and term.sampler != WITH_REPLACEMENT)
 

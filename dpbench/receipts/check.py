@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dpbench.analysis.risk import describe_curve
+from dpbench.analysis.risk import describe_privacy_curve
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval
 from dpbench.receipts.accounting import compute_epsilons, convert_to_plan, needs_huge_grid
@@ -100,7 +100,7 @@ class Checked:
         plan = None if many or not receipt.delta else convert_to_plan(terms, receipt.adjacency or "add-or-remove-one")
         if plan is None or not plan[0] or needs_huge_grid(*plan):
             return {}
-        return describe_curve(*plan, receipt.delta, receipt.training.size)
+        return describe_privacy_curve(*plan, receipt.delta, receipt.training.size)
 
 
 def check(receipt: Receipt, folder: Path | None = None) -> Checked:
@@ -131,9 +131,9 @@ def _list_receipt_terms(receipt: Receipt) -> list[Term]:
     return flatten_to_terms(event.event if isinstance(event, BestOf) else event)
 
 
-def _check_epsilon(receipt: Receipt, answered: tuple[EpsilonInterval, ...]) -> Iterator[Mismatch]:
-    best = answered[0]
-    if receipt.epsilon >= min(best.least_claim, best.upper - 1e-6):
+def _check_epsilon(receipt: Receipt, epsilons: tuple[EpsilonInterval, ...]) -> Iterator[Mismatch]:
+    best = epsilons[0]
+    if receipt.epsilon >= min(best.smallest_claimable_epsilon, best.upper - 1e-6):
         return
     cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
     said = f"{best.accountant} computes {cost} for the events."
@@ -168,11 +168,12 @@ def _check_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         said = " and ".join(sorted(account or "no" for account in accounted))
         yield Mismatch(
             "sampler",
-            f"batches were drawn as {drawn!r}, but epsilon assumes {said} sampling.{_unsampled_cost(receipt, terms)}",
+            f"batches were drawn as {drawn!r}, but epsilon assumes {said} sampling."
+            f"{_describe_unsampled_epsilon(receipt, terms)}",
         )
 
 
-def _unsampled_cost(receipt: Receipt, terms: list[Term]) -> str:
+def _describe_unsampled_epsilon(receipt: Receipt, terms: list[Term]) -> str:
     """Return a sentence on epsilon without amplification by sampling.
 
     The sentence is empty unless batches have each row once per epoch and all events are Gaussian sums.
@@ -381,12 +382,12 @@ def _list_unstated_facts(receipt: Receipt) -> list[str]:
     return [name for name, stated in parts.items() if not stated]
 
 
-def _list_remarks(receipt: Receipt, terms: list[Term], answered: tuple[EpsilonInterval, ...]) -> Iterator[str]:
+def _list_remarks(receipt: Receipt, terms: list[Term], epsilons: tuple[EpsilonInterval, ...]) -> Iterator[str]:
     size, batches = receipt.training.size, receipt.training.batches
     if size and 0.5 / size < receipt.delta < 1 / size:
         yield f"Delta {receipt.delta:g} is {receipt.delta * size:.0%} of 1/n. Choose a delta well below 1/n."
-    if answered and receipt.epsilon > answered[0].upper * 1.02:
-        cost = f"{answered[0].accountant} computes {answered[0].upper:.4g}"
+    if epsilons and receipt.epsilon > epsilons[0].upper * 1.02:
+        cost = f"{epsilons[0].accountant} computes {epsilons[0].upper:.4g}"
         yield f"{receipt.epsilon:.4g} is stated with a margin: {cost}."
     if batches and batches.normalised_by == "expected-size" and receipt.adjacency == "add-or-remove-one":
         yield "Sums are divided by the expected batch size: if it follows from n, then n is public."

@@ -19,7 +19,7 @@ def are_all_gaussian_sums(terms: Sequence[Term]) -> bool:
     return all(isinstance(term.leaf, Gaussian) and term.sampler in (None, "poisson") for term in terms)
 
 
-def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
+def group_gaussian_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
     """Merge Gaussian sums into a few groups that cost more than their sums if `cautious`, and less otherwise.
 
     A cautious group has the smallest noise and the largest rate of its sums; any other group has the largest noise and
@@ -27,7 +27,7 @@ def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
     groups are left.
     """
     found, factor = [], 1.01
-    while len(groups := _bin_sums(terms, factor)) > MAX_UNGROUPED:
+    while len(groups := _bin_sums_by_noise_and_rate(terms, factor)) > MAX_UNGROUPED:
         factor = factor**1.5
     for cell in groups:
         choose: Callable[[Iterable[float]], float] = max if cautious else min
@@ -36,7 +36,7 @@ def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
     return found
 
 
-def _bin_sums(terms: Sequence[Term], factor: float) -> list[list[Term]]:
+def _bin_sums_by_noise_and_rate(terms: Sequence[Term], factor: float) -> list[list[Term]]:
     """Bin the Gaussian sums by noise and rate, on a logarithmic grid with this factor between its lines."""
     found: dict[tuple[int, int], list[Term]] = {}
     for term in terms:
@@ -51,11 +51,13 @@ def _find_sigma(term: Term) -> float:
 
 def find_costliest_sums(terms: Sequence[Term]) -> list[Term]:
     """Return the `MAX_UNGROUPED` Gaussian sums that cost most."""
-    return sorted(terms, key=lambda term: accountant.neighbour_distance([convert_to_release(term)], 1.0), reverse=True)[
-        :MAX_UNGROUPED
-    ]
+    return sorted(
+        terms,
+        key=lambda term: accountant.approximate_neighbour_distance([convert_term_to_release(term)], 1.0),
+        reverse=True,
+    )[:MAX_UNGROUPED]
 
 
-def convert_to_release(term: Term) -> Release:
+def convert_term_to_release(term: Term) -> Release:
     """Convert a Gaussian sum to a release of a plan whose base sigma is 1."""
     return Release(term.leaf.kind, term.times, term.rate, _find_sigma(term))

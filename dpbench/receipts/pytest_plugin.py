@@ -23,7 +23,7 @@ Answers = Callable[[Any, Any, int], Sequence[Any]]
 """See `dpbench.audit.foreign.Answers`: (x, y, seed) -> the noisy sum of clipped gradients of each step."""
 
 
-class LoopAudit:
+class LoopAuditor:
     """Audits training loops against their receipts; the fixture `dpbench_audit` returns it."""
 
     def __call__(
@@ -61,7 +61,7 @@ class LoopAudit:
         if wrong:
             pytest.fail("The receipt contradicts itself.\n" + "\n".join(wrong), pytrace=False)
         try:
-            audit = audit_loop(answers, make_claim(stated, steps), size=size, canaries=canaries, seed=seed)
+            audit = audit_loop(answers, make_claim_from_receipt(stated, steps), size=size, canaries=canaries, seed=seed)
         except SpecError as error:
             pytest.fail(f"The loop cannot be audited. {error}", pytrace=False)
         if not audit.passed:
@@ -70,7 +70,7 @@ class LoopAudit:
         return audit
 
 
-def make_claim(receipt: Receipt, steps: int | None = None) -> Claim:
+def make_claim_from_receipt(receipt: Receipt, steps: int | None = None) -> Claim:
     """Convert a receipt's statement about its loop to a claim that `dpbench.audit.foreign` can audit.
 
     Args:
@@ -97,6 +97,6 @@ def make_claim(receipt: Receipt, steps: int | None = None) -> Claim:
 
 
 @pytest.fixture
-def dpbench_audit() -> LoopAudit:
-    """Return a `LoopAudit`, which the test calls with its training loop and the receipt."""
-    return LoopAudit()
+def dpbench_audit() -> LoopAuditor:
+    """Return a `LoopAuditor`, which the test calls with its training loop and the receipt."""
+    return LoopAuditor()

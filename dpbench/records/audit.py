@@ -17,7 +17,7 @@ Part = Literal["sensitivity", "noise", "attack"]
 PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
 
 
-class Check(Record):
+class StatisticalCheck(Record):
     """A statistical test of the stated guarantee, with its p-value under the hypothesis that the guarantee holds."""
 
     name: str
@@ -58,7 +58,7 @@ class NoiseStatistics(FiniteNumbersRecord):
     padding: int = Field(ge=0)  # coordinates of the canaries
     padding_squares: float = Field(ge=0)
     samples: tuple[SampleStatistics, ...] = ()
-    checks: tuple[Check, ...] = ()  # of shape and independence
+    checks: tuple[StatisticalCheck, ...] = ()  # of shape and independence
 
 
 class CanaryAttackResult(FiniteNumbersRecord):

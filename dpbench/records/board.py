@@ -19,7 +19,7 @@ from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import UNRANKED, SelectionRule
 from dpbench.records.spec import COMPONENTS
 from dpbench.support.files import canonical_digest
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import UserRecord, describe_validation_error
@@ -114,7 +114,7 @@ class Board(Protocol):
 TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": ReportedFigure, **dict.fromkeys(COMPONENTS, Component)}
 
 
-def matches_dataset(board: Board, dataset: Component | None, expected: Component | None) -> bool:
+def is_expected_dataset(board: Board, dataset: Component | None, expected: Component | None) -> bool:
     """Return whether a dataset is the expected dataset of a board; if the board states digests, paths may differ.
 
     None means that there is no dataset, and equals only None.
@@ -151,7 +151,7 @@ def find_board(name: str) -> Board:
         return Board.read(file)
     files = list_board_files()
     if name not in files:
-        raise SpecError(unknown_name_message("board", name, files))
+        raise SpecError(format_unknown_name_message("board", name, files))
     return Board.read(files[name])
 
 

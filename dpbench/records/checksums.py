@@ -17,13 +17,13 @@ from dpbench.support.files import canonical_digest
 
 def evidence_digest(content: Mapping[str, Any]) -> str:
     """Return the digest of a result's JSON without its status, because a board may change the status."""
-    return _digest_without(content, "evidence_digest", "status")
+    return _digest_without_fields(content, "evidence_digest", "status")
 
 
 def compute_seal(content: Mapping[str, Any]) -> str:
     """Return the digest of a record about a result; it covers the evidence digest of that result."""
-    return _digest_without(content, "seal")
+    return _digest_without_fields(content, "seal")
 
 
-def _digest_without(content: Mapping[str, Any], *names: str) -> str:
+def _digest_without_fields(content: Mapping[str, Any], *names: str) -> str:
     return canonical_digest({name: value for name, value in content.items() if name not in names})

@@ -22,7 +22,7 @@ from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.records.checksums import compute_seal
 from dpbench.records.packed import ARCHIVE, read_archive, write_archive
 from dpbench.records.result import Result
-from dpbench.records.schema1 import find_changed_value, upgrade_record
+from dpbench.records.schema1 import find_changed_value, upgrade_to_current_schema
 from dpbench.records.storage import validate_record
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.folders import lock_folder
@@ -34,7 +34,7 @@ RECORDS = ("reruns", "audits", "challenges", "released")
 
 
 @dataclass(frozen=True)
-class Conversion:
+class ResultConversion:
     """The outcome of a conversion: the folder, its number of results, and the old folder if it was kept."""
 
     folder: Path
@@ -43,7 +43,7 @@ class Conversion:
     kept: Path | None  # the old folder, where it is still there
 
 
-def convert_results(folder: Path, *, delete_old: bool = False) -> Conversion:
+def convert_results(folder: Path, *, delete_old: bool = False) -> ResultConversion:
     """Convert all results below a folder, packed or not; keep the old folder unless `delete_old` is set.
 
     Raises:
@@ -65,7 +65,7 @@ def convert_results(folder: Path, *, delete_old: bool = False) -> Conversion:
         raise OutputError(f"Cannot convert {folder}: {error.strerror or error}. No result was lost.") from error
 
 
-def _convert_folder(folder: Path, old: Path, new: Path, *, delete_old: bool) -> Conversion:
+def _convert_folder(folder: Path, old: Path, new: Path, *, delete_old: bool) -> ResultConversion:
     if not folder.exists() and old.is_dir() and new.is_dir():  # both whole: cut off between the two renames
         new.rename(folder)
     count, version = _count_results(folder)
@@ -74,7 +74,7 @@ def _convert_folder(folder: Path, old: Path, new: Path, *, delete_old: bool) -> 
     if delete_old and old.is_dir():
         check_converted_folder(old, folder, _map_converted_digests(old))
         shutil.rmtree(old)
-    return Conversion(folder, count, converted, old if old.is_dir() else None)
+    return ResultConversion(folder, count, converted, old if old.is_dir() else None)
 
 
 def _count_results(folder: Path) -> tuple[int, int]:
@@ -104,7 +104,7 @@ def _map_converted_digests(folder: Path) -> Successors:
     found: dict[str, str] = {}
     for file in _list_files(folder):
         for name, content in _read_results(folder / file):
-            made = upgrade_record(content, Result)
+            made = upgrade_to_current_schema(content, Result)
             if made is content or "converted_from" not in made:
                 continue
             if found.setdefault(made["converted_from"], made["evidence_digest"]) != made["evidence_digest"]:
@@ -146,7 +146,7 @@ def _write_converted_folder(folder: Path, new: Path, successors: Successors) -> 
         names[:] = [name for name in names if not Path(place, name).is_symlink()]
     for file in _list_files(folder):
         source, target = folder / file, new / file
-        results = {name: upgrade_record(content, Result) for name, content in _read_results(source)}
+        results = {name: upgrade_to_current_schema(content, Result) for name, content in _read_results(source)}
         if file.name == ARCHIVE:
             whole = {
                 name: _update_evidence_digest(raw, successors) for name, raw in read_archive(source.parent).items()
@@ -158,7 +158,7 @@ def _write_converted_folder(folder: Path, new: Path, successors: Successors) -> 
             (made,) = results.values()
             write_json(target, made)
         elif (
-            _may_hold_json(source)
+            _may_contain_records(source)
             and (updated := _update_evidence_digest(raw := read_regular_file(source), successors)) != raw
         ):
             write_atomically(target, lambda out: out.write(updated))
@@ -183,7 +183,7 @@ def check_converted_folder(old: Path, new: Path, successors: Successors) -> None
         raise OutputError(f"Expected the same files in {old} and {new}, got others: {min({*before} ^ {*now})}.")
     for file in before:
         results = {Path(name).name: content for name, content in _read_results(old / file)}
-        if not _may_hold_json(old / file):
+        if not _may_contain_records(old / file):
             same = _is_same_file(old / file, new / file)
         else:
             after, others = _read_contents(new / file), _read_contents(old / file)
@@ -201,7 +201,7 @@ def _check_conversion(before: Mapping[str, Any], raw: bytes, name: Path) -> None
     content = parse_json(raw, name)
     read = validate_record(Result, content, name)
     loss = find_changed_value(before, read) if before.get("schema_version", 1) != CURRENT_SCHEMA else None
-    if loss is None and content != upgrade_record(before, Result):
+    if loss is None and content != upgrade_to_current_schema(before, Result):
         loss = "something"
     if loss is not None:
         raise OutputError(f"{name} does not have {loss} as the file that it was converted from: nothing is converted.")
@@ -224,7 +224,7 @@ def _list_files(folder: Path) -> list[Path]:
 
 def _read_results(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the path and JSON of each result in a file, which may be an archive."""
-    if not _may_hold_json(file):
+    if not _may_contain_records(file):
         return
     for name, raw in _read_contents(file).items():
         content = parse_json(raw, file.with_name(name))
@@ -232,7 +232,7 @@ def _read_results(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield str(file.with_name(name)), content
 
 
-def _may_hold_json(file: Path) -> bool:
+def _may_contain_records(file: Path) -> bool:
     return not file.is_symlink() and (file.suffix == ".json" or file.name == ARCHIVE)
 
 

@@ -74,14 +74,14 @@ class FitFingerprint(Record):
         return moved <= max(1, LABELS_TOLERANCE * len(self.labels)) and self.distance(other) <= tolerance
 
 
-class Behaviour(Record):
+class ComponentBehaviour(Record):
     """The outputs of a component on fixed inputs, or its error message for each input that it refuses."""
 
     task: str  # of a learner, the fixed task that it was fitted on; of an extractor, its version and its weights
     fits: dict[str, FitFingerprint | str]  # of a learner by epsilon, of an extractor by the kind of images
     not_covered: str = Field(default="", exclude_if=lambda value: not value)  # why there are none
 
-    def agrees(self, other: Behaviour, tolerance: float = TOLERANCE) -> bool:
+    def agrees(self, other: ComponentBehaviour, tolerance: float = TOLERANCE) -> bool:
         """Return whether another behaviour is the same up to rounding; False if either one is not covered."""
         if self.not_covered or other.not_covered or (self.task, self.fits.keys()) != (other.task, other.fits.keys()):
             return False
@@ -101,21 +101,21 @@ class CodeDigests(Record):
     plugin: str
 
     @classmethod
-    def from_provenance(cls, made: Mapping[str, Any], role: str) -> CodeDigests | None:
+    def from_provenance(cls, provenance: Mapping[str, Any], role: str) -> CodeDigests | None:
         """Read the code from a result's `provenance.code`; return None if it is not recorded."""
-        core, plugin = made.get("dpbench"), made.get(role)
+        core, plugin = provenance.get("dpbench"), provenance.get(role)
         return cls(dpbench=core, plugin=plugin) if isinstance(core, str) and isinstance(plugin, str) else None
 
 
-class Fingerprint(Record):
+class BehaviourFingerprint(Record):
     """The behaviour of a component with given settings, and every code that shows this behaviour."""
 
     settings: dict[str, Any]
     codes: tuple[int, ...]  # places in `ComponentFingerprints.codes`
-    behaviour: Behaviour
+    behaviour: ComponentBehaviour
 
 
-class SettingsChoice(Record):
+class ChosenSettings(Record):
     """The settings that a learner chooses from the budget, and every code that chooses them."""
 
     asked: dict[str, Any]  # None where it is left
@@ -133,15 +133,15 @@ class ComponentFingerprints(Record):
     kind: FingerprintKind
     name: str
     codes: tuple[CodeDigests, ...] = ()
-    prints: tuple[Fingerprint, ...] = ()
-    choices: tuple[SettingsChoice, ...] = ()
+    prints: tuple[BehaviourFingerprint, ...] = ()
+    choices: tuple[ChosenSettings, ...] = ()
 
     @property
     def tolerance(self) -> float:
         """The largest distance at which two behaviours still agree."""
         return FEATURES_TOLERANCE if self.kind == "extractor" else TOLERANCE
 
-    def is_same(self, settings: Mapping[str, Any], first: CodeDigests, second: CodeDigests) -> bool | None:
+    def has_same_behaviour(self, settings: Mapping[str, Any], first: CodeDigests, second: CodeDigests) -> bool | None:
         """Return whether two codes behave the same with these settings.
 
         Returns None if a fingerprint of either code is missing or does not cover the settings.
@@ -151,31 +151,31 @@ class ComponentFingerprints(Record):
             return None
         return found[0] is found[1] or found[0].agrees(found[1], self.tolerance)
 
-    def has_same_choices(self, asked: Mapping[str, Any], first: CodeDigests, second: CodeDigests) -> bool | None:
-        """Return whether two codes choose the same settings from a budget; True if `asked` leaves no setting open.
+    def has_same_choices(self, requested: Mapping[str, Any], first: CodeDigests, second: CodeDigests) -> bool | None:
+        """Return whether two codes choose the same settings from a budget; True if `requested` leaves no setting open.
 
         Returns None if it is not recorded what one of the codes chooses.
         """
-        if None not in asked.values():
+        if None not in requested.values():
             return True
-        found = [self.choice(asked, code) for code in (first, second)]
+        found = [self.choice(requested, code) for code in (first, second)]
         return None if None in found else found[0] == found[1]
 
-    def behaviour(self, settings: Mapping[str, Any], code: CodeDigests) -> Behaviour | None:
+    def behaviour(self, settings: Mapping[str, Any], code: CodeDigests) -> ComponentBehaviour | None:
         """Return the behaviour of a code with these settings; None if it is not recorded."""
         place, key = self._code_index(code), settings_key(settings)
         found = (kept.behaviour for kept in self.prints if place in kept.codes and settings_key(kept.settings) == key)
         return next(found, None)
 
-    def choice(self, asked: Mapping[str, Any], code: CodeDigests) -> dict[str, Any] | None:
+    def choice(self, requested: Mapping[str, Any], code: CodeDigests) -> dict[str, Any] | None:
         """Return the settings that a code chose for these requested ones, by task and epsilon; None if not recorded."""
-        place, key = self._code_index(code), settings_key(asked)
+        place, key = self._code_index(code), settings_key(requested)
         return next(
             (kept.chosen for kept in self.choices if place in kept.codes and settings_key(kept.asked) == key), None
         )
 
     def with_behaviour(
-        self, settings: Mapping[str, Any], behaviour: Behaviour, code: CodeDigests
+        self, settings: Mapping[str, Any], behaviour: ComponentBehaviour, code: CodeDigests
     ) -> ComponentFingerprints:
         """Return a copy with this behaviour; if a stored fingerprint agrees with it, the code is added to that one."""
         kept, place = self._with_code(code)
@@ -186,21 +186,21 @@ class ComponentFingerprints(Record):
                 prints[number] = known.model_copy(update={"codes": tuple(sorted({*known.codes, place}))})
                 break
         else:
-            prints.append(Fingerprint(settings=dict(settings), codes=(place,), behaviour=behaviour))
+            prints.append(BehaviourFingerprint(settings=dict(settings), codes=(place,), behaviour=behaviour))
         return kept.model_copy(update={"prints": tuple(prints)})
 
     def with_choices(
-        self, asked: Mapping[str, Any], chosen: Mapping[str, Any], code: CodeDigests
+        self, requested: Mapping[str, Any], chosen: Mapping[str, Any], code: CodeDigests
     ) -> ComponentFingerprints:
-        """Return a copy that also records the settings that a code chose when `asked` was requested."""
+        """Return a copy that also records the settings that a code chose when `requested` was requested."""
         kept, place = self._with_code(code)
         choices = list(kept.choices)
         for number, known in enumerate(choices):
-            if settings_key(known.asked) == settings_key(asked) and known.chosen == chosen:
+            if settings_key(known.asked) == settings_key(requested) and known.chosen == chosen:
                 choices[number] = known.model_copy(update={"codes": tuple(sorted({*known.codes, place}))})
                 break
         else:
-            choices.append(SettingsChoice(asked=dict(asked), codes=(place,), chosen=dict(chosen)))
+            choices.append(ChosenSettings(asked=dict(requested), codes=(place,), chosen=dict(chosen)))
         return kept.model_copy(update={"choices": tuple(choices)})
 
     def _code_index(self, code: CodeDigests) -> int:

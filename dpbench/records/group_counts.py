@@ -29,7 +29,7 @@ GroupCounts = Annotated[
 """Column -> value -> count per class; the value "" is the unknown group, so a column counts all test images."""
 
 
-def parse_counts(line: str) -> tuple[int, ...]:
+def parse_counts_by_class(line: str) -> tuple[int, ...]:
     """Parse a line of counts by class.
 
     >>> parse_counts("12 0 3")
@@ -38,13 +38,13 @@ def parse_counts(line: str) -> tuple[int, ...]:
     return tuple(map(int, line.split()))
 
 
-def sum_counts(line: str) -> int:
+def sum_counts_in_line(line: str) -> int:
     """Return the sum of the counts in a line.
 
     >>> sum_counts("12 0 3")
     15
     """
-    return sum(parse_counts(line))
+    return sum(parse_counts_by_class(line))
 
 
 def sum_counts_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
@@ -53,12 +53,12 @@ def sum_counts_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
     >>> sum_counts_by_class({"female": "1 2", "male": "3 4"})
     (4, 6)
     """
-    return tuple(map(sum, zip(*map(parse_counts, values.values()), strict=True)))
+    return tuple(map(sum, zip(*map(parse_counts_by_class, values.values()), strict=True)))
 
 
-def find_count_error(images: Mapping[str, Mapping[str, str]], classes: int) -> str | None:
+def find_group_count_error(images: Mapping[str, Mapping[str, str]], classes: int) -> str | None:
     """Return a complaint if the counts of test images are inconsistent, or None."""
-    if any(len(parse_counts(line)) != classes for values in images.values() for line in values.values()):
+    if any(len(parse_counts_by_class(line)) != classes for values in images.values() for line in values.values()):
         return f"expected a count for each of {classes} classes in each group"
     if len({sum_counts_by_class(values) for values in images.values()}) > 1:
         return "expected every column to count the same test images"
@@ -99,4 +99,9 @@ def _pair_groups(
     """Yield column, value and both counts by class, for each group that both mappings have."""
     for column in first.keys() & second.keys():
         for value in first[column].keys() & second[column].keys():
-            yield column, value, parse_counts(first[column][value]), parse_counts(second[column][value])
+            yield (
+                column,
+                value,
+                parse_counts_by_class(first[column][value]),
+                parse_counts_by_class(second[column][value]),
+            )

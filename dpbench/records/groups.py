@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.records.group_counts import UNKNOWN_VALUE, sum_counts
+from dpbench.records.group_counts import UNKNOWN_VALUE, sum_counts_in_line
 from dpbench.records.result import Interval, Result, mean_interval
 
 MIN_IMAGES = 20  # test images: in a smaller group one image is more than five points
@@ -19,7 +19,7 @@ MAX_SHOWN = 6  # groups that a line of a summary names
 
 
 @dataclass(frozen=True)
-class Group:
+class ImageGroup:
     """The test images that share a value of a column, and their accuracy."""
 
     value: str
@@ -42,16 +42,16 @@ class GroupColumn:
     """Accuracy for each value of a column, such as sex."""
 
     name: str
-    groups: tuple[Group, ...]  # by value; images of unknown group last
+    groups: tuple[ImageGroup, ...]  # by value; images of unknown group last
 
     @property
-    def ranked_groups(self) -> tuple[Group, ...]:
+    def ranked_groups(self) -> tuple[ImageGroup, ...]:
         """The comparable groups, worst first; empty if fewer than two groups have enough test images."""
         found = sorted((group for group in self.groups if group.is_comparable), key=lambda group: group.accuracy.mean)
         return tuple(found) if len(found) > 1 else ()
 
     @property
-    def worst_group(self) -> Group | None:
+    def worst_group(self) -> ImageGroup | None:
         """The group with the lowest accuracy; None if fewer than two are comparable, or all are equally accurate."""
         return self.ranked_groups[0] if self.gap else None
 
@@ -64,13 +64,13 @@ class GroupColumn:
 
 
 @dataclass(frozen=True)
-class GroupPrice:
+class GroupPrivacyPrice:
     """The price of privacy for the groups of a column: accuracy without noise minus accuracy with noise."""
 
     column: str
     overall: float  # share of 1, over all test images
     losses: Mapping[str, float]  # by value
-    most: Group | None  # that loses most, of those that are compared; with its accuracy under privacy
+    most: ImageGroup | None  # that loses most, of those that are compared; with its accuracy under privacy
 
     @property
     def added_loss(self) -> float | None:
@@ -91,9 +91,11 @@ def compute_accuracy_from_counts(
         GroupColumn(
             column,
             tuple(
-                Group(value, count, mean_interval([sum_counts(seed[column][value]) / count for seed in correct]))
+                ImageGroup(
+                    value, count, mean_interval([sum_counts_in_line(seed[column][value]) / count for seed in correct])
+                )
                 for value, line in sorted(values.items(), key=lambda item: (item[0] == UNKNOWN_VALUE, item[0]))
-                if (count := sum_counts(line))
+                if (count := sum_counts_in_line(line))
             ),
         )
         for column, values in sorted(images.items())
@@ -106,23 +108,23 @@ def compute_accuracy_by_group(result: Result) -> tuple[GroupColumn, ...]:
     return compute_accuracy_from_counts(result.task.groups, correct) if result.task.groups and correct else ()
 
 
-def compute_price_by_group(result: Result, non_private: Result) -> tuple[GroupPrice, ...]:
+def compute_price_by_group(result: Result, non_private: Result) -> tuple[GroupPrivacyPrice, ...]:
     """Return the price of privacy for each group; `non_private` is the result of `find_non_private_counterpart`."""
     overall = non_private.metrics["accuracy"].mean - result.metrics["accuracy"].mean
     return tuple(
-        _compute_price(private, free, overall)
+        _compute_privacy_price(private, free, overall)
         for private, free in zip(compute_accuracy_by_group(result), compute_accuracy_by_group(non_private), strict=True)
     )
 
 
-def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> GroupPrice:
+def _compute_privacy_price(private: GroupColumn, free: GroupColumn, overall: float) -> GroupPrivacyPrice:
     pairs = zip(private.groups, free.groups, strict=True)
     losses = {pair.value: best.accuracy.mean - pair.accuracy.mean for pair, best in pairs}
     most = max(private.ranked_groups, key=lambda group: losses[group.value], default=None)
-    return GroupPrice(private.name, overall, losses, most)
+    return GroupPrivacyPrice(private.name, overall, losses, most)
 
 
-def find_non_private_counterpart(result: Result, others: Iterable[Result]) -> Result | None:
+def find_non_private_counterpart(result: Result, candidates: Iterable[Result]) -> Result | None:
     """Return the non-private result of the same learner, data and groups, or None.
 
     If there are several, results with the same settings, selection rule and seeds are preferred, in this order. Returns
@@ -130,7 +132,7 @@ def find_non_private_counterpart(result: Result, others: Iterable[Result]) -> Re
     """
     if not result.task.groups or not result.privacy.plan or math.isinf(result.spec.epsilon):
         return None
-    found = [other for other in others if _is_non_private_counterpart(other, result)]
+    found = [other for other in candidates if _is_non_private_counterpart(other, result)]
     return min(found, key=lambda candidate: _preference_key(candidate, result), default=None)
 
 
@@ -157,7 +159,7 @@ def _format_accuracy(score: Interval) -> str:
     return f"{100 * score.mean:.2f}%"
 
 
-def format_groups(
+def format_group_accuracies(
     column: GroupColumn, score: Callable[[Interval], str] = _format_accuracy, most: int | None = None
 ) -> str:
     """Format a column as a line with each group's accuracy and number of test images.
@@ -181,13 +183,13 @@ def format_groups(
     )
 
 
-def _format_group(group: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
+def _format_group(group: ImageGroup, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
     of = f"{group.images:,} test images" if first else f"{group.images:,}"
     mark = " (worst)" if group == column.worst_group else " (too few to compare)" if group.images < MIN_IMAGES else ""
     return f"{group.name} {score(group.accuracy)} of {of}{mark}"
 
 
-def format_price(price: GroupPrice) -> str:
+def format_privacy_price(price: GroupPrivacyPrice) -> str:
     """Format the price of privacy in a line: the loss over all test images, and the largest loss of a group."""
     said = f"{100 * price.overall:.2f} points overall"
     if price.most is None or price.added_loss is None:

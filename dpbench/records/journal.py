@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpbench.errors import DataError
 from dpbench.records.result import SeedResult
-from dpbench.records.schema1 import upgrade_record
+from dpbench.records.schema1 import upgrade_to_current_schema
 from dpbench.support.files import open_append_file
 from dpbench.support.untrusted import read_regular_file
 
@@ -36,7 +36,7 @@ class RunJournal:
                 with suppress(ValueError, KeyError, TypeError, RecursionError, DataError):  # a line that was cut off
                     content = json.loads(line)
                     if content["identity"] == self.identity:
-                        seed = SeedResult.model_validate(upgrade_record(content["seed"], SeedResult))
+                        seed = SeedResult.model_validate(upgrade_to_current_schema(content["seed"], SeedResult))
                         found[seed.seed] = seed
         return found
 
@@ -50,7 +50,7 @@ class RunJournal:
 
 
 @dataclass(frozen=True)
-class JournalFolder:
+class RunJournalFolder:
     """The journals of a results folder, a file for each unfinished run.
 
     The journal of result `x.json` is `unfinished/x.jsonl`.

@@ -131,71 +131,73 @@ def register_metric(
 
 
 @register_metric("Accuracy")
-def accuracy(kept: PredictionCounts) -> float:
+def accuracy(counts: PredictionCounts) -> float:
     """Return the share of test examples that are classified correctly."""
-    return sum(kept.correct_counts) / kept.size
+    return sum(counts.correct_counts) / counts.size
 
 
 @register_metric("Balanced accuracy")
-def balanced_accuracy(kept: PredictionCounts) -> float:
+def balanced_accuracy(counts: PredictionCounts) -> float:
     """Return the mean accuracy over the classes that have test examples."""
-    return math.fsum(kept.present_accuracies) / len(kept.present_accuracies)
+    return math.fsum(counts.present_accuracies) / len(counts.present_accuracies)
 
 
 @register_metric("Worst class")
-def worst_class_accuracy(kept: PredictionCounts) -> float:
+def worst_class_accuracy(counts: PredictionCounts) -> float:
     """Return the lowest class accuracy."""
-    return min(kept.present_accuracies)
+    return min(counts.present_accuracies)
 
 
 @register_metric("Macro F1")
-def macro_f1(kept: PredictionCounts) -> float:
+def macro_f1(counts: PredictionCounts) -> float:
     """Return the mean F1 over all classes; a class that is never present or never predicted counts as 0."""
-    guessed = map(sum, zip(*kept.confusion, strict=True))
-    parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.correct_counts, kept.class_sizes, guessed, strict=True)]
+    guessed = map(sum, zip(*counts.confusion, strict=True))
+    parts = [
+        2 * hit / max(a + b, 1) for hit, a, b in zip(counts.correct_counts, counts.class_sizes, guessed, strict=True)
+    ]
     return math.fsum(parts) / len(parts)
 
 
 @register_metric("Class gap", higher=False)
-def class_gap(kept: PredictionCounts) -> float:
+def class_gap(counts: PredictionCounts) -> float:
     """Return the accuracy of the best class minus the accuracy of the worst class."""
-    return max(kept.present_accuracies) - min(kept.present_accuracies)
+    return max(counts.present_accuracies) - min(counts.present_accuracies)
 
 
 @register_metric("Calibration error", higher=False)
-def ece(kept: PredictionCounts) -> float | None:
+def ece(counts: PredictionCounts) -> float | None:
     """Return the expected calibration error; None without calibration bins.
 
     It is the mean gap between confidence and accuracy over 15 bins, weighted by their test examples. Source: Guo et
     al. 2017, equation 3.
     """
-    if kept.calibration is None:
+    if counts.calibration is None:
         return None
-    bins = zip(kept.calibration.right, kept.calibration.confidence, strict=True)
-    return math.fsum(abs(right - confidence) for right, confidence in bins) / kept.size
+    bins = zip(counts.calibration.right, counts.calibration.confidence, strict=True)
+    return math.fsum(abs(right - confidence) for right, confidence in bins) / counts.size
 
 
 @register_metric("Log loss", higher=False, share=False, most=math.inf)
-def nll(kept: PredictionCounts) -> float | None:
+def nll(counts: PredictionCounts) -> float | None:
     """Return the mean negative log-likelihood of the true class, in nats; None without calibration bins."""
-    return None if kept.calibration is None else kept.calibration.log_loss / kept.size
+    return None if counts.calibration is None else counts.calibration.log_loss / counts.size
 
 
 @register_metric("Brier score", higher=False, share=False, most=2.0)
-def brier(kept: PredictionCounts) -> float | None:
+def brier(counts: PredictionCounts) -> float | None:
     """Return the mean squared distance between probabilities and the one-hot label, 0 to 2; None without bins.
 
     Source: Brier 1950.
     """
-    return None if kept.calibration is None else kept.calibration.brier / kept.size
+    return None if counts.calibration is None else counts.calibration.brier / counts.size
 
 
 TITLES: Mapping[Metric, str] = {name: METRIC_FACTS[name].title for name in METRICS}
 
 
-def compute_metrics(kept: PredictionCounts) -> dict[str, float | None]:
+def compute_metrics(counts: PredictionCounts) -> dict[str, float | None]:
     """Return every metric that can be computed from a seed's evidence, by name."""
-    return {name: facts.compute(kept) for name, facts in METRIC_FACTS.items() if facts.compute is not None}
+    return {name: facts.compute(counts) for name, facts in METRIC_FACTS.items() if facts.compute is not None}
 
 
 def compute_metric_from_confusion(name: str, confusion: Sequence[Sequence[int]]) -> float:

@@ -42,7 +42,7 @@ def list_records(folder: Path) -> list[Path]:
     """
     found = set(folder.rglob("*.json"))
     for archive in folder.rglob(ARCHIVE):
-        found.update(archive.parent / name for name in _read_members(archive))
+        found.update(archive.parent / name for name in _read_archived_records(archive))
     return sorted(found)
 
 
@@ -53,7 +53,7 @@ def list_packed_names(folder: Path) -> list[str]:
         DataError: the archive is malformed.
     """
     archive = folder / ARCHIVE
-    return sorted(_read_members(archive)) if os.path.lexists(archive) else []
+    return sorted(_read_archived_records(archive)) if os.path.lexists(archive) else []
 
 
 def read_record(file: Path) -> bytes:
@@ -79,7 +79,7 @@ def read_packed_record(file: Path) -> bytes | None:
         DataError: the archive is malformed.
     """
     archive = file.parent / ARCHIVE
-    return _read_members(archive).get(file.name) if os.path.lexists(archive) else None
+    return _read_archived_records(archive).get(file.name) if os.path.lexists(archive) else None
 
 
 def record_exists(file: Path) -> bool:
@@ -102,7 +102,7 @@ def hash_record(file: Path) -> str:
     return file_sha256(file) if content is None else hashlib.sha256(content).hexdigest()
 
 
-def modification_time(file: Path) -> int:
+def get_modification_time(file: Path) -> int:
     """Return the time of the last change of a record or, if it is packed, of its archive, in nanoseconds."""
     return (file if file.exists() else file.parent / ARCHIVE).stat().st_mtime_ns
 
@@ -113,7 +113,7 @@ def read_archive(folder: Path) -> Mapping[str, bytes]:
     Raises:
         DataError: the archive is malformed.
     """
-    return _read_members(folder / ARCHIVE)
+    return _read_archived_records(folder / ARCHIVE)
 
 
 def write_archive(folder: Path, records: Mapping[str, bytes]) -> None:
@@ -146,7 +146,7 @@ def pack_records(folder: Path) -> int:
         OutputError: the archive cannot be written; no file is removed then.
     """
     archive = folder / ARCHIVE
-    held = dict(_read_members(archive)) if os.path.lexists(archive) else {}
+    held = dict(_read_archived_records(archive)) if os.path.lexists(archive) else {}
     try:
         found = {file: read_regular_file(file) for file in sorted(folder.glob("*.json"))}
     except OSError as error:
@@ -182,7 +182,7 @@ def remove_record(file: Path) -> None:
         OutputError: the archive cannot be written.
     """
     archive = file.parent / ARCHIVE
-    held = dict(_read_members(archive)) if os.path.lexists(archive) else {}
+    held = dict(_read_archived_records(archive)) if os.path.lexists(archive) else {}
     if held.pop(file.name, None) is not None:
         write_archive(file.parent, held)
     file.unlink(missing_ok=True)
@@ -199,7 +199,7 @@ def _make_tar(records: Mapping[str, bytes]) -> bytes:
     return whole.getvalue()
 
 
-def _read_members(archive: Path) -> Mapping[str, bytes]:
+def _read_archived_records(archive: Path) -> Mapping[str, bytes]:
     """Return the records in an archive file by name."""
     with _open_archive(archive) as file:
         facts = os.fstat(file.fileno())

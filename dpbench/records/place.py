@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dpbench.records.setting import Flag
+from dpbench.records.setting import FlagFacts
 from dpbench.support.validation import UserRecord
 
 
@@ -23,7 +23,7 @@ class RunOptions(UserRecord):
         description="Use the settings chosen in this tuning or result file, which may be about other data",
     )
     device: str = Field("auto", description="Device, such as auto, cpu, cuda or cuda:1")
-    threads: Annotated[int | None, Flag(default="1 for small heads, else all cores")] = Field(
+    threads: Annotated[int | None, FlagFacts(default="1 for small heads, else all cores")] = Field(
         None, ge=1, le=1024, description="Compute threads, per worker where there are several"
     )
     out: Path = Field(Path("dpbench-results"), description="Results folder")

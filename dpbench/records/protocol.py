@@ -24,7 +24,7 @@ from dpbench.api import Adjacency, Budget
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records.metrics import RankMetric
-from dpbench.records.setting import Flag
+from dpbench.records.setting import FlagFacts
 from dpbench.support.validation import Record, UserRecord
 
 EPSILON_RANGE = (1e-4, 1e4)
@@ -136,14 +136,14 @@ class Component(Record):
 
 
 def _parse_component(value: object) -> object:
-    return Component.parse(value) if isinstance(value, str) else _check_table(value)
+    return Component.parse(value) if isinstance(value, str) else _check_component_table(value)
 
 
 def _parse_extractor(value: object) -> object:
-    return Component.parse_extractor(value) if isinstance(value, str) else _check_table(value)
+    return Component.parse_extractor(value) if isinstance(value, str) else _check_component_table(value)
 
 
-def _check_table(value: object) -> object:
+def _check_component_table(value: object) -> object:
     if not isinstance(value, Mapping | Component):
         raise ValueError("expected text, like name:key=value, or a table, like {name = 'pillar', options = {k = 40}}")
     return value
@@ -159,7 +159,7 @@ def _normalise_unit(unit: object) -> object:
     return None if unit == "image" else unit
 
 
-def expand_seeds(seeds: object) -> object:
+def parse_seeds(seeds: object) -> object:
     """Expand a number of seeds (5 or "5") to seeds 0 to 4; parse text like "3,7"; return lists unchanged."""
     if isinstance(seeds, str) and re.fullmatch(r"-?\d+", seeds.strip()):
         seeds = int(seeds)
@@ -189,16 +189,16 @@ class SplitRule:
 class Protocol(UserRecord):
     """The data, features, budget and seeds of a run."""
 
-    dataset: Annotated[ComponentField, Flag(several="A,B")] = Field(
+    dataset: Annotated[ComponentField, FlagFacts(several="A,B")] = Field(
         Component(name="digits"), title="Dataset", description="Dataset with the private and test data"
     )
-    extractor: Annotated[ExtractorField, Flag(default="the dataset's own", auto=AUTO, several="A,B")] = Field(
+    extractor: Annotated[ExtractorField, FlagFacts(default="the dataset's own", auto=AUTO, several="A,B")] = Field(
         Component(name=PIXELS), title="Extractor", description="Feature extractor; A+B joins the features of both"
     )
-    epsilon: Annotated[float, Flag(several="0.1,1")] = Field(
+    epsilon: Annotated[float, FlagFacts(several="0.1,1")] = Field(
         1.0, gt=0, title="ε", description="Target epsilon in nats; inf for no privacy"
     )
-    delta: Annotated[float, Flag(default=AUTO, auto=AUTO)] = Field(
+    delta: Annotated[float, FlagFacts(default=AUTO, auto=AUTO)] = Field(
         1e-5, gt=0, lt=1, title="δ",
         description="Target delta, or auto: 1e-5, or the largest power of ten of at most 1/(2n)",
     )  # fmt: skip
@@ -212,7 +212,7 @@ class Protocol(UserRecord):
         None, title="Public dataset", description="Dataset to use as public data instead"
     )
     public_labels: bool = Field(False, title="Public labels", description="Let the learner read public labels")
-    train_fraction: Annotated[float, Flag(several="0.1,1")] = Field(
+    train_fraction: Annotated[float, FlagFacts(several="0.1,1")] = Field(
         1.0, gt=0, le=1, title="Private share kept", description="Share of the private split to keep"
     )
     # Not written where there is none: such a protocol keeps its digest.
@@ -225,7 +225,9 @@ class Protocol(UserRecord):
     split_seed: int = Field(0, ge=0, title="Split seed", description="Seed of the public/private split")
     # None is an image, and then it is not written.
     unit: Annotated[
-        str | None, BeforeValidator(_normalise_unit), Flag(default="the dataset's own", auto=OWN_UNIT, none="image")
+        str | None,
+        BeforeValidator(_normalise_unit),
+        FlagFacts(default="the dataset's own", auto=OWN_UNIT, none="image"),
     ] = Field(
         None, pattern=f"^{_UNIT_WORDS.pattern}$", exclude_if=lambda value: value is None, title="Unit of the guarantee",
         description="Unit of the guarantee: image, or a unit that the dataset identifies, such as patient",
@@ -235,7 +237,7 @@ class Protocol(UserRecord):
         default="accuracy", exclude_if=lambda value: value == "accuracy", title="Ranked by",
         description="Metric that learners aim for and results are ranked by",
     )  # fmt: skip
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(expand_seeds)] = Field(
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(parse_seeds)] = Field(
         (0, 1, 2, 3, 4), title="Seeds", description="Number of seeds: 5 means 0 to 4; or the seeds, like 3,7"
     )
 

@@ -33,13 +33,13 @@ def collect_provenance(device: str) -> dict[str, Any]:
     """Return the package versions, commit and machine of this process."""
     commit, dirty = read_git_state()
     return {
-        "dpbench": _find_version(HARNESS),
+        "dpbench": _find_package_version(HARNESS),
         "commit": commit,
         "dirty": dirty,
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _find_version(name))},
+        "packages": {name: found for name in PACKAGES if (found := _find_package_version(name))},
         "platform": f"{platform.system()} {platform.machine()}",
-        "processor": _find_processor(),
+        "processor": _find_processor_name(),
         "cores": os.cpu_count(),
         "threads": _count_threads(),
         "device": device,
@@ -52,7 +52,7 @@ def current_date() -> str:
 
 
 @cache
-def _find_version(name: str) -> str | None:
+def _find_package_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
@@ -129,7 +129,7 @@ def _run_git(root: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
-def _find_processor() -> str:
+def _find_processor_name() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():

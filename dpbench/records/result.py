@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from dpbench.errors import MalformedFile
 from dpbench.records import storage
 from dpbench.records.checksums import evidence_digest
-from dpbench.records.group_counts import GroupCounts, find_correct_count_error, find_count_error
+from dpbench.records.group_counts import GroupCounts, find_correct_count_error, find_group_count_error
 from dpbench.records.metrics import METRICS, Share, StoredPredictions
 from dpbench.records.overlap import SUSPICIOUS_SHARE, AlteredCopyCounts, CopyCounts, OverlapCounts, find_excess_overlap
 from dpbench.records.search import Selection, SelectionRule
@@ -103,7 +103,7 @@ class TaskFacts(Record):
 
     @model_validator(mode="after")
     def _check_group_counts(self) -> TaskFacts:
-        if self.groups is not None and (said := find_count_error(self.groups, len(self.classes))):
+        if self.groups is not None and (said := find_group_count_error(self.groups, len(self.classes))):
             raise ValueError(said)
         return self
 

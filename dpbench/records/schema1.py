@@ -44,7 +44,7 @@ class _StoredResult(BaseModel):
     seeds: tuple[_StoredSeed, ...]
 
 
-class ComputedValues(Protocol):
+class ComputedResultValues(Protocol):
     """The computed values of a current result (`dpbench.records.result.Result`) that schema 1 stored."""
 
     @property
@@ -64,7 +64,7 @@ class ComputedValues(Protocol):
         """The seeds, with their metrics and class accuracies."""
 
 
-def upgrade_record(content: Any, kind: type) -> Any:
+def upgrade_to_current_schema(content: Any, kind: type) -> Any:
     """Return a record's JSON in the current schema; return content of a current or unknown schema unchanged.
 
     Args:
@@ -78,7 +78,7 @@ def upgrade_record(content: Any, kind: type) -> Any:
     return convert(content) if convert is not None and isinstance(content, Mapping) else content
 
 
-def find_changed_value(content: Content, result: ComputedValues) -> str | None:
+def find_changed_value(content: Content, result: ComputedResultValues) -> str | None:
     """Return the name of the first value that the conversion from schema 1 changed, or None.
 
     Values computed from counts must be equal to the last digit. Ends of intervals may differ within the tolerance of
@@ -181,7 +181,7 @@ def _compute_seal(content: Content) -> dict[str, str]:
 
 
 def _pair_computed_values(
-    content: Content, stored: _StoredResult, result: ComputedValues
+    content: Content, stored: _StoredResult, result: ComputedResultValues
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield the name, the stored value and the current value of each computed value in a schema 1 result."""
     yield "digest", content["digest"], result.digest

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from dpbench.records.setting import Flag, Switch
+from dpbench.records.setting import FlagFacts, SwitchFlag
 from dpbench.support.untrusted import PrintableText
 from dpbench.support.validation import Record, UserRecord
 
@@ -20,7 +20,7 @@ CLEANEST_FIRST: tuple[SelectionRule, ...] = (
 UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"})
 
 
-def least_clean_rule(*rules: SelectionRule) -> SelectionRule:
+def choose_least_clean_rule(*rules: SelectionRule) -> SelectionRule:
     """Return the least clean of these rules: the rule to state for settings that several rules helped to choose.
 
     >>> least_clean_rule("transfer", "private-unaccounted", "default")
@@ -57,7 +57,7 @@ def list_settings_chosen_by_hand(
     )
 
 
-TUNE_SWITCH = Switch(
+TUNE_SWITCH = SwitchFlag(
     "tune", "public-validation", "Choose settings with public labels, like --selection public-validation."
 )
 
@@ -102,7 +102,7 @@ class Search(UserRecord):
 
     rule: Annotated[
         Literal["public-validation", "private-accounted", "private-unaccounted"],
-        Flag(key="selection", none="default", switch=TUNE_SWITCH),
+        FlagFacts(key="selection", none="default", switch=TUNE_SWITCH),
     ] = Field("public-validation", description="How to choose settings")
     space: Annotated[dict[str, tuple[Any, ...]] | Literal["own", "paper"], BeforeValidator(_parse_space)] = Field(
         "own",
@@ -110,11 +110,11 @@ class Search(UserRecord):
     )
     tries: int = Field(500, ge=1, description="Maximum number of settings to try; larger grids are sampled")
     repeats: float = Field(10.0, gt=1, description="Mean number of runs per seed, for private-accounted")
-    shape: Annotated[float, Flag(key="repeats_shape")] = Field(
+    shape: Annotated[float, FlagFacts(key="repeats_shape")] = Field(
         1.0, ge=0, le=10,
         description="Distribution of the number of runs, for private-accounted: 1 is geometric, 0 logarithmic",
     )  # fmt: skip
-    seed: Annotated[int, Flag(key="search_seed")] = Field(
+    seed: Annotated[int, FlagFacts(key="search_seed")] = Field(
         0, ge=0, description="Seed of the search, for sampled settings and folds"
     )
     folds: int = Field(5, ge=2, le=20, description="Number of parts of the public split; one at a time is held out")
@@ -124,7 +124,7 @@ _UNUSED_HINTS = {"tries": ", since the number of runs is random. Use repeats", "
 """What the message adds about a key that the rule does not use."""
 
 
-def list_unused_settings(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def list_ignored_search_keys(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each key of the user's search that its rule ignores, with an explanation."""
     rule = search.get("rule", Search.model_fields["rule"].default)
     for name in ("tries",) if rule == "private-accounted" else ("repeats", "shape"):

@@ -20,7 +20,7 @@ PARSED_TYPES = (bool, int, float, Path)
 
 
 @dataclass(frozen=True)
-class Switch:
+class SwitchFlag:
     """A flag without an argument that sets a setting to a fixed value."""
 
     key: str
@@ -29,7 +29,7 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Flag:
+class FlagFacts:
     """Facts about a field that only a shell needs, besides its name, type and description."""
 
     key: str = ""  # the name of the flag and of the key in a file, where another field has the field's own name
@@ -37,7 +37,7 @@ class Flag:
     auto: str = ""  # the word by which a user leaves the value to the dataset, as by saying nothing
     none: str = ""  # the word for None
     several: str = ""  # an example of several values, for commands that run each of them
-    switch: Switch | None = None
+    switch: SwitchFlag | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Setting:
 
     name: str  # of the field
     field: FieldInfo
-    flag: Flag
+    flag: FlagFacts
 
     @property
     def key(self) -> str:
@@ -61,7 +61,7 @@ class Setting:
         >>> [setting.option for setting in list_record_settings(Search)][:2]
         ['--selection', '--space']
         """
-        return flag_name(self.key)
+        return format_flag_name(self.key)
 
     @property
     def types(self) -> tuple[Any, ...]:
@@ -115,11 +115,11 @@ def list_record_settings(record: type[BaseModel]) -> Iterator[Setting]:
     """Yield the settings of a record: its fields that have a description, required settings first."""
     for name, field in sorted(record.model_fields.items(), key=lambda item: not item[1].is_required()):
         if field.description:
-            flags = [extra for extra in field.metadata if isinstance(extra, Flag)]
-            yield Setting(name, field, flags[0] if flags else Flag())
+            flags = [extra for extra in field.metadata if isinstance(extra, FlagFacts)]
+            yield Setting(name, field, flags[0] if flags else FlagFacts())
 
 
-def describe_fields(
+def describe_record_fields(
     record: BaseModel, kind: type[BaseModel], implied: Container[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Yield the title and the formatted value of each field of a record, as pages show them.
@@ -131,13 +131,13 @@ def describe_fields(
     """
     for name, field in kind.model_fields.items():
         value = getattr(record, name)
-        flag = next((extra for extra in field.metadata if isinstance(extra, Flag)), Flag())
+        flag = next((extra for extra in field.metadata if isinstance(extra, FlagFacts)), FlagFacts())
         value = flag.none if value is None and flag.none else value
         if value is not None and name not in implied:
-            yield field.title or name, _format_field(value, words=get_origin(field.annotation) is Literal)
+            yield field.title or name, _format_field_value(value, words=get_origin(field.annotation) is Literal)
 
 
-def _format_field(value: Any, *, words: bool) -> str:
+def _format_field_value(value: Any, *, words: bool) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
@@ -154,7 +154,7 @@ def join_with_or(words: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def flag_name(key: str) -> str:
+def format_flag_name(key: str) -> str:
     """Return the flag that belongs to a key.
 
     >>> flag_name("search_seed")

@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from dpbench.errors import SpecError
 from dpbench.records.protocol import AUTO, OWN_UNIT, PIXELS, Component, ComponentField, Protocol, SplitRule
-from dpbench.records.search import Search, list_unused_settings
-from dpbench.records.setting import Flag, list_record_settings
+from dpbench.records.search import Search, list_ignored_search_keys
+from dpbench.records.setting import FlagFacts, list_record_settings
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
-from dpbench.support.validation import Origin, describe_validation_error, name_origin
+from dpbench.support.validation import Origin, describe_validation_error, name_source_of_keys
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
 """Keys whose flags accept several values, outermost loop first, so that runs with the same features are adjacent."""
@@ -24,7 +24,7 @@ AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
 class Spec(Protocol):
     """The request for a run: everything that decides its numbers, and nothing else."""
 
-    learner: Annotated[ComponentField, Flag(several="pillar,jl")] = Field(
+    learner: Annotated[ComponentField, FlagFacts(several="pillar,jl")] = Field(
         description="Learner, like pillar or pillar:k=40,center=false"
     )
     secure_rng: bool = Field(
@@ -107,8 +107,8 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
             value.
     """
     search = values.get("search")
-    for name, why in list_unused_settings(search if isinstance(search, Mapping) else {}):
-        raise SpecError(f"Expected no {name} for search in {name_origin(origin, 'search')}: {why}.")
+    for name, why in list_ignored_search_keys(search if isinstance(search, Mapping) else {}):
+        raise SpecError(f"Expected no {name} for search in {name_source_of_keys(origin, 'search')}: {why}.")
     given = {key: value for key, value in values.items() if not (key in DATASET_KEYS and value == AUTO)}
     try:
         spec = kind(**{"unit": OWN_UNIT, **given})
@@ -118,7 +118,7 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
     for name in sorted(spec.learner.options.keys() & searched):
         raise SpecError(
             f"Expected {name}={spec.learner.options[name]} for the learner or values of {name} in the search space, "
-            f"got both in {name_origin(origin)}."
+            f"got both in {name_source_of_keys(origin)}."
         )
     return spec
 
@@ -154,7 +154,7 @@ def add_default_extractor(keys: Mapping[str, Any], origin: str) -> dict[str, Any
     """Return the keys of a file; if no extractor is named, add the former default and print a notice."""
     if has_extractor_key(keys):
         return dict(keys)
-    progress.print_line(
+    progress.print_progress_line(
         f"{origin} names no extractor, which means pixels until version 0.4, and then the dataset's own. Add "
         'extractor = "pixels", or "auto".'
     )

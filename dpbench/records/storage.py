@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from dpbench.errors import DataError, MalformedFile, SpecError
 from dpbench.records.checksums import compute_seal
 from dpbench.records.packed import read_record
-from dpbench.records.schema1 import upgrade_record
+from dpbench.records.schema1 import upgrade_to_current_schema
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json
 from dpbench.support.validation import Record, first_schema_violation
@@ -67,7 +67,7 @@ def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
         DataError: a field does not fit; the message names the source and the field.
     """
     try:
-        return kind.model_validate(upgrade_record(content, kind))
+        return kind.model_validate(upgrade_to_current_schema(content, kind))
     except (ValidationError, MalformedFile) as error:
         wrong = first_schema_violation(error) if isinstance(error, ValidationError) else error
         raise DataError(f"{_describe_kind(kind).capitalize()} {source} does not fit the schema at {wrong}.") from error

@@ -17,15 +17,15 @@ from typing import Any
 RELATIVE_TOLERANCE = 1e-6  # relative
 
 
-def is_close(stated: float | None, found: float | None) -> bool:
+def is_close(stated: float | None, recomputed: float | None) -> bool:
     """Return whether two numbers are equal up to rounding; None equals only None.
 
     >>> is_close(0.3, 0.1 + 0.2), is_close(0.0, 5e-324), is_close(1.0, 1.00001), is_close(float("nan"), float("nan"))
     (True, True, False, False)
     """
-    if stated is None or found is None:
-        return stated is found
-    return math.isclose(stated, found, rel_tol=RELATIVE_TOLERANCE, abs_tol=RELATIVE_TOLERANCE**2)
+    if stated is None or recomputed is None:
+        return stated is recomputed
+    return math.isclose(stated, recomputed, rel_tol=RELATIVE_TOLERANCE, abs_tol=RELATIVE_TOLERANCE**2)
 
 
 def agree_up_to_rounding(value: Any, other: Any) -> bool:

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbench.errors import SpecError
-from dpbench.records.board import Board, matches_dataset
+from dpbench.records.board import Board, is_expected_dataset
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.registry.components import build, component_kind, make_component_record
-from dpbench.support.validation import Origin, name_origin
+from dpbench.registry.components import build, component_kind_of_role, make_component_record
+from dpbench.support.validation import Origin, name_source_of_keys
 
 
-def spell_out_board(board: Board, plugins: Registry) -> Board:
+def fill_in_board_defaults(board: Board, plugins: Registry) -> Board:
     """Return a copy of the board with every option of its components written out, including defaults.
 
     Raises:
@@ -24,11 +24,11 @@ def spell_out_board(board: Board, plugins: Registry) -> Board:
     whole = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(board, role)
-        whole[role] = part and make_component_record(build(plugins, component_kind(role), part))
+        whole[role] = part and make_component_record(build(plugins, component_kind_of_role(role), part))
     return board.model_copy(update=whole)
 
 
-def _spell_out_dataset_options(given: Any, plugins: Registry) -> Component:
+def _fill_in_dataset_defaults(given: Any, plugins: Registry) -> Component:
     dataset = Component.parse(given) if isinstance(given, str) else Component.model_validate(given)
     return make_component_record(build(plugins, "dataset", dataset))
 
@@ -44,17 +44,17 @@ def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, 
             that the board does not rank, or a private search has no `secure_rng`.
     """
     given = values.get("dataset") if board.data else None
-    both = [] if given is None else [_spell_out_dataset_options(dataset, plugins) for dataset in (given, board.dataset)]
-    moved = {"dataset"} if both and matches_dataset(board, *both) else set()
+    both = [] if given is None else [_fill_in_dataset_defaults(dataset, plugins) for dataset in (given, board.dataset)]
+    moved = {"dataset"} if both and is_expected_dataset(board, *both) else set()
     taken = sorted((values.keys() - moved) & Protocol.model_fields.keys())
     if taken:
-        who = name_origin(origin, *taken)
+        who = name_source_of_keys(origin, *taken)
         raise SpecError(
             f"Expected no {', '.join(taken)} in {who}: board {board.name!r} fixes them. Drop them, or the board."
         )
     spec = make_spec({**board.protocol, **values}, origin)
     if spec.allow_overlap:
-        who = name_origin(origin, "allow_overlap")
+        who = name_source_of_keys(origin, "allow_overlap")
         raise SpecError(
             f"Expected no allow_overlap in {who}: no board allows public images that are also private. Run it "
             "without --board."

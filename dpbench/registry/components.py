@@ -16,7 +16,7 @@ from dpbench.records.protocol import CONCAT, OWN_UNIT, PIXELS, Component
 from dpbench.records.search import ResolvedSearch, Search, list_settings_chosen_by_hand
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, ComponentKind, Registration, Registry, convert_fields
-from dpbench.support.fields import changed_fields, free_text_fields, read_defaults
+from dpbench.support.fields import list_changed_fields, list_free_text_fields, read_defaults
 from dpbench.support.plugin_calls import call_plugin
 
 HandRule = Literal["default", "by-hand"]
@@ -82,7 +82,7 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
     default = "extractor" not in spec.model_fields_set
     if default:
         spec = spec.model_copy(update={"extractor": default_extractor(registry, spec.dataset)})
-    brought = {role: registry.find(component_kind(role), part.name) for role, part in spec.roles.items()}
+    brought = {role: registry.find(component_kind_of_role(role), part.name) for role, part in spec.roles.items()}
     parts = BuiltComponents(
         learner=build(registry, "learner", spec.learner),
         extractor=build(registry, "extractor", spec.extractor),
@@ -91,7 +91,7 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
         brought=brought,
         default_extractor=default,
     )
-    named = _collect_named_settings(spec.learner, parts.learner)
+    named = _list_settings_named_by_user(spec.learner, parts.learner)
     search = None if spec.search is None else resolve_search(spec.search, parts.learner, named)
     unit = parts.dataset.default_unit() if spec.unit == OWN_UNIT else spec.unit
     whole = {
@@ -125,7 +125,7 @@ def default_extractor(registry: Registry, dataset: Component) -> Component:
     return chosen if here else Component(name=PIXELS)
 
 
-def component_kind(role: str) -> ComponentKind:
+def component_kind_of_role(role: str) -> ComponentKind:
     """Return the kind of component (dataset, extractor or learner) for a role of a spec.
 
     >>> component_kind("public_dataset"), component_kind("extractor.2")
@@ -145,9 +145,9 @@ def build(registry: Registry, kind: ComponentKind, component: Component) -> Any:
     return registry.build(kind, component.name, component.options)
 
 
-def _collect_named_settings(asked: Component, learner: Learner) -> Mapping[str, Any]:
+def _list_settings_named_by_user(learner_request: Component, learner: Learner) -> Mapping[str, Any]:
     """Return the settings that the user named; if the user named the paper's settings, include these."""
-    return {**learner.paper, **asked.options} if "" in asked.options else asked.options
+    return {**learner.paper, **learner_request.options} if "" in learner_request.options else learner_request.options
 
 
 def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> ResolvedSearch:
@@ -183,7 +183,7 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
 
 def find_selection_rule(learner: Learner, space: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> HandRule:
     """Return `by-hand` if the user changed a setting that no search over `space` chose, otherwise `default`."""
-    changed, texts = changed_fields(learner), free_text_fields(type(learner))
+    changed, texts = list_changed_fields(learner), list_free_text_fields(type(learner))
     hand = list_settings_chosen_by_hand(changed, read_defaults(learner), space, texts)
     return "by-hand" if hand else "default"
 
@@ -196,7 +196,7 @@ def make_component_record(part: Any) -> Component:
     """
     if isinstance(part, Concat):
         return Component(name=CONCAT, options={"of": [make_component_record(extractor) for extractor in part.parts]})
-    changed = changed_fields(part)
+    changed = list_changed_fields(part)
     options = [item for item in dataclasses.fields(part) if item.init]
     kept = [item.name for item in options if item.name in changed or not item.metadata.get("added")]
     return Component(name=part.name, options={name: getattr(part, name) for name in kept})
@@ -214,6 +214,6 @@ def make_component_shortener(registry: Registry) -> Callable[[ComponentKind, Com
     return lambda kind, component: "+".join(shorten_component(kind, part) for part in component.parts)
 
 
-def read_summary(cls: type) -> str:
+def read_docstring_summary(cls: type) -> str:
     """Return the first paragraph of a component's docstring: its idea in a sentence."""
     return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())

@@ -22,8 +22,8 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
 from dpbench.registry.moved import explain_moved_module
-from dpbench.support.fields import describe_type, field_types, is_fully_described_type, is_required_field
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.fields import describe_type, get_field_types, is_fully_described_type, is_required_field
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.settings import check_settings
 from dpbench.support.validation import first_schema_violation, refuse_boolean
@@ -101,7 +101,7 @@ class Registry:
             left_out = f" {len(self.broken)} broken plugin(s) were skipped, see `dpbench list`." if self.broken else ""
             chosen = os.environ.get(PLUGINS_VARIABLE)
             only = "" if chosen is None else f" {PLUGINS_VARIABLE}={chosen} excludes every other plugin."
-            raise UnknownName(unknown_name_message(kind, name, known) + left_out + only)
+            raise UnknownName(format_unknown_name_message(kind, name, known) + left_out + only)
         return known[name]
 
     def build(self, kind: ComponentKind, name: str, options: Mapping[str, object]) -> Any:
@@ -184,19 +184,19 @@ def _resolve_unnamed_option(options: Mapping[str, object], cls: type[Any], owner
 
 def convert_fields(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:
     """Return `options` as keyword arguments of dataclass `cls`, with types checked; see `Registry.build`."""
-    types = field_types(cls)
+    types = get_field_types(cls)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     values = {}
     for key, value in options.items():
         if key not in names:
-            raise SpecError(unknown_name_message("option", key, names, owner))
+            raise SpecError(format_unknown_name_message("option", key, names, owner))
         values[key] = _convert_value(f"{key}={value} in {owner}", value, types[key], _make_type_adapter(cls, key))
     return values
 
 
 @lru_cache(4096)
 def _make_type_adapter(cls: type, field: str) -> TypeAdapter[Any]:
-    hint = field_types(cls)[field]
+    hint = get_field_types(cls)[field]
     return TypeAdapter(Any if isinstance(hint, str) else hint)
 
 
@@ -266,7 +266,7 @@ def _select_entry_points(points: list[EntryPoint]) -> list[EntryPoint]:
     for name in names:
         if name not in {point.name for point in points}:
             raise UnknownName(
-                unknown_name_message(f"plugin in {PLUGINS_VARIABLE}", name, {point.name for point in points})
+                format_unknown_name_message(f"plugin in {PLUGINS_VARIABLE}", name, {point.name for point in points})
             )
     return [point for point in points if point.name in names]
 

@@ -32,7 +32,7 @@ MOVED_MODULES: Mapping[str, str] = {
 
 def explain_moved_module(error: BaseException) -> str | None:
     """Explain where a module that could not be imported has moved; None if the error is not about a moved module."""
-    missing = _missing_module(error)
+    missing = _find_missing_module(error)
     for old, new in MOVED_MODULES.items():
         if missing == old or missing.startswith(f"{old}."):
             return (
@@ -42,7 +42,7 @@ def explain_moved_module(error: BaseException) -> str | None:
     return None
 
 
-def _missing_module(error: BaseException) -> str:
+def _find_missing_module(error: BaseException) -> str:
     """Return the module that an import did not find, also in `from package import module`; empty for other errors.
 
     >>> _missing_module(ModuleNotFoundError("No module named 'dpbench.museum'", name="dpbench.museum"))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpbench.records.fingerprints import (
-    Behaviour,
     CodeDigests,
+    ComponentBehaviour,
     ComponentFingerprints,
     FingerprintKind,
     locate_fingerprint_folder,
@@ -19,7 +19,7 @@ from dpbench.records.fingerprints import (
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import ComponentKind, Registry
-from dpbench.registry.components import component_kind
+from dpbench.registry.components import component_kind_of_role
 from dpbench.support.code import DPBENCH, code_digest, core_digest
 
 CodeMatch = Literal["digest", "fingerprint", "data", "differs", "unknown"]
@@ -35,13 +35,18 @@ class FingerprintStore:
     """The stored fingerprints in a folder, and fingerprints of the installed code that are taken on demand."""
 
     folder: Path = field(default_factory=locate_fingerprint_folder)
-    take: Callable[[FingerprintKind, str, Mapping[str, Any]], Behaviour] | None = None
+    take: Callable[[FingerprintKind, str, Mapping[str, Any]], ComponentBehaviour] | None = None
     """Computes a fingerprint of the installed code if none is stored. If `take` is None, comparisons stay unknown."""
     take_choices: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
     _read: dict[tuple[FingerprintKind, str], ComponentFingerprints] = field(default_factory=dict)
 
-    def is_same(
-        self, kind: FingerprintKind, name: str, settings: Mapping[str, Any], stated: CodeDigests, here: CodeDigests
+    def has_same_behaviour(
+        self,
+        kind: FingerprintKind,
+        name: str,
+        settings: Mapping[str, Any],
+        stated_code: CodeDigests,
+        installed: CodeDigests,
     ) -> bool | None:
         """Return whether two versions of a component's code behave the same; None if that is unknown.
 
@@ -49,21 +54,23 @@ class FingerprintStore:
             DataError: a file of fingerprints is not valid.
         """
         kept = self._read_component(kind, name)
-        known = kept.behaviour(settings, stated)
+        known = kept.behaviour(settings, stated_code)
         if known is None or known.not_covered:
             return None
-        if self.take is not None and kept.behaviour(settings, here) is None:
-            self._read[kind, name] = kept = kept.with_behaviour(settings, self.take(kind, name, settings), here)
-        return kept.is_same(settings, stated, here)
+        if self.take is not None and kept.behaviour(settings, installed) is None:
+            self._read[kind, name] = kept = kept.with_behaviour(settings, self.take(kind, name, settings), installed)
+        return kept.has_same_behaviour(settings, stated_code, installed)
 
     def has_same_choices(
-        self, name: str, asked: Mapping[str, Any], stated: CodeDigests, here: CodeDigests
+        self, name: str, requested: Mapping[str, Any], stated_code: CodeDigests, installed: CodeDigests
     ) -> bool | None:
         """Return whether two versions of a learner choose the same settings from the budget; None if unknown."""
         kept = self._read_component("learner", name)
-        if self.take_choices is not None and None in asked.values() and kept.choice(asked, here) is None:
-            self._read["learner", name] = kept = kept.with_choices(asked, self.take_choices(name, asked), here)
-        return kept.has_same_choices(asked, stated, here)
+        if self.take_choices is not None and None in requested.values() and kept.choice(requested, installed) is None:
+            self._read["learner", name] = kept = kept.with_choices(
+                requested, self.take_choices(name, requested), installed
+            )
+        return kept.has_same_choices(requested, stated_code, installed)
 
     def _read_component(self, kind: FingerprintKind, name: str) -> ComponentFingerprints:
         if (kind, name) not in self._read:
@@ -77,8 +84,8 @@ def load_stored_fingerprints() -> FingerprintStore:
     return FingerprintStore()
 
 
-def compare_code(
-    result: Result, plugins: Registry, known: FingerprintStore, *, same_data: bool | None, choices: bool = True
+def compare_with_installed_code(
+    result: Result, plugins: Registry, fingerprints: FingerprintStore, *, same_data: bool | None, choices: bool = True
 ) -> dict[str, CodeMatch]:
     """Compare the code of each role of a result, and of dpbench, with the installed code.
 
@@ -89,7 +96,7 @@ def compare_code(
     Args:
         result: a result that states digests of code; a role without a stated digest is unknown.
         plugins: the installed components.
-        known: the fingerprints to compare.
+        fingerprints: the fingerprints to compare.
         same_data: whether the installed data have the digests that the result states; None if that was not checked.
         choices: whether both codes have to choose the same settings from the budget; False if the caller compares the
             chosen settings themselves, which an earlier version of the learner may have chosen.
@@ -99,7 +106,7 @@ def compare_code(
     """
     stated = read_stated_digests(result)
     here = {
-        role: find_installed_digest(component_kind(role), part.name, plugins)
+        role: find_installed_digest(component_kind_of_role(role), part.name, plugins)
         for role, part in result.spec.roles.items()
     }
     parts = {role: part for role, part in result.spec.roles.items() if role in stated or here[role] is not None}
@@ -107,15 +114,15 @@ def compare_code(
     for role, part in parts.items():
         if role not in stated:
             found[role] = "unknown"
-        elif here[role] == stated[role] and component_kind(role) == "dataset":
+        elif here[role] == stated[role] and component_kind_of_role(role) == "dataset":
             found[role] = "digest"
-        elif component_kind(role) == "dataset":
+        elif component_kind_of_role(role) == "dataset":
             found[role] = "unknown" if same_data is None else "data" if same_data else "differs"
         else:
-            found[role] = _compare_component(result, role, part, plugins, known, choices)
+            found[role] = _compare_component(result, role, part, plugins, fingerprints, choices)
     if DPBENCH in stated:
-        behaving = [found[role] for role in found if component_kind(role) != "dataset"]
-        alike = _compare_core(stated[DPBENCH], plugins, known)
+        behaving = [found[role] for role in found if component_kind_of_role(role) != "dataset"]
+        alike = _compare_core(stated[DPBENCH], plugins, fingerprints)
         found[DPBENCH] = alike if alike == "digest" else _find_weakest_match([*behaving, alike])
     elif core_digest() is not None:
         found[DPBENCH] = "unknown"
@@ -131,9 +138,12 @@ def read_stated_digests(result: Result) -> Mapping[str, str]:
     return {role: digest for role, digest in code.items() if isinstance(digest, str)}
 
 
-def is_same_code(result: Result, plugins: Registry, known: FingerprintStore, *, same_data: bool | None) -> bool:
-    """Return whether the installed code is known to compute the same as the result's code; see `compare_code`."""
-    return all(verdict in SAME_CODE for verdict in compare_code(result, plugins, known, same_data=same_data).values())
+def is_same_code(result: Result, plugins: Registry, fingerprints: FingerprintStore, *, same_data: bool | None) -> bool:
+    """Return whether the installed code is known to compute what the result's did: `compare_with_installed_code`."""
+    return all(
+        verdict in SAME_CODE
+        for verdict in compare_with_installed_code(result, plugins, fingerprints, same_data=same_data).values()
+    )
 
 
 def find_installed_digest(kind: ComponentKind, name: str, plugins: Registry) -> str | None:
@@ -148,15 +158,15 @@ def find_installed_code(kind: FingerprintKind, name: str, plugins: Registry) -> 
     return None if made is None or digest is None else CodeDigests(dpbench=made, plugin=digest)
 
 
-def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
+def restore_requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
     """Return the settings as requested: None for every setting that was chosen from the budget."""
     return {name: None if name in settled else value for name, value in settings.items()}
 
 
 def _compare_component(
-    result: Result, role: str, part: Component, plugins: Registry, known: FingerprintStore, choices: bool
+    result: Result, role: str, part: Component, plugins: Registry, fingerprints: FingerprintStore, choices: bool
 ) -> CodeMatch:
-    kind: FingerprintKind = "learner" if component_kind(role) == "learner" else "extractor"
+    kind: FingerprintKind = "learner" if component_kind_of_role(role) == "learner" else "extractor"
     stated, here = (
         CodeDigests.from_provenance(read_stated_digests(result), role),
         find_installed_code(kind, part.name, plugins),
@@ -166,20 +176,26 @@ def _compare_component(
     if stated == here:
         return "digest"
     if kind == "extractor":
-        return _combine_matches([known.is_same(kind, part.name, part.options, stated, here)])
+        return _combine_matches([fingerprints.has_same_behaviour(kind, part.name, part.options, stated, here)])
     settings = result.settings
     alike: bool | None = True
     if choices:
-        alike = known.has_same_choices(part.name, requested_settings(settings, result.settled), stated, here)
-    return _combine_matches([known.is_same(kind, part.name, settings, stated, here), alike])
+        alike = fingerprints.has_same_choices(
+            part.name, restore_requested_settings(settings, result.settled), stated, here
+        )
+    return _combine_matches([fingerprints.has_same_behaviour(kind, part.name, settings, stated, here), alike])
 
 
-def _compare_core(stated: str, plugins: Registry, known: FingerprintStore) -> CodeMatch:
+def _compare_core(stated_digest: str, plugins: Registry, fingerprints: FingerprintStore) -> CodeMatch:
     here = find_installed_code("core", "core", plugins)
     if here is None:
         return "unknown"
-    there = CodeDigests(dpbench=stated, plugin="")
-    return "digest" if there == here else _combine_matches([known.is_same("core", "core", {}, there, here)])
+    there = CodeDigests(dpbench=stated_digest, plugin="")
+    return (
+        "digest"
+        if there == here
+        else _combine_matches([fingerprints.has_same_behaviour("core", "core", {}, there, here)])
+    )
 
 
 def _combine_matches(matches: list[bool | None]) -> CodeMatch:

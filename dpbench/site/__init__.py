@@ -27,8 +27,8 @@ from pathlib import Path
 from dpbench.board.index import Index
 from dpbench.registry import Registry, load
 from dpbench.site import entry_pages, layout, pages
-from dpbench.site.context import Site
-from dpbench.site.extras import NO_EXTRAS, Extras
+from dpbench.site.context import SiteContext
+from dpbench.site.extras import NO_EXTRAS, SiteExtras
 from dpbench.support.folders import replace_site
 
 __all__ = ["build_site"]
@@ -40,7 +40,7 @@ def build_site(
     out: Path,
     plugins: Registry | None = None,
     docs: Callable[[Path], None] | None = None,
-    extras: Extras = NO_EXTRAS,
+    extras: SiteExtras = NO_EXTRAS,
 ) -> None:
     """Write the site of `index` into `out` and replace all content of that folder. The same index gives the same bytes.
 
@@ -59,7 +59,7 @@ def build_site(
     """
     extras = extras.for_leaderboard(root)
     layout.check_names(index)
-    site = Site.from_index(index, root, plugins or load(), docs=docs is not None, studies=extras.sections)
+    site = SiteContext.from_index(index, root, plugins or load(), docs=docs is not None, studies=extras.sections)
     with replace_site(out) as folder:
         with entry_pages.write_entry_pages(site, folder):
             pages.write_pages(site, extras, folder)

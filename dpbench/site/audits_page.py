@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from dpbench.board.index import Entry, Standing
 from dpbench.site import layout, view
-from dpbench.site.context import Site
-from dpbench.site.render import Renderer
+from dpbench.site.context import SiteContext
+from dpbench.site.render import PageRenderer
 
 
 @dataclass(frozen=True)
-class BoardEvidence:
+class VerifiedBoardEntries:
     """The re-run entries and the audited entries of one board, each with the path of its page."""
 
     standing: Standing
@@ -24,10 +24,10 @@ class BoardEvidence:
         return len(self.again), len(self.audited), sum(entry.reproduced for entry in self.standing.entries)
 
 
-def audits_page(site: Site, renderer: Renderer) -> bytes:
+def render_audits_page(site: SiteContext, renderer: PageRenderer) -> bytes:
     """Return the page of re-runs and audits, board by board."""
     old, among = view.count_earlier_mechanisms(site.index)
-    boards = [_collect_evidence(standing) for family in site.families for standing in family]
+    boards = [_collect_verified_entries(standing) for family in site.families for standing in family]
     values = {
         "boards": [board for board in boards if board.again or board.audited],
         "counts": tuple(sum(sizes) for sizes in zip(*(board.counts for board in boards), strict=True)),
@@ -36,6 +36,6 @@ def audits_page(site: Site, renderer: Renderer) -> bytes:
     return renderer.page("audits", "audits.html", "evidence", values)
 
 
-def _collect_evidence(standing: Standing) -> BoardEvidence:
+def _collect_verified_entries(standing: Standing) -> VerifiedBoardEntries:
     rows = [(entry, layout.entry_page_path(standing, entry)) for entry in standing.entries]
-    return BoardEvidence(standing, [row for row in rows if row[0].again], [row for row in rows if row[0].audit])
+    return VerifiedBoardEntries(standing, [row for row in rows if row[0].again], [row for row in rows if row[0].audit])

@@ -9,17 +9,17 @@ from markupsafe import Markup
 from dpbench.board.index import Standing
 from dpbench.board.rows import count_rivals
 from dpbench.records.protocol import Protocol
-from dpbench.records.setting import describe_fields
+from dpbench.records.setting import describe_record_fields
 from dpbench.site import text, view
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.cost import make_cost_chart
 from dpbench.site.lines import make_k_chart
 from dpbench.site.picture import Chart
-from dpbench.site.render import PREVIEW, Renderer
+from dpbench.site.render import PREVIEW, PageRenderer
 
 
-def board_page(
-    site: Site, standing: Standing, against: Sequence[Chart], additions: Sequence[Markup], renderer: Renderer
+def render_board_page(
+    site: SiteContext, standing: Standing, against: Sequence[Chart], additions: Sequence[Markup], renderer: PageRenderer
 ) -> bytes:
     """Return the page of a board, with the sections that other packages add.
 
@@ -54,7 +54,7 @@ def _list_protocol_facts(standing: Standing) -> list[tuple[str, str]]:
     chance = view.find_chance_score(standing, board.metric)
     return [
         ("Board", board.name),
-        *describe_fields(board, Protocol, board.implied_keys),
+        *describe_record_fields(board, Protocol, board.implied_keys),
         *([("Split", view.describe_split(standing))] if standing.private else []),
         *([("A uniform guess", f"{text.format_percent(chance)}%")] if chance else []),
         ("Ranked selections", ", ".join(board.selection)),

@@ -11,8 +11,8 @@ from importlib.resources import files
 from dpbench.records.provenance import HARNESS
 from dpbench.registry import KINDS, ComponentKind, Registration, Registry
 from dpbench.site import prose, text
-from dpbench.site.context import Site
-from dpbench.site.render import Renderer
+from dpbench.site.context import SiteContext
+from dpbench.site.render import PageRenderer
 
 TITLES = {"learner": "Learners", "dataset": "Datasets", "extractor": "Extractors"}
 _ENTRY = re.compile(r"^@\w+\{(?P<key>[^,]+),\n.*?^\}\n", re.MULTILINE | re.DOTALL)
@@ -21,7 +21,7 @@ _LINK = re.compile(r"^  (?P<field>url|doi) +=(?: \{(?P<place>[^}]*)\})", re.MULT
 
 
 @dataclass(frozen=True)
-class Reference:
+class BibliographyReference:
     """A BibTeX entry and the components that it describes."""
 
     bibtex: str
@@ -35,12 +35,12 @@ class Citation:
 
     kind: ComponentKind
     name: str
-    references: tuple[Reference, ...]
+    references: tuple[BibliographyReference, ...]
     said: str  # what its class says
     own: bool  # whether dpbench brings it
 
 
-def citations_page(site: Site, renderer: Renderer) -> bytes:
+def render_citations_page(site: SiteContext, renderer: PageRenderer) -> bytes:
     """Return the page of citations."""
     every = list(list_citations(site.plugins))
     groups = [
@@ -60,7 +60,7 @@ def list_citations(plugins: Registry) -> Iterator[Citation]:
             )  # fmt: skip
 
 
-def find_references(kind: ComponentKind, found: Registration) -> tuple[Reference, ...]:
+def find_references(kind: ComponentKind, found: Registration) -> tuple[BibliographyReference, ...]:
     """Return a component's references from dpbench's catalogue, or else the papers that its class cites."""
     name = f"{kind}/{found.cls.name}"
     kept = tuple(reference for reference in read_catalogue() if name in reference.components)
@@ -68,26 +68,26 @@ def find_references(kind: ComponentKind, found: Registration) -> tuple[Reference
     return kept or tuple(_make_arxiv_reference(kind, found, link) for link in cited)
 
 
-def _make_arxiv_reference(kind: ComponentKind, found: Registration, link: str) -> Reference:
+def _make_arxiv_reference(kind: ComponentKind, found: Registration, link: str) -> BibliographyReference:
     """Return a reference with only the arXiv number, for a paper missing from the catalogue."""
     number = link.removeprefix(prose.ARXIV_ABSTRACTS)
     fields = {"note": f"arXiv:{number}, the paper of {kind} {found.cls.name}", "url": link}
-    return Reference(_format_bibtex("misc", f"arxiv-{number}", fields), frozenset(), link)
+    return BibliographyReference(_format_bibtex("misc", f"arxiv-{number}", fields), frozenset(), link)
 
 
 @cache
-def read_catalogue() -> tuple[Reference, ...]:
+def read_catalogue() -> tuple[BibliographyReference, ...]:
     """Read the references of dpbench's own catalogue."""
     kept = (files("dpbench.site") / "references.bib").read_text(encoding="utf-8")
     return tuple(_parse_reference(match[0]) for match in _ENTRY.finditer(kept))
 
 
-def _parse_reference(entry: str) -> Reference:
+def _parse_reference(entry: str) -> BibliographyReference:
     named, link = _KEYWORDS.search(entry), _LINK.search(entry)
     names = named["names"].split(", ") if named else []
     place = link["place"] if link else ""
     address = f"https://doi.org/{place}" if link and link["field"] == "doi" else place
-    return Reference(_KEYWORDS.sub("", entry), frozenset(names), address)
+    return BibliographyReference(_KEYWORDS.sub("", entry), frozenset(names), address)
 
 
 def make_dpbench_entry(version: str, repository: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.home_page import list_learner_lines, list_nonempty_standings
 from dpbench.site.overall import list_overall_results
-from dpbench.site.render import Renderer
+from dpbench.site.render import PageRenderer
 
 MAX_LEARNERS = 60  # columns: the nearest to the best
 
 
-def compare_page(site: Site, renderer: Renderer) -> bytes:
+def render_compare_page(site: SiteContext, renderer: PageRenderer) -> bytes:
     """Return the page with a table of boards by learner. A script shows two columns and their difference."""
     boards = list_nonempty_standings(site)
     lines = {line.label: line for line in list_learner_lines(site, boards)}

@@ -10,8 +10,8 @@ from dpbench.board.index import Standing
 from dpbench.errors import DpbenchError
 from dpbench.registry import Registration
 from dpbench.site import prose, view
-from dpbench.site.context import Site, make_slugs
-from dpbench.site.render import Renderer
+from dpbench.site.context import SiteContext, make_slugs
+from dpbench.site.render import PageRenderer
 from dpbench.support.messages import format_bytes
 
 
@@ -38,7 +38,7 @@ class BoardComponent:
         return sum(entry.role == "entry" for standing in self.boards for entry in standing.entries)
 
 
-def list_board_components(site: Site) -> list[BoardComponent]:
+def list_board_components(site: SiteContext) -> list[BoardComponent]:
     """Return the datasets and then the extractors that the boards use."""
     datasets: dict[str, list[Standing]] = {}
     extractors: dict[str, list[Standing]] = {}
@@ -51,7 +51,7 @@ def list_board_components(site: Site) -> list[BoardComponent]:
     return [*_build_components(site, "dataset", datasets), *_build_components(site, "extractor", extractors)]
 
 
-def render_component_pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def render_component_pages(site: SiteContext, renderer: PageRenderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page of each dataset and extractor, then the page that lists them all."""
     found = list_board_components(site)
     for component in found:
@@ -65,7 +65,7 @@ def render_component_pages(site: Site, renderer: Renderer) -> Iterator[tuple[str
 
 
 def _build_components(
-    site: Site, kind: Literal["dataset", "extractor"], named: Mapping[str, list[Standing]]
+    site: SiteContext, kind: Literal["dataset", "extractor"], named: Mapping[str, list[Standing]]
 ) -> Iterator[BoardComponent]:
     for name, slug in make_slugs(named).items():
         found = site.plugins.components[kind].get(name)
@@ -79,7 +79,7 @@ def _build_components(
 FactsAndSource = tuple[list[tuple[str, str]], str]
 
 
-def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> FactsAndSource:
+def _describe_dataset(site: SiteContext, found: Registration | None, boards: tuple[Standing, ...]) -> FactsAndSource:
     filled = next(
         (board for board in boards if board.private and board.board.dataset.name == (found and found.cls.name)), None
     )
@@ -106,7 +106,7 @@ def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Stan
     return facts, page
 
 
-def _describe_extractor(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> FactsAndSource:
+def _describe_extractor(site: SiteContext, found: Registration | None, boards: tuple[Standing, ...]) -> FactsAndSource:
     if found is None:
         return [], ""
     size, dimension, seen = found.cls.weights_size, found.cls.dimension, found.cls.trained_on

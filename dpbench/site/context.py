@@ -14,17 +14,17 @@ from dpbench.board.rows import EntryRow, make_board_rows
 from dpbench.registry import Registry
 from dpbench.site import layout, view
 from dpbench.site.layout import PageSection
-from dpbench.site.settings import Settings
+from dpbench.site.settings import SiteSettings
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteContext:
     """The leaderboard and its folder, with the values that every page needs."""
 
     index: Index
     root: Path
     plugins: Registry
-    settings: Settings
+    settings: SiteSettings
     looks: Mapping[str, LearnerStyle]  # by learner
     learners: Mapping[str, str]  # the page of each, by name
     families: list[list[Standing]]
@@ -44,7 +44,7 @@ class Site:
         ranked = {entry.learner for entry in pairs if entry.role in {"entry", "unranked"}}
         every = assign_learner_styles(ranked, {entry.learner for entry in pairs} - ranked)
         pages = {name: f"learners/{slug}.html" for name, slug in make_slugs(every).items()}
-        settings = Settings.read(index, docs=docs)
+        settings = SiteSettings.read(index, docs=docs)
         rows = {standing.board.name: make_board_rows(standing) for standing in index.standings}
         return cls(index, root, plugins, settings, every, pages, view.group_families(index), rows, studies)
 

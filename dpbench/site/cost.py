@@ -41,7 +41,7 @@ class CostCells:
     why: str  # nothing is there to say, where nothing is
 
 
-def cost_cells(entry: Entry) -> CostCells:
+def make_cost_cells(entry: Entry) -> CostCells:
     """Return the cells for an entry's time and memory.
 
     If the cost is unknown, both cells are empty and the field `why` gives the reason.
@@ -53,7 +53,7 @@ def cost_cells(entry: Entry) -> CostCells:
 
 def make_cost_chart(standing: Standing, styles: Mapping[str, LearnerStyle]) -> Chart | None:
     """Return a chart of ranked entries' scores against cost, or None if fewer than two of them record a cost."""
-    entries = [entry for entry in standing.entries if entry.role == "entry" and not cost_cells(entry).why]
+    entries = [entry for entry in standing.entries if entry.role == "entry" and not make_cost_cells(entry).why]
     entries = [entry for entry in entries if entry.cpu_seconds]  # a logarithm has no zero
     best = list(dict.fromkeys(entry.learner for entry in entries))[:MAX_LEARNERS]
     shown = [entry for entry in entries if entry.learner in best]
@@ -72,8 +72,8 @@ def make_cost_chart(standing: Standing, styles: Mapping[str, LearnerStyle]) -> C
         (
             format_entry_label(entry),
             format_percent_cell(entry.metrics[metric]),
-            cost_cells(entry).seconds,
-            cost_cells(entry).memory,
+            make_cost_cells(entry).seconds,
+            make_cost_cells(entry).memory,
         )
         for entry in shown
     )
@@ -90,8 +90,8 @@ def _draw_chart(entries: Sequence[Entry], standing: Standing, styles: Mapping[st
     figure = new_figure(6.6, 3.6)
     left, right = figure.add_axes((0.09, 0.14, 0.32, 0.84)), figure.add_axes((0.45, 0.14, 0.32, 0.84))
     metric = standing.board.metric
-    draw_lines(left, [_make_entry_mark(entry, entry.cpu_seconds or 0.0, metric, styles) for entry in entries])
-    draw_lines(right, [_make_entry_mark(entry, entry.peak_bytes / GIGABYTE, metric, styles) for entry in entries])
+    draw_lines(left, [_make_entry_point(entry, entry.cpu_seconds or 0.0, metric, styles) for entry in entries])
+    draw_lines(right, [_make_entry_point(entry, entry.peak_bytes / GIGABYTE, metric, styles) for entry in entries])
     left.set_xscale("log")
     spent = [entry.cpu_seconds or 0.0 for entry in entries]
     left.set_xlim(min(spent) / 1.5, max(spent) * 1.5)
@@ -110,7 +110,7 @@ def _draw_chart(entries: Sequence[Entry], standing: Standing, styles: Mapping[st
     return figure
 
 
-def _make_entry_mark(entry: Entry, x: float, metric: Metric, styles: Mapping[str, LearnerStyle]) -> Line:
+def _make_entry_point(entry: Entry, x: float, metric: Metric, styles: Mapping[str, LearnerStyle]) -> Line:
     style = replace(styles[entry.learner], hollow=entry.selection != "default")
     score = score_without_interval(convert_to_chart_units(metric, entry.metrics[metric]).mean)
     return Line(entry.learner, {x: score}, style, stroke="", size=6.5)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from dpbench.analysis.columns import ENTRY_COLUMNS, Column, pick_columns
 from dpbench.board.rows import EntryRow
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.home_page import HeatMap, list_nonempty_standings
-from dpbench.site.render import Renderer
+from dpbench.site.render import PageRenderer
 
 SHOWN_COLUMNS = (
     "rank", "learner", "score", "board", "target_epsilon", "dataset", "extractor", "selection", "reads", "trust",
@@ -19,7 +19,7 @@ MAX_CHOICES = 200  # of one filter; the search field finds the rest
 MAX_NAME_LENGTH = 120  # characters of a learner's name
 
 
-def entries_page(site: Site, heat_maps: Sequence[HeatMap], renderer: Renderer) -> bytes:
+def render_entries_page(site: SiteContext, heat_maps: Sequence[HeatMap], renderer: PageRenderer) -> bytes:
     """Return the page of all results by board, best first; the boards of the home page's heat map come first."""
     order = {heat_map.epsilon: place for place, heat_map in enumerate(heat_maps)}
     boards = sorted(list_nonempty_standings(site), key=lambda board: order.get(board.board.epsilon, len(order)))

@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import fmean
 
 from dpbench.analysis.confusion import MAX_PRINTED_CLASSES, list_largest_errors, sum_confusion_matrices
-from dpbench.analysis.describe import Fact, describe_result
+from dpbench.analysis.describe import ResultFact, describe_result
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.analysis.released import describe_attack
-from dpbench.analysis.risk import RiskFunction, membership_risk
+from dpbench.analysis.risk import RiskFunction, max_true_positive_rates
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow, count_rivals
@@ -32,12 +32,12 @@ from dpbench.records.released import ReleasedModelAttack
 from dpbench.records.result import Result
 from dpbench.records.storage import validate_record
 from dpbench.site import layout, text, view
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.group_tables import GroupTable, tabulate_groups
-from dpbench.site.render import PREVIEW, Renderer, make_renderer
-from dpbench.site.settings import Settings
+from dpbench.site.render import PREVIEW, PageRenderer, make_renderer
+from dpbench.site.settings import SiteSettings
 from dpbench.support.processes import process_pool
-from dpbench.support.progress import progress_bar
+from dpbench.support.progress import show_progress_bar
 
 MAX_RAW_LENGTH = 20_000  # characters of a raw file that its page shows
 MAX_SEEDS = 50  # rows of scores; the raw file has all
@@ -60,11 +60,11 @@ class EntryBatch:
     learners: Mapping[str, str]  # the pages of those
     root: Path
     site: Path
-    settings: Settings
+    settings: SiteSettings
 
 
 @contextmanager
-def write_entry_pages(site: Site, folder: Path) -> Iterator[None]:
+def write_entry_pages(site: SiteContext, folder: Path) -> Iterator[None]:
     """Write the page and the raw file of every entry into `folder`.
 
     Worker processes write these files while the with-block runs. If there are few entries, the files are written before
@@ -78,9 +78,9 @@ def write_entry_pages(site: Site, folder: Path) -> Iterator[None]:
     processes = min(os.cpu_count() or 1, count // MIN_ENTRIES_PER_PROCESS)
     if processes < 2:
         shared = make_renderer(site.settings, root=site.root)
-        with progress_bar(DESCRIPTION, count) as advance:
+        with show_progress_bar(DESCRIPTION, count) as advance:
             for batch in batches:
-                _write_pages(batch, shared)
+                _write_pages_and_results(batch, shared)
                 advance(len(batch.rows))
         yield
         return
@@ -88,7 +88,7 @@ def write_entry_pages(site: Site, folder: Path) -> Iterator[None]:
         pending: list[Future[None]] = [pool.submit(write_batch_pages, batch) for batch in batches]
         try:
             yield
-            with progress_bar(DESCRIPTION, count) as advance:
+            with show_progress_bar(DESCRIPTION, count) as advance:
                 for batch, pages in zip(batches, pending, strict=True):
                     pages.result()
                     advance(len(batch.rows))
@@ -99,10 +99,10 @@ def write_entry_pages(site: Site, folder: Path) -> Iterator[None]:
 
 def write_batch_pages(batch: EntryBatch) -> None:
     """Write the pages of a batch; runs in a worker process."""
-    _write_pages(batch, make_renderer(batch.settings, root=batch.root))
+    _write_pages_and_results(batch, make_renderer(batch.settings, root=batch.root))
 
 
-def _split_into_batches(site: Site, folder: Path) -> Iterator[EntryBatch]:
+def _split_into_batches(site: SiteContext, folder: Path) -> Iterator[EntryBatch]:
     for standing in site.index.standings:
         rows, bare = site.rows[standing.board.name], standing.model_copy(update={"entries": ()})
         shared = Counter(row.entry.rank for row in rows if row.entry.rank and not row.entry.reads_labels)
@@ -117,15 +117,15 @@ def _split_into_batches(site: Site, folder: Path) -> Iterator[EntryBatch]:
             yield EntryBatch(bare, some, rivals, tied, free, looks, pages, site.root, folder, site.settings)
 
 
-def _write_pages(batch: EntryBatch, shared: Renderer) -> None:
+def _write_pages_and_results(batch: EntryBatch, renderer: PageRenderer) -> None:
     for kind in ("entries", "results"):
         (batch.site / kind / batch.standing.board.name).mkdir(parents=True, exist_ok=True)
-    risk = functools.cache(membership_risk)  # entries of a board share plans
+    risk = functools.cache(max_true_positive_rates)  # entries of a board share plans
     for row in batch.rows:
         raw = _read_raw_result(layout.result_path(batch.root, row.entry))
         path = layout.entry_page_path(batch.standing, row.entry)
         (batch.site / row.entry.file).write_bytes(raw)
-        (batch.site / path).write_bytes(_render_page(batch, row, raw, risk, shared))
+        (batch.site / path).write_bytes(_render_page(batch, row, raw, risk, renderer))
 
 
 def _describe_rank(batch: EntryBatch, row: EntryRow) -> str:
@@ -152,7 +152,7 @@ def _read_raw_result(file: Path) -> bytes:
     return raw
 
 
-def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: RiskFunction, shared: Renderer) -> bytes:
+def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: RiskFunction, shared: PageRenderer) -> bytes:
     entry, board = row.entry, batch.standing.board
     filed = _parse_result(raw, entry.file)
     result = _read_scored_result(batch.root, entry, filed)
@@ -162,10 +162,10 @@ def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: RiskFunctio
         "description": describe_result(filed, risk=risk),
         "metrics": [name for name in METRICS if name in result.metrics],
         "seeds": result.seeds[:MAX_SEEDS], "more_seeds": max(len(result.seeds) - MAX_SEEDS, 0),
-        "task": result.task, "old": view.has_earlier_mechanism(entry), "classes": _class_rows(result),
-        "groups": _group_tables(batch, entry, result), "confusion": _confusion_rows(result),
-        "errors": _largest_confusions(result),
-        "reliability": list(_reliability_rows(result)),
+        "task": result.task, "old": view.has_earlier_mechanism(entry), "classes": _list_least_accurate_classes(result),
+        "groups": _make_group_tables(batch, entry, result), "confusion": _make_confusion_rows(result),
+        "errors": _list_largest_confusions(result),
+        "reliability": list(_make_reliability_rows(result)),
         "attack": _describe_attack(batch.root, entry),
         "probabilities": "ece" in result.metrics, "more_classes": max(len(result.task.classes) - MAX_CLASS_ROWS, 0),
         "raw": text.sanitise_string(raw.decode("utf-8", "replace"), MAX_RAW_LENGTH),
@@ -175,7 +175,7 @@ def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: RiskFunctio
     return shared.page("entry", layout.entry_page_path(batch.standing, entry), "home", values, preview)
 
 
-def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:
+def _list_least_accurate_classes(result: Result) -> list[tuple[str, float, float, float]]:
     """Return at most `MAX_CLASS_ROWS` classes, the least accurate: name, and mean, minimum and maximum over seeds.
 
     Classes without test images are left out.
@@ -189,7 +189,7 @@ def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:
     return [row for row in rows if row in worst]
 
 
-def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[GroupTable]:
+def _make_group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[GroupTable]:
     """Return tables of accuracy by group, with the price of privacy if the learner has a non-private result.
 
     The list is empty if the test images have no groups.
@@ -206,7 +206,7 @@ def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[Group
     return tabulate_groups([("%", result)], others)
 
 
-def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
+def _make_confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
     """Return for each true class the share of its images in each guessed class; None for a class without images.
 
     The list is empty if there is no confusion matrix, or one with too many classes to show.
@@ -218,7 +218,7 @@ def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
     return [(text.shorten_string(name, 16), row) for name, row in zip(result.task.classes, rows, strict=True)]
 
 
-def _largest_confusions(result: Result) -> list[tuple[str, str, float]]:
+def _list_largest_confusions(result: Result) -> list[tuple[str, str, float]]:
     """Return the largest errors of a confusion matrix that is too large to show in full.
 
     The list is empty if there is no such matrix.
@@ -232,7 +232,7 @@ def _largest_confusions(result: Result) -> list[tuple[str, str, float]]:
     ]
 
 
-def _reliability_rows(result: Result) -> Iterator[tuple[str, float, float, float]]:
+def _make_reliability_rows(result: Result) -> Iterator[tuple[str, float, float, float]]:
     """Yield each confidence bin that has images: its range, share of images, mean confidence and accuracy."""
     kept = [seed.calibration for seed in result.seeds if seed.calibration]
     total = sum(sum(calibration.count) for calibration in kept)
@@ -252,7 +252,7 @@ def _read_scored_result(root: Path, entry: Entry, result: Result) -> Result:
     return replace_seeds(result, Challenge.read(file).seeds)
 
 
-def _describe_attack(root: Path, entry: Entry) -> list[Fact]:
+def _describe_attack(root: Path, entry: Entry) -> list[ResultFact]:
     """Return the facts of the attack on the entry's models; empty if there was no attack."""
     file = root / RELEASED / entry.file.removeprefix("results/")
     return list(describe_attack(ReleasedModelAttack.read(file))) if record_exists(file) else []

@@ -9,7 +9,7 @@ from dpbench.analysis.columns import NO_VALUE, format_percent_cell
 from dpbench.records.groups import (
     MIN_IMAGES,
     GroupColumn,
-    GroupPrice,
+    GroupPrivacyPrice,
     compute_accuracy_by_group,
     compute_price_by_group,
     find_non_private_counterpart,
@@ -70,7 +70,10 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
 
 
 def _make_group_table(
-    heads: tuple[str, ...], found: Sequence[GroupColumn], price_heads: tuple[str, ...], prices: Sequence[GroupPrice]
+    heads: tuple[str, ...],
+    found: Sequence[GroupColumn],
+    price_heads: tuple[str, ...],
+    prices: Sequence[GroupPrivacyPrice],
 ) -> GroupTable:
     lost = [GroupRow(OVERALL, _count_images(found[0]), tuple(_format_points(price.overall) for price in prices))]
     lost += [
@@ -78,7 +81,7 @@ def _make_group_table(
         for group in found[0].groups
     ]
     return GroupTable(
-        found[0].name, MIN_IMAGES, heads, tuple(_accuracy_rows(found)),
+        found[0].name, MIN_IMAGES, heads, tuple(_make_accuracy_rows(found)),
         tuple(_format_points(column.gap) for column in found),
         price_heads, tuple(lost) if prices else (), tuple(_format_added_loss(price) for price in prices),
     )  # fmt: skip
@@ -88,7 +91,7 @@ def _count_images(column: GroupColumn) -> int:
     return sum(group.images for group in column.groups)
 
 
-def _accuracy_rows(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
+def _make_accuracy_rows(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
     for groups in zip(*(column.groups for column in found), strict=True):
         pairs = zip(found, groups, strict=True)
         cells = tuple(
@@ -97,7 +100,7 @@ def _accuracy_rows(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
         yield GroupRow(groups[0].name, groups[0].images, cells)
 
 
-def _format_added_loss(price: GroupPrice) -> str:
+def _format_added_loss(price: GroupPrivacyPrice) -> str:
     return NO_VALUE if price.most is None else f"{price.most.name}: {_format_points(price.added_loss)}"
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from dpbench.analysis.grid import LearnerLine, ResultGrid
-from dpbench.board.distance import list_default_rows
+from dpbench.board.distance import list_best_default_rows
 from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow, find_reference_row
 from dpbench.site import view
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.overall import count_data_sets, describe_distance, list_overall_results
-from dpbench.site.render import Renderer
+from dpbench.site.render import PageRenderer
 
 MAX_EPSILONS = 12  # that have a map, a page each
 MAX_LEARNERS = 25  # rows of a map: the rest is on the boards and in the table of all entries
@@ -54,7 +54,7 @@ class HeatMap:
         return [line for line in self.grid.lines if line.reference]
 
 
-def make_heat_maps(site: Site) -> list[HeatMap]:
+def make_heat_maps(site: SiteContext) -> list[HeatMap]:
     """Return a heat map for each of the most common epsilons: the home page's map, then the others by epsilon."""
     filled = list_nonempty_standings(site)
     often = Counter(standing.board.epsilon for standing in filled).most_common(MAX_EPSILONS)
@@ -64,13 +64,13 @@ def make_heat_maps(site: Site) -> list[HeatMap]:
     return [_make_heat_map(site, filled, epsilon, learners, place) for place, epsilon in enumerate(order)]
 
 
-def list_nonempty_standings(site: Site) -> list[Standing]:
+def list_nonempty_standings(site: SiteContext) -> list[Standing]:
     """Return the boards that have results, the largest families first."""
     return [standing for family in site.families for standing in family if standing.entries]
 
 
 def _make_heat_map(
-    site: Site, filled: Sequence[Standing], epsilon: float, learners: Sequence[str], index: int
+    site: SiteContext, filled: Sequence[Standing], epsilon: float, learners: Sequence[str], index: int
 ) -> HeatMap:
     boards = [standing for standing in filled if standing.board.epsilon == epsilon]
     lines = sorted(list_learner_lines(site, boards), key=lambda line: learners.index(line.label))
@@ -86,12 +86,16 @@ def _make_heat_map(
 def _find_default_rows(
     boards: Sequence[Standing], lines: Sequence[LearnerLine[EntryRow]]
 ) -> dict[tuple[str, str], EntryRow]:
-    known = {(row.entry.learner, row.protocol.name): row for standing in boards for row in list_default_rows(standing)}
+    known = {
+        (row.entry.learner, row.protocol.name): row for standing in boards for row in list_best_default_rows(standing)
+    }
     shown = [row.entry for line in lines for row in line.present_rows]
     return {key: row for key, row in known.items() if row.entry not in shown}
 
 
-def render_epsilon_pages(site: Site, heat_maps: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def render_epsilon_pages(
+    site: SiteContext, heat_maps: Sequence[HeatMap], renderer: PageRenderer
+) -> Iterator[tuple[str, bytes]]:
     """Yield the page of each map except the home page's map."""
     shared = {"maps": _sort_by_epsilon(heat_maps), "looks": site.looks, "learners": site.learners}
     for heat_map in heat_maps[1:]:
@@ -102,7 +106,9 @@ def _sort_by_epsilon(heat_maps: Sequence[HeatMap]) -> list[HeatMap]:
     return sorted(heat_maps, key=lambda heat_map: heat_map.epsilon)
 
 
-def render_home(site: Site, heat_maps: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:
+def render_home(
+    site: SiteContext, heat_maps: Sequence[HeatMap], evidence: Sequence[Markup], renderer: PageRenderer
+) -> bytes:
     """Return the home page; `evidence` holds additional sentences on why readers can trust the numbers."""
     filled = list_nonempty_standings(site)
     lines = list_learner_lines(site, filled)
@@ -135,7 +141,7 @@ def _make_column(standing: Standing) -> BoardColumn:
     return BoardColumn(data, features, standing)
 
 
-def list_learner_lines(site: Site, boards: Sequence[Standing]) -> list[LearnerLine[EntryRow]]:
+def list_learner_lines(site: SiteContext, boards: Sequence[Standing]) -> list[LearnerLine[EntryRow]]:
     """Return a line for each learner, with its best ranked entry on each board.
 
     Lines are sorted by the number of boards where the learner is best or tied, then by mean distance behind the best.
@@ -160,7 +166,7 @@ def _count_ties(line: LearnerLine[EntryRow]) -> int:
     return sum(row.standing.tied for row in line.present_rows)
 
 
-def _make_reference_line(site: Site, boards: Sequence[Standing], role: str) -> LearnerLine[EntryRow]:
+def _make_reference_line(site: SiteContext, boards: Sequence[Standing], role: str) -> LearnerLine[EntryRow]:
     rows = tuple(find_reference_row(site.rows[standing.board.name], role) for standing in boards)
     return LearnerLine(view.REFERENCE_LABELS[role], rows, reference=True)
 

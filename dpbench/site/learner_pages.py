@@ -13,11 +13,11 @@ from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow
 from dpbench.registry import Registration
 from dpbench.site import prose, text, view
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.entries_page import MAX_NAME_LENGTH
 from dpbench.site.overall import count_data_sets, describe_distance, list_overall_results
 from dpbench.site.picture import Chart
-from dpbench.site.render import Renderer
+from dpbench.site.render import PageRenderer
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,16 @@ ChartFunction = Callable[[str], Iterable[Chart]]  # of a learner, by its name
 
 
 def render_learner_pages(
-    site: Site, chart_functions: Sequence[ChartFunction], renderer: Renderer
+    site: SiteContext, chart_functions: Sequence[ChartFunction], renderer: PageRenderer
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the page of each learner, with the charts of `chart_functions`, then the page that lists all learners."""
     data_sets = count_data_sets(site.index)
     distances = {
         result.distance.learner: describe_distance(result, data_sets) for result in list_overall_results(site.index)
     }
-    every = [_make_view(site, name, rows, distances.get(name, "")) for name, rows in _rows_by_learner(site).items()]
+    every = [
+        _make_view(site, name, rows, distances.get(name, "")) for name, rows in _group_rows_by_learner(site).items()
+    ]
     for page in every:
         shown = [chart for charts in chart_functions for chart in charts(page.name)]
         yield site.learners[page.name], _render_page(site, page, shown, renderer)
@@ -65,7 +67,7 @@ def render_learner_pages(
     yield "learners.html", renderer.page("learners", "learners.html", "learners", values)
 
 
-def _rows_by_learner(site: Site) -> dict[str, list[tuple[Standing, EntryRow]]]:
+def _group_rows_by_learner(site: SiteContext) -> dict[str, list[tuple[Standing, EntryRow]]]:
     """Return the rows of each learner, board by board, in the order of families."""
     found: dict[str, list[tuple[Standing, EntryRow]]] = {name: [] for name in site.learners}
     for family in site.families:
@@ -75,7 +77,7 @@ def _rows_by_learner(site: Site) -> dict[str, list[tuple[Standing, EntryRow]]]:
     return found
 
 
-def _make_view(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]], distance: str) -> LearnerView:
+def _make_view(site: SiteContext, name: str, rows: Sequence[tuple[Standing, EntryRow]], distance: str) -> LearnerView:
     registered = site.plugins.components["learner"].get(name.partition(" (")[0])
     if registered and any(row.entry.plugin.distribution != registered.distribution for _, row in rows):
         registered = None
@@ -89,7 +91,7 @@ def _read_summary(view: LearnerView) -> Markup:
     return next(iter(prose.render_paragraphs(view.registered.cls)), Markup()) if view.registered else Markup()
 
 
-def _render_page(site: Site, view: LearnerView, charts: Sequence[Chart], renderer: Renderer) -> bytes:
+def _render_page(site: SiteContext, view: LearnerView, charts: Sequence[Chart], renderer: PageRenderer) -> bytes:
     first = view.entries[0] if view.entries else None
     cls = view.registered.cls if view.registered else None
     commits = [row.entry.made.commit for _, row in view.entries if row.entry.made.commit]

@@ -151,9 +151,9 @@ def _make_line(series: GridSeries, metric: Metric, styles: Mapping[str, LearnerS
     )
 
 
-def _parse_positive_number(word: str) -> float | None:
+def _parse_positive_number(text: str) -> float | None:
     try:
-        value = float(word)
+        value = float(text)
     except ValueError:
         return None
     return value if 0 < value < 1e9 else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dpbench.analysis.columns import format_epsilon
 from dpbench.board.index import Standing
 from dpbench.site import view
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.layout import SECTIONS
 from dpbench.site.text import escape_markdown
 
@@ -29,16 +29,16 @@ FILES = """\
 """
 
 
-def render_overview(site: Site) -> bytes:
+def render_overview(site: SiteContext) -> bytes:
     """Return the overview: an introduction, then links to data files, sections and boards."""
     documentation = ["- [Documentation](docs/index.html)"] if site.settings.docs else []
     sections = [f"- [{section.title}]({section.path})" for section in (*SECTIONS, *site.studies)]
-    boards = [_describe_family(family) for family in site.families if any(standing.entries for standing in family)]
+    boards = [_format_family_line(family) for family in site.families if any(standing.entries for standing in family)]
     parts = [INTRODUCTION, FILES, "## Pages\n", *sections, *documentation, "\n## Boards\n", *boards]
     return "\n".join(parts).encode() + b"\n"
 
 
-def _describe_family(family: Sequence[Standing]) -> str:
+def _format_family_line(family: Sequence[Standing]) -> str:
     links = [
         f"[{format_epsilon(standing.board.epsilon)}](boards/{standing.board.name}.html)"
         for standing in family

@@ -56,7 +56,7 @@ def render_inline_svg(draw: Callable[[], Figure], key: str, alt_text: str) -> Ma
     return Markup(ElementTree.tostring(root, encoding="unicode").replace("\n", " "))
 
 
-def _expand_style(element: ElementTree.Element, key: str) -> None:
+def _expand_style(element: ElementTree.Element, id_prefix: str) -> None:
     """Turn an element's style into attributes, theme colours into variables, and prefix ids with the picture's key."""
     for declaration in element.attrib.pop("style", "").split(";"):
         name, _, value = (part.strip() for part in declaration.partition(":"))
@@ -66,9 +66,9 @@ def _expand_style(element: ElementTree.Element, key: str) -> None:
             element.set(name, value)
     for name, value in element.attrib.items():
         if name == "id":
-            element.set(name, f"{key}-{value}")
+            element.set(name, f"{id_prefix}-{value}")
         elif name == f"{{{_XLINK}}}href" or "url(#" in value:
-            element.set(name, value.replace("#", f"#{key}-", 1))
+            element.set(name, value.replace("#", f"#{id_prefix}-", 1))
         elif value.lower() in THEME_VARIABLES:
             element.set(name, THEME_VARIABLES[value.lower()])
     target = element.attrib.pop(f"{{{_XLINK}}}href", None)

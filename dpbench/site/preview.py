@@ -31,9 +31,9 @@ MAX_ROWS, MAX_COLUMNS = 8, 10
 FIGURE_INCHES, DOTS_PER_INCH = (12.0, 6.3), 100
 
 
-def render_board_preview(standing: Standing, looks: Mapping[str, LearnerStyle]) -> bytes:
+def render_board_preview(standing: Standing, styles: Mapping[str, LearnerStyle]) -> bytes:
     """Return the preview image of a board: its best entries with their intervals."""
-    return _render_png(lambda: _draw_board(standing, looks))
+    return _render_png(lambda: _draw_board(standing, styles))
 
 
 def render_map_preview(heat_map: HeatMap | None) -> bytes:
@@ -65,7 +65,7 @@ def _draw_map(heat_map: HeatMap | None) -> Figure:
     columns = heat_map.columns[:MAX_COLUMNS]
     axes = figure.add_axes((0.15, 0.12, 0.69, 0.46))
     cells = [
-        HeatCell(place, row, view.cell_shade(cell), f"{100 * cell.score.mean:.1f}")
+        HeatCell(place, row, view.compute_cell_shade(cell), f"{100 * cell.score.mean:.1f}")
         for row, line in enumerate(lines)
         for place, cell in enumerate(line.rows[:MAX_COLUMNS])
         if cell and cell.score
@@ -94,12 +94,12 @@ def _make_column_heads(columns: Sequence[BoardColumn]) -> list[str]:
     return [text.shorten_string(format_head(column), 22) for column in columns]
 
 
-def _draw_board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:
+def _draw_board(standing: Standing, styles: Mapping[str, LearnerStyle]) -> Figure:
     figure = _make_titled_figure(text.shorten_string(standing.board.title, 62))
     axes = figure.add_axes((0.28, 0.14, 0.66, 0.6))
     metric = standing.board.metric
-    rows = view.top_entries(standing, MAX_ROWS)
-    draw_bars(axes, (_interval_bar(place, convert_to_chart_units(metric, entry.metrics[metric]), looks[entry.learner])
+    rows = view.list_top_entries(standing, MAX_ROWS)
+    draw_bars(axes, (_interval_bar(place, convert_to_chart_units(metric, entry.metrics[metric]), styles[entry.learner])
                 for place, entry in enumerate(rows)))  # fmt: skip
     for line, style in ((view.find_public_only_result(standing), ":"), (view.find_non_private_result(standing), "--")):
         if line:

@@ -17,7 +17,7 @@ from dpbench.records.packed import read_record, record_exists
 from dpbench.records.released import FOLDER as RELEASED
 from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
-from dpbench.site.extras import NO_EXTRAS, Extras
+from dpbench.site.extras import NO_EXTRAS, SiteExtras
 from dpbench.site.layout import result_path
 from dpbench.site.readme import ENTRIES_FILE, make_dataset_card
 
@@ -30,7 +30,7 @@ def publish(
     plugins: Registry,
     docs: Callable[[Path], None] | None = None,
     *,
-    extras: Extras = NO_EXTRAS,
+    extras: SiteExtras = NO_EXTRAS,
     dry_run: bool = False,
 ) -> list[str]:
     """Upload the data of the leaderboard `root` to `hf:OWNER/NAME`, or put its site into a folder (until 0.4).

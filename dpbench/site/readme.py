@@ -6,7 +6,7 @@ from dpbench.analysis.formats import format_percent_score
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import describe_trust
 from dpbench.site import view
-from dpbench.site.cost import cost_cells
+from dpbench.site.cost import make_cost_cells
 from dpbench.site.text import escape_markdown
 
 ENTRIES_FILE = "entries.parquet"  # what the hub shows and `datasets.load_dataset` reads
@@ -40,7 +40,7 @@ def make_dataset_card(index: Index) -> bytes:
         tags=["dpbench", "leaderboard", "differential-privacy"],
         configs=[{"config_name": "entries", "data_files": [{"split": "entries", "path": ENTRIES_FILE}]}],
     ).to_yaml()
-    parts = [INTRODUCTION, f"{escape_markdown(index.ranking)}\n", *map(_board_table, index.standings)]
+    parts = [INTRODUCTION, f"{escape_markdown(index.ranking)}\n", *map(_render_board_table, index.standings)]
     empty = [f"`{standing.board.name}`" for standing in index.standings if not standing.entries]
     if empty:
         parts.append(f"Boards without results yet: {', '.join(empty)}.\n")
@@ -48,13 +48,13 @@ def make_dataset_card(index: Index) -> bytes:
     return f"---\n{header.strip()}\n---\n\n{body}".encode()
 
 
-def _board_table(standing: Standing) -> str:
+def _render_board_table(standing: Standing) -> str:
     board, entries = standing.board, standing.entries
     if not entries:
         return ""
-    first = view.top_entries(standing, MAX_ENTRIES)
+    first = view.list_top_entries(standing, MAX_ENTRIES)
     rest = [] if len(first) == MAX_ENTRIES else entries[len(first) : MAX_ENTRIES]
-    rows = [_table_row(entry, board.metric) for entry in (*first, *rest)]
+    rows = [_render_table_row(entry, board.metric) for entry in (*first, *rest)]
     more = f"\n{len(entries) - MAX_ENTRIES} more in `leaderboard.json`.\n" if len(entries) > MAX_ENTRIES else ""
     dataset, extractor = escape_markdown(str(board.dataset)), escape_markdown(str(board.extractor))
     facts = f"`{board.name}`: {dataset}, {extractor}, ε {board.epsilon:g}"
@@ -63,8 +63,8 @@ def _board_table(standing: Standing) -> str:
     return f"## {escape_markdown(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
 
 
-def _table_row(entry: Entry, metric: str) -> str:
-    other, spent = view.uncorrected_rank(entry), cost_cells(entry)
+def _render_table_row(entry: Entry, metric: str) -> str:
+    other, spent = view.uncorrected_rank(entry), make_cost_cells(entry)
     rank = entry.role if entry.rank is None else f"{entry.rank} ({other})" if other else str(entry.rank)
     rank += " with labels" * bool(entry.rank and entry.reads_labels)
     value = format_percent_score(entry.metrics[metric]) if metric in entry.metrics else ""

@@ -19,9 +19,9 @@ from dpbench.audit.evidence import describe_evidence
 from dpbench.board.rows import describe_trust
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.site import layout, text, view, words
-from dpbench.site.cost import cost_cells
+from dpbench.site.cost import make_cost_cells
 from dpbench.site.own_text import LeaderboardText
-from dpbench.site.settings import Settings
+from dpbench.site.settings import SiteSettings
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,18 +39,18 @@ PREVIEW = "assets/preview.png"
 
 
 @dataclass(frozen=True)
-class Renderer:
+class PageRenderer:
     """Renders pages from named templates."""
 
     environment: Environment
-    settings: Settings
+    settings: SiteSettings
     site_text: LeaderboardText
 
-    def page(self, template: str, path: str, here: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
-        """Render a template for the page at `path`; `here` is its section, `preview` its preview image."""
+    def page(self, template: str, path: str, section: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
+        """Render a template for the page at `path`; `section` is its section, `preview` its preview image."""
         address = self.settings.address
         shared = {
-            "root": "../" * path.count("/"), "here": here, "policy": POLICY, "settings": self.settings,
+            "root": "../" * path.count("/"), "here": section, "policy": POLICY, "settings": self.settings,
             "docs": self.settings.docs, "repository": self.settings.repository, "sections": layout.SECTIONS,
             "canonical": address and f"{address}{'' if path == 'index.html' else path}", "preview": preview,
         }  # fmt: skip
@@ -67,7 +67,7 @@ class Renderer:
         return self.environment.get_template("404.html.jinja").render(values).encode()
 
 
-def make_renderer(settings: Settings, packages: tuple[str, ...] = (), root: Path | None = None) -> Renderer:
+def make_renderer(settings: SiteSettings, packages: tuple[str, ...] = (), root: Path | None = None) -> PageRenderer:
     """Return a renderer with the shared functions and filters.
 
     Args:
@@ -75,7 +75,7 @@ def make_renderer(settings: Settings, packages: tuple[str, ...] = (), root: Path
         packages: packages with additional templates.
         root: the leaderboard's folder, which may replace texts of the pages; see `own_text`.
     """
-    return Renderer(_build_environment(packages), settings, LeaderboardText.read(root))
+    return PageRenderer(_build_environment(packages), settings, LeaderboardText.read(root))
 
 
 @cache
@@ -106,8 +106,8 @@ def _build_environment(packages: tuple[str, ...]) -> Environment:
         metric_name=view.metric_title,
         axis=lambda metric: METRIC_FACTS[metric].axis,
         uncorrected=view.uncorrected_rank,
-        heat=view.cell_shade,
-        cost=cost_cells,
+        heat=view.compute_cell_shade,
+        cost=make_cost_cells,
         page=layout.entry_page_path,
         row_page=layout.row_page_path,
     )
@@ -119,6 +119,6 @@ def read_static_file(name: str) -> bytes:
     return (files("dpbench.site") / "static" / name).read_bytes()
 
 
-def site_stylesheet() -> bytes:
+def make_site_stylesheet() -> bytes:
     """Return the stylesheet of all pages, with the colours of learners."""
     return palette.make_colour_stylesheet().encode() + read_static_file("site.css")

@@ -13,12 +13,12 @@ from statistics import fmean
 from markupsafe import Markup
 
 from dpbench.analysis.columns import NO_VALUE
-from dpbench.analysis.describe import Description, count_public_images, describe_shared_facts
+from dpbench.analysis.describe import ResultDescription, count_public_images, describe_shared_facts
 from dpbench.analysis.draw import has_matplotlib
 from dpbench.analysis.grid import LearnerLine, ResultGrid
 from dpbench.analysis.palette import LearnerStyle, assign_row_styles
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.rows import ResultRow, best_score, distance_behind
+from dpbench.analysis.rows import ResultRow, compute_distance_behind, find_best_score
 from dpbench.analysis.tables import ComponentNamer, make_grids, make_result_label
 from dpbench.analysis.text_tables import format_grid_heading
 from dpbench.errors import SpecError
@@ -29,8 +29,8 @@ from dpbench.site.citations import make_dpbench_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.lines import make_line_chart
 from dpbench.site.picture import Chart
-from dpbench.site.render import STANDALONE_POLICY, Renderer, make_renderer, site_stylesheet
-from dpbench.site.settings import Settings, read_installed_version, read_repository_address
+from dpbench.site.render import STANDALONE_POLICY, PageRenderer, make_renderer, make_site_stylesheet
+from dpbench.site.settings import SiteSettings, read_installed_version, read_repository_address
 from dpbench.support.messages import format_bytes, format_seconds
 
 MAX_CLASS_ROWS = 60  # of more, the ones with the lowest accuracy are shown
@@ -55,28 +55,28 @@ class ReportSection:
     more_classes: int
     groups: tuple[GroupTable, ...]  # accuracy by group, where the test split has groups
     costs: tuple[tuple[str, str, str, str], ...]
-    together: Description  # what all results say alike
+    together: ResultDescription  # what all results say alike
     private: bool  # whether any result has a guarantee
     remarks: tuple[str, ...]
     sentence: str
 
 
-def render_report(stored_results: Sequence[StoredResult], metric: Metric, named: ComponentNamer, title: str) -> bytes:
+def render_report(stored_results: Sequence[StoredResult], metric: Metric, namer: ComponentNamer, title: str) -> bytes:
     """Return the report on these results, with charts if matplotlib is installed.
 
     Raises:
         SpecError: no result has the metric.
     """
-    tables = make_grids(stored_results, metric, named)
+    tables = make_grids(stored_results, metric, namer)
     if not tables:
         raise SpecError(f"Expected results with {metric}: none of the {len(stored_results)} found has it.")
     results = [stored.result for stored in stored_results]
     dates = sorted(str(date) for result in results if (date := result.provenance.get("date")))
-    style = site_stylesheet().decode()
+    style = make_site_stylesheet().decode()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     values = {
         "title": title,
-        "sections": [_make_section(f"part-{place}", table, named, results) for place, table in enumerate(tables, 1)],
+        "sections": [_make_section(f"part-{place}", table, namer, results) for place, table in enumerate(tables, 1)],
         "count": len(stored_results), "first": dates[0] if dates else "", "last": dates[-1] if dates else "",
         "versions": sorted({str(result.provenance.get("dpbench")) for result in results}),
         "policy": STANDALONE_POLICY.format(digest=digest), "style": Markup(style),
@@ -85,12 +85,12 @@ def render_report(stored_results: Sequence[StoredResult], metric: Metric, named:
     return _make_renderer().page("report", "report.html", "", values)
 
 
-def _make_renderer() -> Renderer:
-    return make_renderer(Settings("", "", "", read_installed_version()))
+def _make_renderer() -> PageRenderer:
+    return make_renderer(SiteSettings("", "", "", read_installed_version()))
 
 
 def _make_section(
-    key: str, grid: ResultGrid[ResultRow], named: ComponentNamer, all_results: Sequence[Result]
+    key: str, grid: ResultGrid[ResultRow], namer: ComponentNamer, all_results: Sequence[Result]
 ) -> ReportSection:
     results = list({row.result.digest: row.result for line in grid.lines for row in line.present_rows}.values())
     private = [result for result in results if result.privacy.plan and math.isfinite(result.spec.epsilon)]
@@ -100,7 +100,7 @@ def _make_section(
     place, epsilon = _find_fullest_column(grid)
     shown = list(grid.column(place))
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
-    classes = list(_class_rows(shown))
+    classes = list(_list_class_accuracies(shown))
     worst = sorted(classes, key=lambda pair: pair[0])[:MAX_CLASS_ROWS]
     scores = [(line.label, tuple(_format_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for result in results for said in result.remarks)
@@ -110,8 +110,8 @@ def _make_section(
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
         max(0, len(classes) - MAX_CLASS_ROWS),
         tuple(tabulate_groups([(line.label, row.result) for line, row in shown], all_results)),
-        tuple(_cost_rows(shown)), describe_shared_facts(results, named), bool(private),
-        tuple(remarks)[:MAX_REMARKS], _make_methods_text(results, private, grid, named),
+        tuple(_list_cost_rows(shown)), describe_shared_facts(results, namer), bool(private),
+        tuple(remarks)[:MAX_REMARKS], _make_methods_text(results, private, grid, namer),
     )  # fmt: skip
 
 
@@ -161,14 +161,14 @@ def _format_points_lost(
     if not row or not ceilings:
         return NO_VALUE
     metric = grid.row_metric(row)
-    lost = distance_behind(metric, grid.score(row), best_score(metric, ceilings))
+    lost = compute_distance_behind(metric, grid.score(row), find_best_score(metric, ceilings))
     return f"{METRIC_FACTS[metric].scale * lost:.{METRIC_FACTS[metric].digits}f}"
 
 
 ColumnRows = Sequence[tuple[LearnerLine[ResultRow], ResultRow]]
 
 
-def _class_rows(shown: ColumnRows) -> Iterator[tuple[float, str, tuple[str, ...]]]:
+def _list_class_accuracies(shown: ColumnRows) -> Iterator[tuple[float, str, tuple[str, ...]]]:
     """Yield each class with test images: its lowest mean accuracy over learners, its name, and all learners' means."""
     accuracies = [row.result.class_accuracies for _, row in shown]
     for name, *columns in zip(shown[0][1].result.task.classes, *accuracies, strict=False):
@@ -178,7 +178,7 @@ def _class_rows(shown: ColumnRows) -> Iterator[tuple[float, str, tuple[str, ...]
             yield min(known), text.sanitise_string(name, 60), tuple(text.format_percent(mean) for mean in means)
 
 
-def _cost_rows(shown: ColumnRows) -> Iterator[tuple[str, str, str, str]]:
+def _list_cost_rows(shown: ColumnRows) -> Iterator[tuple[str, str, str, str]]:
     for line, row in shown:
         result = row.result
         fit, peak = result.cpu_seconds.get("fit"), row.facts.peak_bytes
@@ -188,14 +188,14 @@ def _cost_rows(shown: ColumnRows) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _make_methods_text(
-    results: Sequence[Result], private: Sequence[Result], grid: ResultGrid[ResultRow], named: ComponentNamer
+    results: Sequence[Result], private: Sequence[Result], grid: ResultGrid[ResultRow], namer: ComponentNamer
 ) -> str:
     """Return a description of these results for the methods section of a paper."""
     first = results[0]
     task, spec, many = first.task, first.spec, sorted({len(result.seeds) for result in results})
     whose = spec.unit or "image"
     seeds = f"{many[0]}" if len(many) == 1 else f"{many[0]} to {many[-1]}"
-    data, features = named("dataset", spec.dataset), named("extractor", spec.extractor)
+    data, features = namer("dataset", spec.dataset), namer("extractor", spec.extractor)
     ran = (
         f"We report {(grid.metric or spec.metric).replace('_', ' ')} on {data} with {features} features "
         f"({task.private:,} private {whose}s, {max(map(count_public_images, results)):,} public and {task.test:,} test "

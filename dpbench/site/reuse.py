@@ -25,14 +25,14 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from dpbench.board.build import INDEX, SCHEMA
-from dpbench.board.history import History
+from dpbench.board.history import GitHistory
 from dpbench.errors import OutputError
 from dpbench.records.board import list_board_files
 from dpbench.records.fingerprints import locate_fingerprint_folder
 from dpbench.registry import Registry
-from dpbench.site.extras import Extras
+from dpbench.site.extras import SiteExtras
 from dpbench.site.settings import ADDRESS, EPOCH, REPOSITORY
-from dpbench.support.code import DPBENCH, code_digest, top_package
+from dpbench.support.code import DPBENCH, code_digest, get_top_package
 from dpbench.support.files import canonical_digest, write_json
 from dpbench.support.folders import lock_folder
 from dpbench.support.paths import cache_folder
@@ -62,7 +62,7 @@ class BuildTarget:
     root: Path
     out: Path
     plugins: Registry
-    extras: Extras
+    extras: SiteExtras
     docs: bool  # whether the documentation is wanted
 
     def digest_inputs(self) -> str | None:
@@ -70,42 +70,42 @@ class BuildTarget:
         versions = sorted((str(found.metadata["Name"]), found.version) for found in distributions())
         classes = [item.cls for found in self.plugins.components.values() for item in found.values()]
         environment = [os.environ.get(name, "") for name in (ADDRESS, REPOSITORY, EPOCH)]
-        history = History.open(self.root)
+        history = GitHistory.open(self.root)
         filings = history.list_filings() if history else None
         values = sys.version, versions, [*map(code_digest, classes)], environment, self.docs, filings
         modules = [DPBENCH, *self.extras.packages, *(cls.__module__ for cls in classes)]
         folders = [
             Path(place)
-            for name in sorted({*map(top_package, modules)})
+            for name in sorted({*map(get_top_package, modules)})
             for place in getattr(sys.modules[name], "__path__", ())
         ]
         boards = sorted(list_board_files().values())  # where the leaderboard has none of its own
         code = _digest_files([*folders, locate_fingerprint_folder(), *boards], lambda path: path.name == "__pycache__")
-        own = _digest_files([self.root], self._is_left_out)
+        own = _digest_files([self.root], self._is_excluded_from_inputs)
         return canonical_digest([repr(values), code, own]) if code and own else None
 
-    def find_build(self, inputs: str | None) -> str | None:
+    def find_recorded_message(self, inputs_digest: str | None) -> str | None:
         """Return the message of an earlier build with these inputs and unchanged outputs; None if there is none."""
         outputs = self._digest_outputs()
-        if inputs is None or outputs is None:
+        if inputs_digest is None or outputs is None:
             return None
         try:
             kept = json.loads(self._record_path.read_text(encoding="utf-8"))
-            return str(kept["said"]) if (kept["inputs"], kept["outputs"]) == (inputs, outputs) else None
+            return str(kept["said"]) if (kept["inputs"], kept["outputs"]) == (inputs_digest, outputs) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def remember_build(self, inputs: str | None, said: str) -> None:
+    def record_build(self, inputs_digest: str | None, message: str) -> None:
         """Record a build with these inputs and its message, unless an input has changed meanwhile."""
         outputs = self._digest_outputs()
-        if None in (inputs, outputs) or self.digest_inputs() != inputs:
+        if None in (inputs_digest, outputs) or self.digest_inputs() != inputs_digest:
             return
         try:
-            write_json(self._record_path, {"inputs": inputs, "outputs": outputs, "said": said})
+            write_json(self._record_path, {"inputs": inputs_digest, "outputs": outputs, "said": message})
         except OutputError:
             return  # a build does not fail because it cannot be remembered
 
-    def _is_left_out(self, path: Path) -> bool:
+    def _is_excluded_from_inputs(self, path: Path) -> bool:
         """Return whether a path in the leaderboard's folder is an output, or hidden, such as an unfinished site."""
         top = path.parent == self.root
         return path.resolve() == self.out.resolve() or (top and (path.name in OUTPUTS or path.name.startswith(".")))

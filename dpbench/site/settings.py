@@ -24,7 +24,7 @@ _URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~%/-]*)?"
 
 
 @dataclass(frozen=True)
-class Settings:
+class SiteSettings:
     """The address, repository, date and version of a site; each is empty if unknown."""
 
     address: str  # of the site's first folder, with a slash at its end
@@ -41,10 +41,10 @@ class Settings:
             SpecError: an address is malformed, or a time is not a number of seconds.
         """
         dates = [entry.made.date for standing in index.standings for entry in standing.entries if entry.made.date]
-        address = _read_address(ADDRESS)
+        address = _read_address_variable(ADDRESS)
         return cls(
-            address and f"{address}/", _read_address(REPOSITORY) or read_repository_address(),
-            _read_date() or max(dates, default=""), read_installed_version(), docs,
+            address and f"{address}/", _read_address_variable(REPOSITORY) or read_repository_address(),
+            _read_build_date() or max(dates, default=""), read_installed_version(), docs,
         )  # fmt: skip
 
     def code(self, file: str, commit: str | None) -> str:
@@ -56,14 +56,14 @@ class Settings:
         return f"{self.repository}/{kind}/{commit or 'HEAD'}/{file}".rstrip("/") if self.repository else ""
 
 
-def _read_address(name: str) -> str:
-    found = os.environ.get(name, "").strip().rstrip("/")
+def _read_address_variable(variable: str) -> str:
+    found = os.environ.get(variable, "").strip().rstrip("/")
     if found and not _URL.fullmatch(found):
-        raise SpecError(f"Expected {name} to be an address like https://example.org/dpbench, got {found[:200]!r}.")
+        raise SpecError(f"Expected {variable} to be an address like https://example.org/dpbench, got {found[:200]!r}.")
     return found
 
 
-def _read_date() -> str:
+def _read_build_date() -> str:
     found = os.environ.get(EPOCH, "").strip()
     if not found:
         return ""

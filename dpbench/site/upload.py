@@ -62,13 +62,13 @@ def upload_folder(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
     write_json(folder / MARKER, {path: file_sha256(file) for path, file in files.items() if path != MARKER})
     files[MARKER] = folder / MARKER
-    with _translate_errors(repository, api.endpoint):
+    with _translate_hub_errors(repository, api.endpoint):
         head, before = _read_repository_state(api, repository)
     _check_published_by_dpbench(f"{api.endpoint}/datasets/{repository}", before)
     after = {path: _compute_hub_digest(file.read_bytes(), before.get(path, "")) for path, file in files.items()}
     lines = describe_changes(before, after)
     if lines and not dry_run:
-        with _translate_errors(repository, api.endpoint):
+        with _translate_hub_errors(repository, api.endpoint):
             if head is None:
                 api.create_repo(repository, repo_type="dataset")  # fails if someone else created it in between
             api.upload_folder(
@@ -145,7 +145,7 @@ def _check_published_by_dpbench(address: str, before: Mapping[str, str]) -> None
 
 
 @contextmanager
-def _translate_errors(repository: str, hub: str) -> Iterator[None]:
+def _translate_hub_errors(repository: str, hub: str) -> Iterator[None]:
     """Replace errors of the hub's client in the block with dpbench's messages, and drop log records with the token."""
     token = _read_token()
     client = logging.getLogger("huggingface_hub._upload_pipeline")  # which logs the hub's answer before it tries again

@@ -99,7 +99,7 @@ def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
     for row in lines:
         roles[row.entry.role].append(row)
     ranked, unranked = roles["entry"], roles["unranked"]
-    beside = [*_choose_reference(roles["control"]), *_choose_reference(roles["ceiling"])]
+    beside = [*_choose_best_reference(roles["control"]), *_choose_best_reference(roles["ceiling"])]
     rows: dict[bool, list[EntryRow]] = defaultdict(list)
     for row in ranked[:MAX_ROWS]:
         rows[row.entry.reads_labels].append(row)
@@ -113,11 +113,11 @@ def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
     return BoardTable(groups, tuple(unranked[:MAX_ROWS]), len(ranked), left_out, axis, ruled)
 
 
-def _scores_at_least_as_well(row: EntryRow, line: EntryRow) -> bool:
-    return row.score is not None and line.score is not None and row.score.mean >= line.score.mean
+def _scores_at_least_as_well(row: EntryRow, reference: EntryRow) -> bool:
+    return row.score is not None and reference.score is not None and row.score.mean >= reference.score.mean
 
 
-def _choose_reference(rows: Sequence[EntryRow]) -> list[EntryRow]:
+def _choose_best_reference(rows: Sequence[EntryRow]) -> list[EntryRow]:
     """Return the best of several references, preferring default settings, as a list of at most one row."""
     order = sorted(rows, key=lambda row: (row.entry.selection != "default", -(row.score.mean if row.score else -1.0)))
     return [row for row in order if row.score][:1]
@@ -138,7 +138,7 @@ def list_first_rank_entries(standing: Standing, *, labels: bool = False) -> list
     return sorted(found.values(), key=standing.entries.index)
 
 
-def top_entries(standing: Standing, limit: int) -> list[Entry]:
+def list_top_entries(standing: Standing, limit: int) -> list[Entry]:
     """Return the best ranked entries, at most `limit`.
 
     If more are ranked, up to two places are kept for entries that read public labels. If all ranked entries read them,
@@ -233,6 +233,6 @@ def metric_title(metric: Metric) -> str:
     return TITLES[metric]
 
 
-def cell_shade(row: EntryRow) -> int:
+def compute_cell_shade(row: EntryRow) -> int:
     """Return a cell's shade: 0 if tied with the best entry, otherwise 1 plus the number of `COLOUR_STEPS` exceeded."""
     return 0 if row.standing.tied else 1 + sum((row.distance_behind or 0.0) > step for step in COLOUR_STEPS)

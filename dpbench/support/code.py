@@ -20,12 +20,12 @@ EMPTY_DIGEST = ""
 """The digest of no modules."""
 
 
-def top_package(module: object) -> str:
+def get_top_package(module: object) -> str:
     """Return the topmost package of a module, given the module's dotted name."""
     return str(module).partition(".")[0]
 
 
-def plugin_module(module: str) -> str:
+def find_plugin_module(module: str) -> str:
     """Return the plugin that contains an imported module: the nearest enclosing module or package with a hook.
 
     If no enclosing module has a hook (in a notebook, or in a module that plugins share), return the module itself.
@@ -49,8 +49,10 @@ def code_digest(component: type) -> str | None:
         for ancestor in component.__mro__[1:]
         if any(base.__module__ == "dpbench.api" for base in ancestor.__mro__)
     ]
-    names = dict.fromkeys(plugin_module(cls.__module__) for cls in (component, *bases))
-    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names if top_package(name) != DPBENCH}
+    names = dict.fromkeys(find_plugin_module(cls.__module__) for cls in (component, *bases))
+    files = {
+        name: getattr(sys.modules.get(name), "__file__", None) for name in names if get_top_package(name) != DPBENCH
+    }
     found = [_module_digest(Path(file)) if file else None for file in files.values()]
     if not found or None in found:
         return None

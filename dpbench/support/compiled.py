@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 from dpbench.errors import SpecError
 from dpbench.support import progress
-from dpbench.support.own_folders import create_cache_entry, is_intact, prepare_user_only_folder
+from dpbench.support.own_folders import create_cache_entry, is_cache_entry_intact, prepare_user_only_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -65,10 +65,10 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
     if place and place.exists() and (trouble := _load_kernels(kernels, place, call)):
         shutil.rmtree(place, ignore_errors=True)
     if trouble or not (place and place.exists()):
-        progress.print_line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
+        progress.print_progress_line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
         _compile_and_cache(kernels, place, call)
     if progress.is_verbose():
-        progress.print_line(f"{use} by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
+        progress.print_progress_line(f"{use} by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
     for each in kernels:
         each.disable_compile()
 
@@ -76,7 +76,7 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
 def _load_kernels(kernels: Sequence[Any], entry: Path, call_kernels: Callable[[], object]) -> str:
     """Load compiled kernels from a folder; return the reason if this fails, otherwise an empty text."""
     try:
-        if is_intact(entry):
+        if is_cache_entry_intact(entry):
             _enable_cache(entry, kernels)
             call_kernels()
             return ""

@@ -35,7 +35,7 @@ def has_type(value: Any, hint: Any) -> bool:
 
 
 @functools.lru_cache(1024)
-def field_types(cls: type) -> dict[str, Any]:
+def get_field_types(cls: type) -> dict[str, Any]:
     """Return the types of a class's fields, by name; a type imported only for type checkers stays text."""
     try:
         return get_type_hints(cls)
@@ -74,9 +74,9 @@ def is_fully_described_type(hint: Any) -> bool:
     return all(part in TYPE_WORDS or get_origin(part) is Literal for part in parts)
 
 
-def free_text_fields(cls: type) -> frozenset[str]:
+def list_free_text_fields(cls: type) -> frozenset[str]:
     """Return the names of a dataclass's fields that accept any text or path, such as the name of a file."""
-    parts = {name: get_args(hint) if is_union_type(hint) else (hint,) for name, hint in field_types(cls).items()}
+    parts = {name: get_args(hint) if is_union_type(hint) else (hint,) for name, hint in get_field_types(cls).items()}
     return frozenset(name for name, hints in parts.items() if str in hints or Path in hints)
 
 
@@ -101,7 +101,7 @@ def is_required_field(field: dataclasses.Field[Any]) -> bool:
     return field.init and field.default is field.default_factory is dataclasses.MISSING
 
 
-def changed_fields(instance: Any) -> dict[str, Any]:
+def list_changed_fields(instance: Any) -> dict[str, Any]:
     """Return the values of a dataclass's fields that have no default or differ from their default, by name.
 
     >>> @dataclasses.dataclass
@@ -123,7 +123,7 @@ def read_defaults(instance: Any) -> dict[str, Any]:
     return {field.name: read_default(field) for field in dataclasses.fields(instance) if field.init}
 
 
-def filled_fields(before: Any, after: Any) -> dict[str, Any]:
+def list_filled_in_fields(before: Any, after: Any) -> dict[str, Any]:
     """Return the values in `after` of the fields that were None in `before`, an instance of the same class.
 
     >>> @dataclasses.dataclass

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 
-def unknown_name_message(kind: str, name: str, known: Iterable[str], owner: str = "") -> str:
+def format_unknown_name_message(kind: str, name: str, known_names: Iterable[str], owner: str = "") -> str:
     """Return the message that `name` is unknown, with the nearest name and all available names.
 
     >>> unknown_name_message("learner", "pilar", ["pillar", "dp-sgd"])
@@ -15,15 +15,15 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str], owner: str 
     >>> unknown_name_message("dataset", "MNIST", ["fashion-mnist", "pcam"])
     "Unknown dataset 'MNIST'. Did you mean 'fashion-mnist'? Available: fashion-mnist, pcam."
     """
-    known = sorted(known)
-    nearest = _nearest_name(name, known)
+    known_names = sorted(known_names)
+    nearest = _find_nearest_name(name, known_names)
     hint = f" Did you mean {nearest!r}?" if nearest else ""
-    return f"Unknown {kind} {name!r}{owner and f' of {owner}'}.{hint} Available: {', '.join(known) or 'none'}."
+    return f"Unknown {kind} {name!r}{owner and f' of {owner}'}.{hint} Available: {', '.join(known_names) or 'none'}."
 
 
-def _nearest_name(name: str, known: list[str]) -> str | None:
+def _find_nearest_name(name: str, known_names: list[str]) -> str | None:
     """Return the known name that the user probably meant, with similar spelling or with `name` as one of its parts."""
-    lower = {name.lower(): name for name in known}
+    lower = {name.lower(): name for name in known_names}
     wanted = name.strip().lower()
     if wanted in lower:
         return lower[wanted]

@@ -45,7 +45,7 @@ def prepare_user_only_folder(name: str, what: str) -> tuple[Path | None, str]:
     return folder, ""
 
 
-def is_intact(entry: Path) -> bool:
+def is_cache_entry_intact(entry: Path) -> bool:
     """Return whether an entry holds exactly the files, by name and digest, that were recorded at its creation."""
     try:
         noted: object = json.loads((entry / DIGESTS).read_bytes())

@@ -83,7 +83,7 @@ def _make_temporary_cache(folder: Path) -> Path:
         return folder
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     os.environ["DPBENCH_CACHE"] = made  # of processes that this one starts as well
-    progress.print_line(
+    progress.print_progress_line(
         f"Cannot write to {folder}, so what is cached is deleted at the end. Name another folder in DPBENCH_CACHE."
     )
     return Path(made)

@@ -36,7 +36,7 @@ def collect_garbage_rarely() -> None:
     gc.set_threshold(100_000)
 
 
-def _initialise_worker() -> None:
+def _initialise_worker_process() -> None:
     collect_garbage_rarely()
     malloc.return_freed_memory()
 
@@ -48,7 +48,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     Workers are spawned, because forked children of a process with threads, such as torch's, may hang. Workers
     collect garbage rarely (`collect_garbage_rarely`) and return freed memory to the system.
     """
-    with ProcessPoolExecutor(workers, _SigintBlockedContext(), _initialise_worker) as pool:
+    with ProcessPoolExecutor(workers, _SigintBlockedContext(), _initialise_worker_process) as pool:
         try:
             yield pool
         except KeyboardInterrupt:

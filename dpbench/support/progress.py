@@ -44,7 +44,7 @@ def progress_console() -> Console:
     return Console(stderr=True, quiet=_QUIET.get())
 
 
-def print_line(text: str, who: str = "dpbench: ") -> None:
+def print_progress_line(text: str, who: str = "dpbench: ") -> None:
     """Print a line on standard error, unless progress is switched off."""
     if not _QUIET.get():
         print(f"{who}{text}", file=sys.stderr, flush=True)
@@ -57,7 +57,7 @@ class _ProgressLinePrinter:
         self._description, self._total, self._done, self._begin = description, total, 0, monotonic()
         self._last = self._begin
         if is_verbose():
-            print_line(f"{description}: {total:,}.")
+            print_progress_line(f"{description}: {total:,}.")
 
     def advance(self, units: int) -> None:
         """Add `units` to the units done, and print a line if the last line is `INTERVAL` seconds old."""
@@ -67,7 +67,9 @@ class _ProgressLinePrinter:
             return
         self._last = now
         left = format_duration((now - self._begin) / self._done * (self._total - self._done)) if self._done else ""
-        print_line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
+        print_progress_line(
+            f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else ".")
+        )
 
 
 @contextmanager
@@ -75,7 +77,7 @@ def show_status(description: str) -> Iterator[Callable[[str], None]]:
     """Show a spinner while the block runs; yield a function that sets the text after the description."""
     shown = progress_console()
     if is_verbose():
-        print_line(f"{description}.")
+        print_progress_line(f"{description}.")
     if not shown.is_terminal or is_verbose():
         yield _make_status_printer(description)
         return
@@ -87,17 +89,17 @@ def _make_status_printer(description: str) -> Callable[[str], None]:
     """Return a function that prints the current activity as a line, at most every `INTERVAL` seconds."""
     last = monotonic()
 
-    def print_status(doing: str) -> None:
+    def print_status(activity: str) -> None:
         nonlocal last
         if monotonic() - last >= INTERVAL:
             last = monotonic()
-            print_line(f"{description}: {doing}.")
+            print_progress_line(f"{description}: {activity}.")
 
     return print_status
 
 
 @contextmanager
-def transfer_bar(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+def show_transfer_bar(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """Show a progress bar in bytes while the block runs; yield functions that set the bytes done and the total."""
     from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
@@ -112,7 +114,7 @@ def transfer_bar(description: str, total: int) -> Iterator[tuple[Callable[[int],
 
 
 @contextmanager
-def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+def show_progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar with count, rate and time left while the block runs; yield the function to advance it."""
     shown = progress_console()
     if not shown.is_terminal or is_verbose():
@@ -132,7 +134,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 
 def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
     """Yield the items, and show a progress bar that advances by one after each item."""
-    with progress_bar(description, total) as advance:
+    with show_progress_bar(description, total) as advance:
         for item in items:
             yield item
             advance(1)
@@ -147,8 +149,8 @@ class TimeEstimatePrinter:
         self._done = 0
         self._said = False
 
-    def update(self, units: int, left: int) -> None:
-        """Add `units` to the units done, with `left` to go; the first call covers the warm-up and is not timed."""
+    def update(self, units: int, remaining_units: int) -> None:
+        """Add `units` to the units done, with `remaining_units` to go; the first call, a warm-up, is not timed."""
         if self._begin is None:
             self._begin = monotonic()
             return
@@ -158,9 +160,11 @@ class TimeEstimatePrinter:
             return
         self._said = True
         rate = self._done / seconds
-        if left / rate >= ESTIMATE_FROM:
-            advice = f" {self._advice()}" if self._advice and left / rate > ADVICE_FROM else ""
+        if remaining_units / rate >= ESTIMATE_FROM:
+            advice = f" {self._advice()}" if self._advice and remaining_units / rate > ADVICE_FROM else ""
             each = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
-            print_line(
-                f"{self._doing}: {left:,} to go at {each} a second, {format_duration(left / rate)}.{advice}", who=""
+            print_progress_line(
+                f"{self._doing}: {remaining_units:,} to go at {each} a second, "
+                f"{format_duration(remaining_units / rate)}.{advice}",
+                who="",
             )

@@ -15,8 +15,8 @@ from typing_extensions import deprecated
 from dpbench.errors import SpecError
 from dpbench.support.fields import (
     describe_type,
-    field_types,
     format_setting_value,
+    get_field_types,
     has_type,
     is_required_field,
     read_default,
@@ -27,7 +27,7 @@ LIMITS = "limits"  # the key of a field's metadata
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class SettingLimits:
     """The range of a setting and its meaning."""
 
     ge: float | None = None
@@ -110,7 +110,7 @@ def setting(  # noqa: PLR0913 - one for each fact
             counts as one with default settings.
         kw_only: whether the setting is keyword-only, as in `dataclasses.field`.
     """
-    metadata = {LIMITS: Limits(ge, gt, le, lt, tuple(choices), says), "added": added, "earlier": earlier}
+    metadata = {LIMITS: SettingLimits(ge, gt, le, lt, tuple(choices), says), "added": added, "earlier": earlier}
     keyword = True if kw_only else dataclasses.MISSING  # which leaves it to the class
     start: Any = dataclasses.MISSING if default is ... else default
     field: T = dataclasses.field(default=start, kw_only=keyword, metadata=metadata)
@@ -171,12 +171,12 @@ def check_settings(component: T) -> T:
 
 
 @functools.lru_cache(1024)
-def _list_fields_with_limits(cls: type) -> list[tuple[dataclasses.Field[Any], Limits, Any]]:
-    types, found = field_types(cls), ((item, _find_limits(cls, item.name)) for item in dataclasses.fields(cls))
+def _list_fields_with_limits(cls: type) -> list[tuple[dataclasses.Field[Any], SettingLimits, Any]]:
+    types, found = get_field_types(cls), ((item, _find_limits(cls, item.name)) for item in dataclasses.fields(cls))
     return [(item, limits, types[item.name]) for item, limits in found if limits is not None]
 
 
-def _find_limits(cls: type, name: str) -> Limits | None:
+def _find_limits(cls: type, name: str) -> SettingLimits | None:
     """Return the limits that a class or its nearest base class declares for a field; None if no class declares any."""
     fields = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
     return next((field.metadata[LIMITS] for field in fields if field and LIMITS in field.metadata), None)
@@ -201,9 +201,9 @@ class SettingRow(NamedTuple):
 
 def list_settings(cls: type) -> list[SettingRow]:
     """Return the rows of a component's table of settings."""
-    rows, types = [], field_types(cls)
+    rows, types = [], get_field_types(cls)
     for field in dataclasses.fields(cls):
-        limits = _find_limits(cls, field.name) or Limits()
+        limits = _find_limits(cls, field.name) or SettingLimits()
         default = "required" if is_required_field(field) else format_setting_value(read_default(field))
         rows.append(SettingRow(field.name, default, describe_type(types[field.name], str(limits)), limits.says))
     return rows

@@ -72,8 +72,8 @@ def parse_json(content: bytes, source: object) -> Any:
     return found
 
 
-def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Return the content of a TOML file; messages call the file `what`.
+def read_toml(path: Path, description: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """Return the content of a TOML file; messages call the file `description`.
 
     Raises:
         SpecError: the file cannot be read, is not TOML, is nested too deeply, or holds a value that
@@ -82,15 +82,15 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
     try:
         text = read_regular_file(path, MAX_TOML_BYTES).decode("utf-8-sig")  # some editors begin a file with a mark
         if any(line.count(".") > MAX_DOTS for line in text.splitlines()):
-            raise SpecError(f"Cannot read the {what} {path}: a line has more than {MAX_DOTS:,} dots.")
+            raise SpecError(f"Cannot read the {description} {path}: a line has more than {MAX_DOTS:,} dots.")
         found = tomllib.loads(text, parse_float=parse_float)
         check_texts_and_integers(found, path)
     except RecursionError:
-        raise SpecError(f"Cannot read the {what} {path}: it is nested too deeply.") from None
+        raise SpecError(f"Cannot read the {description} {path}: it is nested too deeply.") from None
     except (OSError, ValueError) as error:
-        raise SpecError(f"Cannot read the {what} {path}: {error}.") from error
+        raise SpecError(f"Cannot read the {description} {path}: {error}.") from error
     except DataError as error:
-        raise SpecError(f"Cannot read the {what} {path}: {error}") from None
+        raise SpecError(f"Cannot read the {description} {path}: {error}") from None
     return found
 
 

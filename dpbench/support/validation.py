@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 
 
 class Record(BaseModel):
@@ -51,13 +51,13 @@ def refuse_boolean(hint: Any, value: object) -> None:
     """
     values = value if isinstance(value, list | tuple) else (value,)
     found = [item for item in values if isinstance(item, bool)]
-    if found and {int, float} & (types := _plain_types(hint)) and bool not in types:
+    if found and {int, float} & (types := _list_plain_types(hint)) and bool not in types:
         raise ValueError(f"expected a number, got {str(found[0]).lower()}")
 
 
-def _plain_types(hint: Any) -> set[type]:
+def _list_plain_types(hint: Any) -> set[type]:
     """Return the classes that a type consists of: int and str for `tuple[int, ...] | Literal["auto"] | str`."""
-    inner = set[type]().union(*map(_plain_types, get_args(hint)))
+    inner = set[type]().union(*map(_list_plain_types, get_args(hint)))
     return {hint, *inner} if isinstance(hint, type) else inner
 
 
@@ -126,7 +126,7 @@ Without arguments, the function names the source of all keys.
 """
 
 
-def name_origin(origin: Origin, *keys: str) -> str:
+def name_source_of_keys(origin: Origin, *keys: str) -> str:
     """Return the name of the file or flags that gave these keys; without keys, the name for all keys."""
     return origin if isinstance(origin, str) else origin(*keys)
 
@@ -150,11 +150,11 @@ def describe_validation_error(
     found = replace(found, field=f"{(keys or {}).get(root, root)}{dot}{rest}")
     table, _, key = found.field.rpartition(".")
     whole = found.field == "file" or found.kind == "missing"
-    origin = name_origin(origin, *([] if whole else [found.field.partition(".")[0]]))
+    origin = name_source_of_keys(origin, *([] if whole else [found.field.partition(".")[0]]))
     owner = f"{table} in {origin}" if table else origin
     model = models.get(table.partition(".")[0], models[""])
     if found.kind == "unknown":
-        return unknown_name_message("key", key, model.model_fields, owner)
+        return format_unknown_name_message("key", key, model.model_fields, owner)
     if found.kind == "missing":
         field = model.model_fields.get(key)
         meaning = field.description if field else None

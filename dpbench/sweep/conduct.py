@@ -19,10 +19,10 @@ from dpbench.registry.components import build, resolve
 from dpbench.registry.same_code import FingerprintStore, is_same_code
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, State, SweepFolder
-from dpbench.sweep.deltas import fill_deltas
+from dpbench.sweep.deltas import fill_in_cell_deltas
 from dpbench.sweep.display import CellCounter, show_cell_counts
 from dpbench.sweep.grid import Cell, SweepGrid, read_grid
-from dpbench.sweep.resources import Resources
+from dpbench.sweep.resources import SweepResources
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SweepSummary:
     renewed: tuple[Cell, ...] = ()  # begun again: done before, on other data than are here
 
 
-def survey_sweep(
+def get_sweep_overview(
     definition: Path | Mapping[str, Any],
     out: Path | None = None,
     plugins: Registry | None = None,
@@ -71,7 +71,7 @@ def survey_sweep(
         SpecError: the definition is invalid; see `read_grid`.
     """
     plugins = plugins or registry.load()
-    grid = fill_deltas(read_grid(definition, plugins), plugins)
+    grid = fill_in_cell_deltas(read_grid(definition, plugins), plugins)
     return _survey_cells(grid, _sweep_folder(out, grid), plugins, _DatasetDigestCache(plugins) if data else None)
 
 
@@ -79,7 +79,7 @@ def sweep(
     definition: Path | Mapping[str, Any],
     out: Path | None = None,
     *,
-    resources: Resources | None = None,
+    resources: SweepResources | None = None,
     retry_failed: bool = False,
     refresh: bool = False,
     plugins: Registry | None = None,
@@ -103,8 +103,8 @@ def sweep(
         OutputError: the folder cannot be written, at the start or later; finished cells are kept.
         DpbenchError: no worker can be started or reached; finished cells are kept.
     """
-    resources, plugins = resources or Resources(), plugins or registry.load()
-    grid = fill_deltas(read_grid(definition, plugins), plugins, fetch=True)
+    resources, plugins = resources or SweepResources(), plugins or registry.load()
+    grid = fill_in_cell_deltas(read_grid(definition, plugins), plugins, fetch=True)
     for spec in {(str(cell.spec.dataset), str(cell.spec.public_dataset)): cell.spec for cell in grid.cells}.values():
         resolve(spec, plugins).check_data()
     folder = _sweep_folder(out, grid)
@@ -115,7 +115,7 @@ def sweep(
         also = (*["failed"] * retry_failed, *["other code"] * refresh)
         left = before.cells(*TO_RUN, *also)  # type: ignore[arg-type]
         folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {resources}")
-        ran = _run_cells(left, before, resources, plugins) if left else 0
+        ran = _run_unfinished_cells(left, before, resources, plugins) if left else 0
         failed = tuple((cell, error) for cell in grid.cells if (error := folder.read_failure(cell)) is not None)
         folder.log(f"end      {grid.name}: {ran} cells done, {len(failed)} failed")
     changed = () if refresh else tuple(before.cells("other code"))
@@ -135,7 +135,7 @@ def _survey_cells(
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
     for cell in grid.cells:
         result = folder.result(cell)
-        states.append(_cell_state(cell, result, folder, plugins, data, prints))
+        states.append(_find_cell_state(cell, result, folder, plugins, data, prints))
         if result:
             took.setdefault(cell.spec.learner.name, []).append(sum(result.seconds.values()))
     means = {name: sum(seconds) / len(seconds) for name, seconds in took.items()}
@@ -161,11 +161,11 @@ class _DatasetDigestCache:
     def _digest(self, part: Component, seed: int) -> str | None:
         key = (part.model_dump_json(), seed)
         if key not in self._digests:
-            self._digests[key] = _current_digest(build(self._plugins, "dataset", part), seed)
+            self._digests[key] = _compute_current_digest(build(self._plugins, "dataset", part), seed)
         return self._digests[key]
 
 
-def _current_digest(dataset: Dataset, seed: int) -> str | None:
+def _compute_current_digest(dataset: Dataset, seed: int) -> str | None:
     """Return a dataset's digest; None if the dataset is drawn anew for each seed, or cannot be read here."""
     try:
         source = sources.get_dataset_source(dataset)
@@ -177,13 +177,13 @@ def _current_digest(dataset: Dataset, seed: int) -> str | None:
         return None  # a cell that runs says why
 
 
-def _cell_state(
+def _find_cell_state(
     cell: Cell,
     result: Result | None,
     folder: SweepFolder,
     plugins: Registry,
     data: _DatasetDigestCache | None,
-    known: FingerprintStore,
+    fingerprints: FingerprintStore,
 ) -> State:
     if result is None:
         return "to do" if folder.read_failure(cell) is None else "failed"
@@ -192,17 +192,19 @@ def _cell_state(
         return "other data" if folder.read_failure(cell) is None else "failed"
     if not result.privacy.uses_current_mechanism:
         return "other code"
-    if is_same_code(result, plugins, known, same_data=same_data):
+    if is_same_code(result, plugins, fingerprints, same_data=same_data):
         return "done"
     return "other code" if folder.read_failure(cell) is None else "failed"
 
 
-def _run_cells(left: Sequence[Cell], before: SweepOverview, resources: Resources, plugins: Registry) -> int:
+def _run_unfinished_cells(
+    unfinished: Sequence[Cell], before: SweepOverview, resources: SweepResources, plugins: Registry
+) -> int:
     """Run cells and save their results; return the number of cells that succeeded."""
-    from dpbench.sweep.start import make_executor  # imports torch
+    from dpbench.sweep.start import make_sweep_executor  # imports torch
 
-    folder, chosen = before.folder, make_executor(resources, before.folder)
-    ordered = prepare_cells(left, folder, resources.local_device, plugins)
+    folder, chosen = before.folder, make_sweep_executor(resources, before.folder)
+    ordered = prepare_cells(unfinished, folder, resources.local_device, plugins)
     count = CellCounter(len(ordered), chosen)
     with closing(chosen.run(ordered)) as outcomes, show_cell_counts(before.grid.name, count):
         for outcome in outcomes:

@@ -19,26 +19,26 @@ from distributed.scheduler import KilledWorker
 from dpbench.errors import DpbenchError
 from dpbench.sweep.executor import CellOutcome
 from dpbench.sweep.grid import Cell
-from dpbench.sweep.worker import Worker
+from dpbench.sweep.worker import CellWorker
 
 CONNECT_TIMEOUT = 5  # seconds: with imports before and cleanup after, the command ends within 10
 POLL = 0.05  # seconds between looks at what has finished
 
 
 class CellWorkerPlugin(WorkerPlugin):
-    """Gives each Dask worker process a `Worker` that lives as long as the sweep's client."""
+    """Gives each Dask worker process a `CellWorker` that lives as long as the sweep's client."""
 
     name = "dpbench-sweep"
 
     def setup(self, worker: Any) -> None:
         """Set up the worker before its first cell."""
         self._lock = threading.Lock()
-        self._worker: Worker | None = None
+        self._worker: CellWorker | None = None
 
     def run_cell(self, spec: str, device: str, threads: int) -> str:
         """Run a cell, one at a time even if Dask gives the worker several threads."""
         with self._lock:
-            self._worker = self._worker or Worker(device, threads)
+            self._worker = self._worker or CellWorker(device, threads)
             return self._worker.run_cell(spec)
 
 
@@ -92,13 +92,13 @@ def stream_outcomes(
     while pending:
         batch = completed.next_batch(block=False)  # type: ignore[no-untyped-call]
         for future in batch:
-            yield _future_outcome(future, pending.pop(future), address)
+            yield _get_outcome_of_future(future, pending.pop(future), address)
         on_poll()
         if not batch:
             time.sleep(POLL)
 
 
-def _future_outcome(future: Any, cell: Cell, address: str) -> CellOutcome:
+def _get_outcome_of_future(future: Any, cell: Cell, address: str) -> CellOutcome:
     if future.status == "finished":
         return CellOutcome.from_answer(cell, future.result())
     if future.status != "error":

@@ -15,14 +15,14 @@ from dpbench.data import sources
 from dpbench.data.units import check_units
 from dpbench.errors import DpbenchError
 from dpbench.harness.cutting import count_private_units
-from dpbench.harness.delta import default_delta
+from dpbench.harness.delta import compute_default_delta
 from dpbench.registry import Registry
 from dpbench.registry.components import ResolvedSpec, resolve
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.grid import Cell, SweepGrid
 
 
-def fill_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> SweepGrid:
+def fill_in_cell_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> SweepGrid:
     """Return the grid with delta filled in for each cell whose data can be opened.
 
     Cells that are then equal are merged. `fetch` says whether data may be fetched from the hub.
@@ -30,13 +30,13 @@ def fill_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> S
     splits: dict[str, Splits | None] = {}
     cells: dict[str, Cell] = {}
     for cell in grid.cells:
-        settled = _fill_delta(cell, plugins, splits, fetch)
+        settled = _fill_in_delta(cell, plugins, splits, fetch)
         cells.setdefault(settled.digest, settled)
     again = len(grid.cells) - len(cells)
     return dataclasses.replace(grid, cells=tuple(cells.values()), duplicates=grid.duplicates + again)
 
 
-def _fill_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None], fetch: bool) -> Cell:
+def _fill_in_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None], fetch: bool) -> Cell:
     if "delta" in cell.spec.model_fields_set:
         return cell
     resolved = resolve(cell.spec, plugins)
@@ -50,7 +50,7 @@ def _fill_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None],
         units = count_private_units(found, len(resolved.parts.dataset.classes), resolved.spec.split_rule)
     except DpbenchError:
         return cell  # a cell that runs says why
-    delta = default_delta(units)
+    delta = compute_default_delta(units)
     spec = cell.spec.with_default("delta", delta, given=True)
     return dataclasses.replace(cell, spec=spec, digest=resolved.with_delta(delta).spec.digest)
 

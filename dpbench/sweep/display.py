@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from dpbench.support import progress
 from dpbench.support.messages import format_duration
-from dpbench.sweep.executor import Executor
+from dpbench.sweep.executor import SweepExecutor
 
 INTERVAL = 60.0  # seconds between lines
 
@@ -20,7 +20,7 @@ INTERVAL = 60.0  # seconds between lines
 class CellCounter:
     """The numbers of done, running and failed cells, and the pace of the sweep."""
 
-    def __init__(self, total: int, executor: Executor) -> None:
+    def __init__(self, total: int, executor: SweepExecutor) -> None:
         self.total, self.done, self.failed, self._executor = total, 0, 0, executor
         self._begin = time.monotonic()
 
@@ -42,7 +42,7 @@ def show_cell_counts(name: str, count: CellCounter) -> Iterator[None]:
     console, ended, said = progress.progress_console(), threading.Event(), f"Sweep {name}, {count.total} cells"
     bar = console.is_terminal and not progress.is_verbose()
     if progress.is_verbose():
-        progress.print_line(f"{said}.")
+        progress.print_progress_line(f"{said}.")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[count]}"))
     with Progress(*columns, console=console, disable=not bar, transient=True) as drawn:
         task = drawn.add_task(f"Sweep {name}", total=count.total, count=count)
@@ -52,7 +52,7 @@ def show_cell_counts(name: str, count: CellCounter) -> Iterator[None]:
                 if bar:
                     drawn.update(task, completed=count.done + count.failed, count=str(count))
                 else:
-                    progress.print_line(f"{said}: {count}")
+                    progress.print_progress_line(f"{said}: {count}")
 
         # What --quiet and --verbose asked for is the context's, and a thread starts with none.
         thread = threading.Thread(target=copy_context().run, args=(update_counts_until_ended,), daemon=True)

@@ -27,7 +27,7 @@ class CellOutcome:
 
     @classmethod
     def from_answer(cls, cell: Cell, answer: str) -> CellOutcome:
-        """Parse the answer of `Worker.run_cell`; a result that is invalid or of another spec becomes an error."""
+        """Parse the answer of `CellWorker.run_cell`; a result that is invalid or of another spec becomes an error."""
         content = json.loads(answer)
         if "error" in content:
             return cls(cell, error=content["error"])
@@ -51,7 +51,7 @@ class CellOutcome:
         return cls(cell, error=f"{MAX_TRIES} worker processes died running it: killed, out of memory or out of time.")
 
 
-class Executor(Protocol):
+class SweepExecutor(Protocol):
     """Runs cells in any order on any number of workers; neither affects the outcome of a cell."""
 
     @property

@@ -49,7 +49,7 @@ from dpbench.records.result import make_old_result_name, make_result_name
 from dpbench.records.spec import COMPONENTS, Spec, add_default_extractor, has_extractor_key, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import Record, describe_validation_error
 
@@ -169,7 +169,7 @@ def _flatten_keys(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     for key in flat:
         root, dot, option = key.partition(".")
         if root not in Spec.model_fields:
-            raise SpecError(unknown_name_message("key", key, Spec.model_fields, origin))
+            raise SpecError(format_unknown_name_message("key", key, Spec.model_fields, origin))
         if dot and (root not in COMPONENTS or not option):
             raise SpecError(
                 f"Expected an option of {', '.join(COMPONENTS)} in {origin}, such as learner.k, got {key!r}."
@@ -190,11 +190,14 @@ def _read_axes(table: Mapping[str, Any], origin: str) -> dict[str, list[Any]]:
 
 
 def _combine_axis_values(
-    fixed: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]], origin: str
+    fixed: Mapping[str, Any],
+    shared: Mapping[str, Sequence[Any]],
+    product_axes: Mapping[str, Sequence[Any]],
+    origin: str,
 ) -> Iterator[dict[str, Any]]:
-    for key in [*(fixed.keys() & {*shared, *own}), *(shared.keys() & own.keys())]:
+    for key in [*(fixed.keys() & {*shared, *product_axes}), *(shared.keys() & product_axes.keys())]:
         raise SpecError(f"Expected {key!r} in only one of [fixed], [grid] and [[grids]] of {origin}, got it in two.")
-    axes = {**shared, **own}
+    axes = {**shared, **product_axes}
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
 
@@ -212,10 +215,10 @@ def _make_cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str,
     return Cell(spec, whole.digest, dict(values), collect_numeric_values(whole.model_dump()))
 
 
-def _nest_options(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _nest_options(flat_keys: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Return the keys of `Spec`, with each option moved into its component."""
-    keys = {key: value for key, value in flat.items() if "." not in key}
-    for key, value in flat.items():
+    keys = {key: value for key, value in flat_keys.items() if "." not in key}
+    for key, value in flat_keys.items():
         root, dot, option = key.partition(".")
         if not dot:
             continue
@@ -226,12 +229,12 @@ def _nest_options(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
             with suppress(ValidationError):
                 owner = Component(**owner)
         if not isinstance(owner, Component):
-            raise SpecError(f"Expected {root!r} beside {key!r} in {where}, got {owner!r}: whose option is it?")
+            raise SpecError(f"Expected {root!r} beside {key!r} in {origin}, got {owner!r}: whose option is it?")
         if owner.name == CONCAT:
-            raise SpecError(f"Expected one {root} beside {key!r} in {where}, got {str(owner)!r}: whose option is it?")
+            raise SpecError(f"Expected one {root} beside {key!r} in {origin}, got {str(owner)!r}: whose option is it?")
         if option in owner.options:
             raise SpecError(
-                f"Expected option {option!r} once in {where}, got it in {root} = {str(owner)!r} and in {key!r}."
+                f"Expected option {option!r} once in {origin}, got it in {root} = {str(owner)!r} and in {key!r}."
             )
         keys[root] = Component(name=owner.name, options={**owner.options, option: value})
     return keys
@@ -248,7 +251,7 @@ def make_sweep_definition(
     """Return the definition of a sweep over `axes`; reference learners run only without privacy (epsilon infinity)."""
     fixed = {name: value for name, value in values.items() if name not in axes}
     learners = list(axes.get("learner", ()))
-    ceilings = [learner for learner in learners if plugins.find("learner", _learner_name(learner)).cls.reference]
+    ceilings = [learner for learner in learners if plugins.find("learner", _get_learner_name(learner)).cls.reference]
     if not ceilings:
         return {"name": "run", "fixed": fixed, "grid": dict(axes)}
     shared = {name: values for name, values in axes.items() if name not in {"learner", "epsilon"}}
@@ -258,7 +261,7 @@ def make_sweep_definition(
     return {"name": "run", "fixed": fixed, "grid": shared, "grids": grids}
 
 
-def _learner_name(learner: str | Mapping[str, Any] | Component) -> str:
+def _get_learner_name(learner: str | Mapping[str, Any] | Component) -> str:
     if isinstance(learner, str):
         return learner.partition(":")[0]
     return learner.name if isinstance(learner, Component) else str(learner.get("name"))

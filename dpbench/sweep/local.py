@@ -27,7 +27,7 @@ from dpbench.sweep.grid import Cell
 from dpbench.sweep.worker import READY
 
 
-class WorkerDied(Exception):
+class WorkerDiedError(Exception):
     """Raised if a worker process ends without an answer."""
 
 
@@ -47,7 +47,7 @@ class LocalPool:
         Raises:
             DpbenchError: a worker cannot be started.
         """
-        shared = _SharedState()
+        shared = _SharedPoolState()
         for cell in cells:
             shared.cells.put(cell)
         indices = range(min(self.workers, len(cells)))
@@ -65,7 +65,7 @@ class LocalPool:
             for thread in threads:
                 thread.join()
 
-    def _feed_worker(self, index: int, shared: _SharedState) -> None:
+    def _feed_worker(self, index: int, shared: _SharedPoolState) -> None:
         """Feed cells to a worker, and replace the worker if it dies."""
         worker = None
         try:
@@ -76,7 +76,7 @@ class LocalPool:
                     try:
                         shared.outcomes.put(CellOutcome.from_answer(cell, worker.ask(cell.request)))
                         break
-                    except WorkerDied:
+                    except WorkerDiedError:
                         if shared.ended:
                             return
                         worker.end()
@@ -94,8 +94,12 @@ class LocalPool:
             if worker is not None:
                 worker.end()
 
-    def _start_worker(self, index: int, shared: _SharedState) -> _WorkerProcess:
-        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(self.threads)), "PYTHONPATH": _import_path()}
+    def _start_worker(self, index: int, shared: _SharedPoolState) -> _WorkerProcess:
+        environment = {
+            **os.environ,
+            **dict.fromkeys(THREAD_VARIABLES, str(self.threads)),
+            "PYTHONPATH": _get_import_path(),
+        }
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[index % len(self.gpus)]
         try:
@@ -103,9 +107,9 @@ class LocalPool:
                 worker = _WorkerProcess(self.device, self.threads, environment, log.fileno())
             shared.add(worker)
             worker.expect_line(READY)
-        except (OSError, WorkerDied) as error:
+        except (OSError, WorkerDiedError) as error:
             if shared.ended:
-                raise WorkerDied from None
+                raise WorkerDiedError from None
             why = str(error) or "it ended at once"
             raise DpbenchError(f"A worker process could not be started ({why}). See {self.folder.log_file}.") from error
         return worker
@@ -131,13 +135,13 @@ class _WorkerProcess:
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
         except (OSError, ValueError) as error:  # ValueError: the pipe is closed
-            raise WorkerDied from error
+            raise WorkerDiedError from error
         return self._read_answer()
 
     def expect_line(self, line: str) -> None:
-        """Wait for the worker's first line; raise `WorkerDied` unless it is `line`."""
+        """Wait for the worker's first line; raise `WorkerDiedError` unless it is `line`."""
         if self._read_answer() != line:
-            raise WorkerDied
+            raise WorkerDiedError
 
     def end(self) -> None:
         """Kill the process, wait until it ends, and close its pipes."""
@@ -152,12 +156,12 @@ class _WorkerProcess:
         assert self.process.stdout is not None
         answer = self.process.stdout.readline()
         if not answer.endswith("\n"):
-            raise WorkerDied
+            raise WorkerDiedError
         return answer.rstrip("\n")
 
 
 @dataclass
-class _SharedState:
+class _SharedPoolState:
     """The state that all threads share; each thread feeds one worker."""
 
     cells: queue.SimpleQueue[Cell] = field(default_factory=queue.SimpleQueue)
@@ -181,6 +185,6 @@ class _SharedState:
                 worker.process.kill()
 
 
-def _import_path() -> str:
+def _get_import_path() -> str:
     """Return this process's import path, so that workers find the same plugins."""
     return os.pathsep.join(part or str(Path.cwd()) for part in sys.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpbench.errors import UnknownName
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 
 FOLDER = Path(__file__).parent / "ready_made"
 
@@ -31,5 +31,6 @@ def find_sweep_file(path_or_name: Path) -> Path:
     if str(path_or_name) in list_sweep_names():
         return FOLDER / f"{path_or_name}.toml"
     raise UnknownName(
-        f"No file {path_or_name}. {unknown_name_message('ready-made sweep', str(path_or_name), list_sweep_names())}"
+        f"No file {path_or_name}. "
+        + format_unknown_name_message("ready-made sweep", str(path_or_name), list_sweep_names())
     )

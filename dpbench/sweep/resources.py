@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 
 ExecutorName = Literal["local", "dask", "slurm"]
 MAX_THREADS = 1_024  # of far more, libraries end the process without a word
@@ -36,7 +36,7 @@ class SlurmOptions:
 
 
 @dataclass(frozen=True)
-class Resources:
+class SweepResources:
     """The resources of a sweep.
 
     They do not affect noisy answers, but the number of threads may change how the output of a public map is rounded.
@@ -85,7 +85,7 @@ def parse_slurm_options(texts: Sequence[str]) -> SlurmOptions:
         key, _, value = text.partition("=")
         if key not in keys:
             raise SpecError(
-                f"{unknown_name_message('key', key, keys, '--slurm')} A job's cores are its worker's --threads."
+                f"{format_unknown_name_message('key', key, keys, '--slurm')} A job's cores are its worker's --threads."
             )
         if not value.strip():
             raise SpecError(f"Expected a value for {key!r} of --slurm, as in --slurm {key}=VALUE, got none.")

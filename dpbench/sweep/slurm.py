@@ -109,7 +109,7 @@ class SlurmJobs:
             client = stack.enter_context(connect_client(cluster))
             client.register_plugin(CellWorkerPlugin())
             cluster.scale(min(self.jobs, len(cells)))
-            watch = _JobMonitor(self, cluster, submissions, min(self.jobs, len(cells)))
+            watch = _SlurmJobMonitor(self, cluster, submissions, min(self.jobs, len(cells)))
             yield from stream_outcomes(client, cells, self.device, self.threads, watch)
 
     def _start_cluster(self, submissions: SlurmSubmissions) -> Any:
@@ -137,7 +137,7 @@ class SlurmJobs:
         return [f"export {key}={shlex.quote(value)}" for key, value in sorted(known.items())]
 
 
-class _JobMonitor:
+class _SlurmJobMonitor:
     """While cells are left, resubmits jobs that ended, and reports if no worker is up."""
 
     def __init__(self, executor: SlurmJobs, cluster: Any, submissions: SlurmSubmissions, jobs: int) -> None:

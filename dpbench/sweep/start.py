@@ -10,12 +10,12 @@ import torch
 from dpbench.errors import SpecError
 from dpbench.support.device import find_device
 from dpbench.sweep.cell_files import SweepFolder
-from dpbench.sweep.executor import Executor
+from dpbench.sweep.executor import SweepExecutor
 from dpbench.sweep.local import LocalPool
-from dpbench.sweep.resources import Resources, SlurmOptions
+from dpbench.sweep.resources import SlurmOptions, SweepResources
 
 
-def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
+def make_sweep_executor(resources: SweepResources, folder: SweepFolder) -> SweepExecutor:
     """Create the executor for these resources.
 
     Raises:
@@ -25,7 +25,7 @@ def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
     """
     if resources.executor == "slurm":
         return _make_slurm_executor(resources, folder)
-    gpus = _visible_gpus(resources.device)
+    gpus = _list_visible_gpus(resources.device)
     device = resources.device.partition(":")[0] if gpus else resources.device  # each worker sees only one
     workers, threads = _choose_workers_and_threads(resources, len(gpus))
     if resources.executor == "local" or resources.scheduler is None:
@@ -37,7 +37,7 @@ def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
     return DaskCluster(resources.scheduler, threads, device)
 
 
-def _make_slurm_executor(resources: Resources, folder: SweepFolder) -> Executor:
+def _make_slurm_executor(resources: SweepResources, folder: SweepFolder) -> SweepExecutor:
     ctrl_c = signal.getsignal(signal.SIGINT)
     try:
         from dpbench.sweep.slurm import SlurmJobs
@@ -57,14 +57,14 @@ def _make_slurm_executor(resources: Resources, folder: SweepFolder) -> Executor:
     )
 
 
-def _choose_workers_and_threads(resources: Resources, gpus: int) -> tuple[int, int]:
+def _choose_workers_and_threads(resources: SweepResources, gpus: int) -> tuple[int, int]:
     """Return the number of workers (one per GPU, or enough to use all cores), and the threads per worker."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = resources.workers or gpus or max(1, cores // (resources.threads or 1))
     return workers, resources.threads or max(1, cores // workers)
 
 
-def _visible_gpus(device: str) -> tuple[str, ...]:
+def _list_visible_gpus(device: str) -> tuple[str, ...]:
     """Return the GPUs to share among workers, named as in CUDA_VISIBLE_DEVICES; empty for cells on the CPU."""
     if find_device(device).type != "cuda":
         return ()

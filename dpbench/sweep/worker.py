@@ -26,7 +26,7 @@ from dpbench.registry import Registry
 READY = "ready"
 
 
-class Worker:
+class CellWorker:
     """Runs cells one after another in one session, which keeps the data that runs may share.
 
     A cell has the same result as a separate run. The session is opened with the first cell; if the device cannot be
@@ -59,15 +59,15 @@ def main(device: str, threads: int) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what plugins print goes to the log: it must not mix with answers
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
+    threading.Thread(target=_queue_requests, args=(requests,), daemon=True).start()
 
-    worker = Worker(device, threads, registry.load())
+    worker = CellWorker(device, threads, registry.load())
     print(READY, file=answers, flush=True)
     while True:
         print(worker.run_cell(requests.get()), file=answers, flush=True)
 
 
-def _read_requests(requests: queue.SimpleQueue[str]) -> None:
+def _queue_requests(requests: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         requests.put(line)
     os._exit(0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dpbench.errors import LawBroken, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT, Component
 from dpbench.registry import KINDS, ComponentKind, Registry
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.plugin_calls import DEBUG
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
 from dpbench.testing.laws import Laws, NotTested
@@ -71,7 +71,7 @@ def check_laws(registry: Registry, text: str) -> Iterator[LawOutcome]:
     kinds = [kind for kind in KINDS if component.name in registry.components[kind]]
     if not kinds:
         names = {name for kind in KINDS for name in registry.components[kind]}
-        raise UnknownName(unknown_name_message("component", component.name, names))
+        raise UnknownName(format_unknown_name_message("component", component.name, names))
     for kind in kinds:
         yield from check_instance(kind, registry.build(kind, component.name, component.options), component.name)
 
@@ -79,18 +79,18 @@ def check_laws(registry: Registry, text: str) -> Iterator[LawOutcome]:
 def check_instance(kind: ComponentKind, subject: object, name: str) -> Iterator[LawOutcome]:
     """Yield the outcome of each law for a built component."""
     kinds = EXAMPLES_BY_NAME if kind == "learner" else {"": {}}
-    suites = {said: _make_suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
-    said = next((said for said, suite in suites.items() if kind != "learner" or _accepts_examples(suite)), "")
+    suites = {said: _make_law_suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
+    said = next((said for said, suite in suites.items() if kind != "learner" or _accepts_suite_examples(suite)), "")
     for law in suites[said].laws():
         yield _test_law(suites[said], law, f"{kind} {name}{said}: {_format_law_sentence(law)}")
 
 
-def _make_suite(kind: ComponentKind, members: dict[str, Any]) -> type[Laws]:
-    suite: type[Laws] = type(f"{type(members[kind]).__name__}Laws", (SUITES[kind],), members)
+def _make_law_suite(kind: ComponentKind, class_members: dict[str, Any]) -> type[Laws]:
+    suite: type[Laws] = type(f"{type(class_members[kind]).__name__}Laws", (SUITES[kind],), class_members)
     return suite
 
 
-def _accepts_examples(suite: type[Laws]) -> bool:
+def _accepts_suite_examples(suite: type[Laws]) -> bool:
     """Return whether the learner plans for the examples of a suite; errors other than a refusal count as yes."""
     try:
         suite().test_the_plan_repeats()  # type: ignore[attr-defined]
@@ -117,6 +117,6 @@ def _test_law(suite: type[Laws], law: str, sentence: str) -> LawOutcome:
     return LawOutcome(sentence)
 
 
-def _add_traceback(said: str) -> str:
+def _add_traceback(complaint: str) -> str:
     """Return a complaint; with `--debug`, add the traceback of the plugin's code."""
-    return f"{said}\n{traceback.format_exc()}" if os.environ.get(DEBUG) else said
+    return f"{complaint}\n{traceback.format_exc()}" if os.environ.get(DEBUG) else complaint

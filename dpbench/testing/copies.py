@@ -74,7 +74,7 @@ def open_changed_copy(dataset: Dataset, change: DatasetChange) -> Iterator[Datas
             above = sources.locate(dataset).folder
             copy, within = dataclasses.replace(dataset), restrict_data_search(folder)  # type: ignore[type-var,assignment]
         for root in _find_roots(dataset):
-            _link_files(root, folder / root.relative_to(above), change)
+            _link_unchanged_files(root, folder / root.relative_to(above), change)
         with within:
             yield copy
 
@@ -99,7 +99,7 @@ def _find_files(root: Path) -> Iterator[Path]:
         yield from (file for name in sorted(names) if (file := Path(place) / name).is_file())
 
 
-def _link_files(root: Path, copy: Path, change: DatasetChange) -> None:
+def _link_unchanged_files(root: Path, copy: Path, change: DatasetChange) -> None:
     for file in _find_files(root):
         there = copy if file == root else copy / file.relative_to(root)
         there.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.privacy.core.exact.surroundings import disable_torch_modes
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.purity.failures import call_without_error_text
 
 MAX_ROWS_SHOWN = 32  # rows that are looked at outside a question
@@ -46,9 +46,9 @@ class CuratorProxy(ABC):
         return Curator(self.curator.task, self.curator.sigma, self._answer)
 
     def _answer(self, question: Question) -> Any:
-        return self._map_rows(question).handle() if isinstance(question, Map) else self.answer(question)
+        return self._map_rows(question).handle() if isinstance(question, MapQuestion) else self.answer(question)
 
-    def _map_rows(self, question: Map) -> CuratorProxy:
+    def _map_rows(self, question: MapQuestion) -> CuratorProxy:
         return self.wrap_mapped_curator(self.curator.answer(question))
 
 
@@ -91,7 +91,7 @@ class WatchingProxy(CuratorProxy):
         """Watch the curator of the mapped rows too, with the same log."""
         return WatchingProxy(mapped, self.log)
 
-    def _map_rows(self, question: Map) -> WatchingProxy:
+    def _map_rows(self, question: MapQuestion) -> WatchingProxy:
         return self.wrap_mapped_curator(self._ask_curator(question))
 
     def _ask_curator(self, question: Question) -> Any:
@@ -196,15 +196,15 @@ def make_answer_replayer(answers: Sequence[Any]) -> Callable[[Any, int | None], 
 def make_noise_replacer(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
     """Return a function that replaces each answer with normal noise of its shape, or with a random candidate."""
 
-    def replace_answer(answer: Any, among: int | None) -> Any:
+    def replace_with_noise(answer: Any, choice_count: int | None) -> Any:
         if isinstance(answer, tuple):
-            return tuple(replace_answer(part, among) for part in answer)
-        if among is not None:
-            chosen = torch.randint(among, torch.as_tensor(answer).shape, generator=generator)
+            return tuple(replace_with_noise(part, choice_count) for part in answer)
+        if choice_count is not None:
+            chosen = torch.randint(choice_count, torch.as_tensor(answer).shape, generator=generator)
             return chosen if isinstance(answer, Tensor) else int(chosen)
         return torch.randn(answer.shape, generator=generator)
 
-    return replace_answer
+    return replace_with_noise
 
 
 def _copy_answer(answer: Any) -> Any:

@@ -13,9 +13,9 @@ import numpy as np
 from PIL.Image import Image
 
 from dpbench.api import Dataset, Split
-from dpbench.data.groups import check_groups, take_groups
+from dpbench.data.groups import check_group_columns, select_group_values
 from dpbench.data.keys import identify_images
-from dpbench.data.reading import ImageMapper, return_unchanged
+from dpbench.data.reading import ImageMapper, return_image_unchanged
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
 from dpbench.testing.copies import list_half_changes, list_single_image_changes, open_changed_copy
@@ -86,7 +86,7 @@ class DatasetLaws(Laws):
     def test_groups_fit_the_test_images(self) -> None:
         """A dataset with groups has few groups per column, and a short text for each test image."""
         try:
-            check_groups(self.subject().load().test, f"test split of dataset {self.subject().name!r}")
+            check_group_columns(self.subject().load().test, f"test split of dataset {self.subject().name!r}")
         except DataError as error:
             raise LawBroken(str(error)) from error
 
@@ -105,7 +105,7 @@ class DatasetLaws(Laws):
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
         units = [None if splits.train.units is None else splits.train.units.tolist() for splits in (first, second)]
         expect(units[0] == units[1], "The units of the training examples change between loads.")
-        groups = [_list_groups(splits.test) for splits in (first, second)]
+        groups = [_convert_groups_to_lists(splits.test) for splits in (first, second)]
         expect(groups[0] == groups[1], "The groups of the test images change between loads.")
 
     def test_how_images_come_about_is_declared(self) -> None:
@@ -122,9 +122,9 @@ class DatasetLaws(Laws):
         again = dict(self._load_splits())
         for name, split in self._load_splits():
             first, second = (
-                ImageMapper(part.images, return_unchanged, "Reading records") for part in (split, again[name])
+                ImageMapper(part.images, return_image_unchanged, "Reading records") for part in (split, again[name])
             )
-            picked = _pick_indices(len(split.images))
+            picked = _pick_evenly_spaced_indices(len(split.images))
             read = dict(zip(picked, map(_read_image_content, first(picked, thorough=True)), strict=True))
             for index in reversed(picked):
                 same = read[index] == _read_image_content(second([index], thorough=True)[0])
@@ -139,7 +139,7 @@ class DatasetLaws(Laws):
                 continue
             expect(np.array_equal(found, second), f"{name}: the keys of images change between loads.")
             images: dict[bytes, tuple[str, tuple[int, int], bytes]] = {}
-            for index in _pick_indices(len(split.images)):
+            for index in _pick_evenly_spaced_indices(len(split.images)):
                 content = _read_image_content(split.images[index])
                 same = images.setdefault(found[index].tobytes(), content) == content
                 expect(same, f"{name}: image {index} shares the key of another image: use SHA-256 of its stored bytes.")
@@ -161,7 +161,7 @@ class DatasetLaws(Laws):
                     f"In a copy {neighbour.said}, the classes are others: they follow from private labels, and every "
                     "answer has a row for each class. State the classes in the dataset.",
                 )
-                expect_single_change(whole, train, neighbour.said, replaced=neighbour.replaces)
+                expect_at_most_one_changed_image(whole, train, neighbour.said, replaced=neighbour.replaces)
                 compared += 1
         if not compared:
             raise NotTested(f"{NO_COPY}, or override neighbours().")
@@ -172,7 +172,7 @@ class DatasetLaws(Laws):
         The same holds for the darker half, and for two halves chosen by a hash of each record. Together, the two halves
         give the whole. The law skips copies that the loader refuses.
         """
-        whole = list_examples(self.subject().load().train)
+        whole = list_compared_examples(self.subject().load().train)
         compared = 0
         for pair in self.halves():
             halves = []
@@ -180,7 +180,7 @@ class DatasetLaws(Laws):
                 with half.opened as copy, suppress(DataError):
                     train = copy.load().train
                     if copy.classes == self.subject().classes:
-                        halves.append(list_examples(train))
+                        halves.append(list_compared_examples(train))
             if len(halves) == 2:
                 said = f"In copies {pair[0].said} and {pair[1].said}"
                 (expect_unblanked_half_unchanged if pair[0].replaces else expect_halves_form_whole)(whole, halves, said)
@@ -216,15 +216,15 @@ class DatasetLaws(Laws):
         return [(name, split) for name, split in named if name == "train" or len(split.images)]  # some have no test
 
 
-def _list_groups(split: Split) -> dict[str, list[str]]:
-    return {column: values.tolist() for column, values in take_groups(split.groups).items()}
+def _convert_groups_to_lists(split: Split) -> dict[str, list[str]]:
+    return {column: values.tolist() for column, values in select_group_values(split.groups).items()}
 
 
-def _pick_indices(size: int, max_count: int = MAX_PICKED) -> list[int]:
+def _pick_evenly_spaced_indices(size: int, max_count: int = MAX_PICKED) -> list[int]:
     return sorted({round(place) for place in np.linspace(0, size - 1, min(size, max_count))})
 
 
-def expect_single_change(whole: Split, changed: Split, copy_description: str, *, replaced: bool) -> None:
+def expect_at_most_one_changed_image(whole: Split, changed: Split, copy_description: str, *, replaced: bool) -> None:
     """Check that a copy lacks or replaces at most one image, and that all other images are the same.
 
     Raises:
@@ -233,7 +233,7 @@ def expect_single_change(whole: Split, changed: Split, copy_description: str, *,
     gone = len(whole.labels) - len(changed.labels)
     expect(gone in (0, 1), f"In a copy {copy_description}, {gone} images are gone: which are kept follows from others.")
     others = []
-    for index in _pick_indices(len(changed.labels)):
+    for index in _pick_evenly_spaced_indices(len(changed.labels)):
         places = range(index, index + gone + 1)
         if _read_labelled_content(changed, index) not in [_read_labelled_content(whole, place) for place in places]:
             others.append(index)
@@ -243,7 +243,7 @@ def expect_single_change(whole: Split, changed: Split, copy_description: str, *,
         )
 
 
-class Example(NamedTuple):
+class ComparedExample(NamedTuple):
     """An example of a split: the fields that are compared between copies."""
 
     label: int
@@ -251,21 +251,21 @@ class Example(NamedTuple):
     unit: int | None
 
 
-def list_examples(split: Split) -> list[Example]:
+def list_compared_examples(split: Split) -> list[ComparedExample]:
     """Return the examples of a split, or `MAX_COMPARED` evenly spaced examples if it has more."""
     size = len(split.labels)
     return [
-        Example(
+        ComparedExample(
             int(split.labels[index]),
             hashlib.sha256(repr(_read_image_content(split.images[index])).encode()).hexdigest(),
             None if split.units is None else int(split.units[index]),
         )
-        for index in _pick_indices(size, MAX_COMPARED)
+        for index in _pick_evenly_spaced_indices(size, MAX_COMPARED)
     ]
 
 
 def expect_halves_form_whole(
-    whole: Sequence[Example], halves: Sequence[Sequence[Example]], copy_description: str
+    whole: Sequence[ComparedExample], halves: Sequence[Sequence[ComparedExample]], copy_description: str
 ) -> None:
     """Check that two halves of the records together give the examples and units of the whole.
 
@@ -289,7 +289,7 @@ def expect_halves_form_whole(
 
 
 def expect_unblanked_half_unchanged(
-    whole: Sequence[Example], halves: Sequence[Sequence[Example]], copy_description: str
+    whole: Sequence[ComparedExample], halves: Sequence[Sequence[ComparedExample]], copy_description: str
 ) -> None:
     """Check that blanking one half of the records leaves every example of the other half unchanged.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dpbench import contract
 from dpbench.errors import LawBroken
-from dpbench.support.code import plugin_module, top_package
+from dpbench.support.code import find_plugin_module, get_top_package
 
 # Run in a fresh interpreter: sockets raise, and an import of torch ends it, before seconds are spent on it.
 _IMPORT_SCRIPT = """
@@ -70,7 +70,7 @@ class Laws:
         module = type(self.subject()).__module__
         for file in _list_source_files(module):
             for name in _list_imported_names(ast.parse(file.read_text(encoding="utf-8"))):
-                if name not in contract.__all__ and top_package(name) != top_package(module):
+                if name not in contract.__all__ and get_top_package(name) != get_top_package(module):
                     raise LawBroken(f"{file.name} imports dpbench's {name!r}, which is not in dpbench.__all__.")
 
 
@@ -83,7 +83,7 @@ def expect(holds: bool, complaint: str | Callable[[], str]) -> None:
 def _list_source_files(module: str) -> list[Path]:
     if module == "__main__":
         return []  # a class of a notebook: no command imports it, and there is no file to read
-    spec = importlib.util.find_spec(plugin_module(module))
+    spec = importlib.util.find_spec(find_plugin_module(module))
     if spec is None or spec.origin is None:
         raise LawBroken(f"The source of {module} cannot be found.")
     origin = Path(spec.origin)

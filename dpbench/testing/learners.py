@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Budget, Learner, Predict, Task
-from dpbench.audit.attack import draw_members
+from dpbench.audit.attack import draw_canary_membership
 from dpbench.audit.auditing_curator import FitEvidence, make_auditing_curator
 from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.witness import Canaries, Witness
+from dpbench.privacy.core.witness import AuditWitness, Canaries
 from dpbench.testing.curators import (
     RecordingProxy,
     SubstitutingProxy,
@@ -51,14 +51,16 @@ class LearnerLaws(LearnerSuite):
 
     def test_the_plan_repeats(self) -> None:
         """The plan and the settings chosen from the budget depend on task and budget alone, and are well formed."""
-        settled = [self.subject().settle(*self._task_and_budget()) for _ in range(2)]
+        settled = [self.subject().settle(*self._make_task_and_budget()) for _ in range(2)]
         expect(settled[0] == settled[1], f"Settling twice for the same budget gives different settings: {settled}.")
-        plans = [check_plan(learner.plan(*self._task_and_budget()), f"learner {learner.name!r}") for learner in settled]
+        plans = [
+            check_plan(learner.plan(*self._make_task_and_budget()), f"learner {learner.name!r}") for learner in settled
+        ]
         expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
 
     def test_no_release_outside_the_plan(self) -> None:
         """A fit asks for nothing outside its plan."""
-        _, watcher, error = self._watched_fit()
+        _, watcher, error = self._cached_watched_fit()
         expect(
             not watcher.log.refusals and error is None,
             lambda: f"Fitting was refused: {watcher.log.refusals or error}",
@@ -66,9 +68,10 @@ class LearnerLaws(LearnerSuite):
 
     def test_every_planned_step_is_asked(self) -> None:
         """A fit uses every planned step, because an unused step costs noise. A fit without noise is not checked."""
-        predict, watcher, _ = self._watched_fit()
+        predict, watcher, _ = self._cached_watched_fit()
         planned = {
-            release.name: release.steps for release in self._learner_at_ample_epsilon().plan(*self._task_and_budget())
+            release.name: release.steps
+            for release in self._settle_learner_at_ample_epsilon().plan(*self._make_task_and_budget())
         }
         spent = {} if predict is None or math.isinf(self.ample_epsilon) else watcher.curator.ledger.spent
         left = [f"{name} ({steps} of {planned[name]})" for name, steps in spent.items() if steps < planned[name]]
@@ -76,18 +79,18 @@ class LearnerLaws(LearnerSuite):
 
     def test_rows_ignore_their_neighbours(self) -> None:
         """A row contributes the same alone, in any order and beside any rows; an empty chunk contributes no rows."""
-        _, watcher, error = self._watched_fit()
+        _, watcher, error = self._cached_watched_fit()
         asked = (
             bool(watcher.log.answers)
             or error is not None
-            or not self._learner_at_ample_epsilon().plan(*self._task_and_budget())
+            or not self._settle_learner_at_ample_epsilon().plan(*self._make_task_and_budget())
         )
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watcher.log.refusals if "evaluated" in text or "per example" in text]
         expect(not (watcher.log.complaints or refused), lambda: (watcher.log.complaints or refused)[0])
         if watcher.log.answers and not math.isinf(self.ample_epsilon):
             self._expect_bounded_sensitivity(
-                self._audited_fit()
+                self._cached_audited_fit()
             )  # beside rows that these worlds lack: huge, or not finite
 
     def test_choices_follow_their_law(self) -> None:
@@ -95,24 +98,26 @@ class LearnerLaws(LearnerSuite):
 
         A row then changes the log-probability of each candidate by at most eps0.
         """
-        planned = not all(use.gaussian for use in self._learner_at_ample_epsilon().plan(*self._task_and_budget()))
+        planned = not all(
+            use.gaussian for use in self._settle_learner_at_ample_epsilon().plan(*self._make_task_and_budget())
+        )
         if planned and not math.isinf(self.ample_epsilon):
-            evidence = self._audited_fit()
+            evidence = self._cached_audited_fit()
             self._expect_bounded_sensitivity(evidence)
             wrong = [law for law in evidence.noise.laws if law.p < FALSE_ALARM_RATE]
             expect(not wrong, lambda: f"A choice is not drawn by its law: {wrong[0].name} (p {wrong[0].p:.1g}).")
 
     def test_an_example_has_one_vote(self) -> None:
         """Removing an example changes the votes of one teacher only, by at most one vote for each query."""
-        _, watcher, _ = self._watched_fit()
+        _, watcher, _ = self._cached_watched_fit()
         if watcher.log.votes and not math.isinf(self.ample_epsilon):
-            self._expect_bounded_sensitivity(self._audited_fit())
+            self._expect_bounded_sensitivity(self._cached_audited_fit())
 
     def test_a_blind_curator_teaches_nothing(self) -> None:
         """If answers and public data are pure noise, accuracy is at chance: the learner has no other source."""
         world = self._make_task_data(0)
-        self._first_fit()  # whatever it might keep from there must not help it below
-        mean = self._compute_mean_accuracy(lambda seed: self._fit_on_noise(world, seed), world)
+        self._cached_first_fit()  # whatever it might keep from there must not help it below
+        mean = self._compute_mean_accuracy(lambda seed: self._fit_on_random_answers(world, seed), world)
         expect(
             mean < self.chance + CHANCE_MARGIN,
             f"It scores {mean:.2f} after answers of pure noise; chance is {self.chance}.",
@@ -121,7 +126,7 @@ class LearnerLaws(LearnerSuite):
     def test_a_tiny_budget_stays_at_chance(self) -> None:
         """A learner cannot learn at epsilon 0.001 with random public data; a reference refuses to plan."""
         if self.subject().reference:
-            self._expect_no_finite_plan()
+            self._expect_refusal_of_finite_epsilon()
             return
         world = dataclasses.replace(self._make_task_data(0), public=self._make_random_public_data())
         mean = self._compute_mean_accuracy(lambda seed: self._fit(world, TINY_EPSILON, seed), world)
@@ -133,7 +138,7 @@ class LearnerLaws(LearnerSuite):
     def test_all_it_learns_comes_from_answers(self) -> None:
         """A fit on other private data that gets the same answers gives the same predictor, to the last bit."""
         world, other = self._make_task_data(0), self._make_task_data(1)
-        predict, watcher, error = self._watched_fit()
+        predict, watcher, error = self._cached_watched_fit()
         if predict is None:
             raise LawBroken(f"Fitting was refused: {error}")
         elsewhere = SubstitutingProxy(
@@ -158,7 +163,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_no_private_row_outlives_the_fit(self) -> None:
         """No object that the predictor or the learner reaches holds a copy of a private row."""
-        world, predict = self._make_task_data(0), self._first_fit()
+        world, predict = self._make_task_data(0), self._cached_first_fit()
         rows = {row.numpy().tobytes() for row in world.x.flatten(1)}
         for tensor in _find_reachable_tensors(predict, self.subject()):
             width = len(world.x[0].flatten())
@@ -168,17 +173,17 @@ class LearnerLaws(LearnerSuite):
 
     def test_keeps_nothing_from_one_fit_to_the_next(self) -> None:
         """A fit and its predictor leave no noisy answers behind; a later fit could use them beyond its own budget."""
-        self._predict_scores(self._first_fit(), self._make_task_data(0))
-        left = next((leftover for leftover in self._leftovers if leftover), None)
+        self._predict_scores(self._cached_first_fit(), self._make_task_data(0))
+        left = next((leftover for leftover in self._leftover_states if leftover), None)
         expect(left is None, f"Fitting changed {left}, which the next fit finds. Keep what a fit learns in the fit.")
 
-    def _task_and_budget(self) -> tuple[Task, Budget]:
+    def _make_task_and_budget(self) -> tuple[Task, Budget]:
         return self._task(), Budget(self.ample_epsilon, DELTA)
 
-    def _learner_at_ample_epsilon(self) -> Learner:
+    def _settle_learner_at_ample_epsilon(self) -> Learner:
         return self._settle_learner(self.ample_epsilon)
 
-    def _expect_no_finite_plan(self) -> None:
+    def _expect_refusal_of_finite_epsilon(self) -> None:
         for epsilon in (TINY_EPSILON, 1.0, 1e6):
             try:
                 self.subject().plan(self._task(), Budget(epsilon, DELTA))
@@ -186,7 +191,7 @@ class LearnerLaws(LearnerSuite):
                 continue
             expect(False, f"It made a plan for epsilon {epsilon:g}; a reference has no guarantee and refuses all.")
 
-    def _fit_on_noise(self, data: TaskData, seed: int) -> Predict:
+    def _fit_on_random_answers(self, data: TaskData, seed: int) -> Predict:
         curator = self._curator(data, self.ample_epsilon, seed)
         blind = SubstitutingProxy(curator, make_noise_replacer(torch.Generator().manual_seed(seed)))
         return self._fit_learner(blind.handle(), self._make_random_public_data(), seed)
@@ -201,20 +206,20 @@ class LearnerLaws(LearnerSuite):
             raise LawBroken(f"Fitting was refused: {error}") from None
         return recorder
 
-    def _audited_fit(self) -> FitEvidence:
+    def _cached_audited_fit(self) -> FitEvidence:
         """Return the evidence of an audited fit, made once per suite. The audit repeats the questions on other rows."""
-        return self._make_once("listened fit", self._run_audited_fit)
+        return self._make_once_per_suite("listened fit", self._run_audited_fit)
 
     def _run_audited_fit(self) -> FitEvidence:
         world, task = self._make_task_data(0), self._task()
         plan, noise = self._plan(self.ample_epsilon), self._curator(world, self.ample_epsilon).sigma
         base = noise[plan[0].name] / plan[0].relative_noise
-        member, generator = draw_members(CANARY_COUNT, np.random.default_rng(0)), np.random.default_rng(1)
+        member, generator = draw_canary_membership(CANARY_COUNT, np.random.default_rng(0)), np.random.default_rng(1)
         evidence = FitEvidence(
             plan, noise, member, QuestionReplayer(task, generator), generator,
             lambda number: Randomness.research(1 + number, NOISE_KEY),
         )  # fmt: skip
-        witness = Witness(evidence.record_sums, Canaries(member))
+        witness = AuditWitness(evidence.record_sums, Canaries(member))
         curator = bind(world.rows, task, plan, base, Randomness.research(0, NOISE_KEY), witness)
         self._fit_learner(make_auditing_curator(curator, evidence), world.public)
         return evidence
@@ -224,9 +229,9 @@ class LearnerLaws(LearnerSuite):
         expect(not found.complaints, lambda: f"Asked again over other rows, {found.complaints[0]}.")
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
 
-    def _watched_fit(self) -> tuple[Predict | None, WatchingProxy, PrivacyError | None]:
+    def _cached_watched_fit(self) -> tuple[Predict | None, WatchingProxy, PrivacyError | None]:
         """Return predictor, watcher and error of a watched fit, made once; if it was refused, the predictor is None."""
-        return self._make_once("watched fit", self._run_watched_fit)
+        return self._make_once_per_suite("watched fit", self._run_watched_fit)
 
     def _run_watched_fit(self) -> tuple[Predict | None, WatchingProxy, PrivacyError | None]:
         world = self._make_task_data(0)

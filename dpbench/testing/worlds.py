@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from dpbench.api import Budget, Curator, Features, Learner, Planned, Predict, PublicData, Split, Splits, Task
 from dpbench.errors import LawBroken
-from dpbench.harness.leftovers import LeftoverSearch
-from dpbench.harness.roles import select_public
+from dpbench.harness.leftovers import LeftoverStateSearch
+from dpbench.harness.roles import select_declared_public_data
 from dpbench.harness.scoring import predict_all
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting.calibration import calibrate
@@ -99,14 +99,14 @@ class LearnerSuite(Laws):
     def test_same_seeds_give_same_predictions(self) -> None:
         """Two fits with the same data and seeds give the same predictions, to the last bit."""
         world = self._make_task_data(0)
-        fits = (self._first_fit(), self._fit(world, self.ample_epsilon))
+        fits = (self._cached_first_fit(), self._fit(world, self.ample_epsilon))
         first, second = (self._predict_scores(fit, world) for fit in fits)
         expect(np.array_equal(first, second), "Two fits with the same seeds predict differently.")
 
     def test_predictions_are_per_example(self) -> None:
         """A prediction for an example is the same alone and in a batch."""
         world = self._make_task_data(0)
-        predict = self._first_fit()
+        predict = self._cached_first_fit()
         among = self._predict_scores(predict, world)[:8]
         with torch.no_grad():
             alone = torch.cat([predict(world.test_x[[row]]) for row in range(8)]).double().numpy()
@@ -119,7 +119,7 @@ class LearnerSuite(Laws):
         """With an ample budget, a learner learns separable clusters."""
         world = self._make_task_data(0)
         mean = self._compute_mean_accuracy(
-            lambda seed: self._fit(world, self.ample_epsilon, seed) if seed else self._first_fit(), world
+            lambda seed: self._fit(world, self.ample_epsilon, seed) if seed else self._cached_first_fit(), world
         )
         expect(
             mean > self.chance + CHANCE_MARGIN,
@@ -133,7 +133,7 @@ class LearnerSuite(Laws):
 
     def _task(self) -> Task:
         """Return the `Task` (shape, classes, number of examples), which is the same for all data of the learner."""
-        return self._make_once("task", lambda: self._make_task(self._make_task_data(0)))
+        return self._make_once_per_suite("task", lambda: self._make_task(self._make_task_data(0)))
 
     def _make_task(self, data: TaskData) -> Task:
         shape = tuple(data.x.shape[1:])
@@ -149,7 +149,9 @@ class LearnerSuite(Laws):
 
     def _draw_task_data(self, dataset_text: str, seed: int) -> TaskData:
         component = Component.parse(dataset_text)
-        dataset = self._make_once("dataset", lambda: load().build("dataset", component.name, component.options))
+        dataset = self._make_once_per_suite(
+            "dataset", lambda: load().build("dataset", component.name, component.options)
+        )
         splits: Splits = dataset.drawn(seed).load()
         train, public, test = (_split_tensors(split) for split in (splits.train, splits.public, splits.test))
         return TaskData(*train, self._select_public_data(*public), test[0], test[1].numpy(), len(dataset.classes))
@@ -173,7 +175,7 @@ class LearnerSuite(Laws):
         return TaskData(x, y, public, test_x, test_y.numpy())
 
     def _select_public_data(self, x: Tensor, y: Tensor) -> PublicData:
-        return select_public(PublicData(x, y, x.flip(-1)), self.subject())
+        return select_declared_public_data(PublicData(x, y, x.flip(-1)), self.subject())
 
     def _make_random_public_data(self) -> PublicData:
         generator, task = torch.Generator().manual_seed(5), self._task()
@@ -205,31 +207,31 @@ class LearnerSuite(Laws):
         Every fit of the suite is recorded, because the next fit finds that state unchanged.
         """
         learner = self._settle_learner(self.ample_epsilon if epsilon is None else epsilon)
-        leftovers = LeftoverSearch(learner)
+        leftovers = LeftoverStateSearch(learner)
         try:
             return learner.fit(curator, public, Randomness.research(seed, NOISE_KEY).initialisation)
         finally:
-            self._leftovers.append(leftovers.find())
+            self._leftover_states.append(leftovers.find())
 
     @property
-    def _leftovers(self) -> list[str | None]:
+    def _leftover_states(self) -> list[str | None]:
         """The state that each fit of this suite left behind; None for a clean fit."""
-        return self._make_once("leftovers", list)
+        return self._make_once_per_suite("leftovers", list)
 
-    def _first_fit(self) -> Predict:
+    def _cached_first_fit(self) -> Predict:
         """Return the predictor fitted with seed 0 to the data of seed 0, for laws that only need predictions."""
-        return self._make_once("first fit", lambda: self._fit(self._make_task_data(0), self.ample_epsilon))
+        return self._make_once_per_suite("first fit", lambda: self._fit(self._make_task_data(0), self.ample_epsilon))
 
-    def _make_once(self, what: str, make: Callable[[], T]) -> T:
-        if what not in self._made:
-            self._made[what] = make()
-        made: T = self._made[what]
+    def _make_once_per_suite(self, key: str, make: Callable[[], T]) -> T:
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
         return made
 
     def _predict_scores(self, predict: Predict, data: TaskData) -> np.ndarray:
-        leftovers = LeftoverSearch(self.subject())
+        leftovers = LeftoverStateSearch(self.subject())
         scores = predict_all(predict, data.test_x, self._task())
-        self._leftovers.append(leftovers.find())
+        self._leftover_states.append(leftovers.find())
         return scores
 
     def _compute_mean_accuracy(self, fit: Callable[[int], Predict], data: TaskData) -> float:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dpbench.board.verify.derive import check_bounds, compare_epsilon, derive_epsilon, make_epsilon_inputs
+from dpbench.board.verify.derive import check_guarantee_bounds, compare_epsilon, derive_epsilon, make_epsilon_inputs
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.board.verify.plan_check import StatedFit, check_stated_plan
-from dpbench.errors import Complaint, DataError, DpbenchError
+from dpbench.errors import DataError, DpbenchError, LeaderboardComplaint
 from dpbench.harness.fit import fit_and_score_seed
 from dpbench.harness.session import Session
 from dpbench.models import Card, Model
@@ -60,7 +60,7 @@ def verify_model(file: Path, results: Sequence[Result], receipts: Sequence[Recei
         unchecked.insert(0, "whether its learner plans these releases: its card or this machine lacks what that needs")
     if not about:
         unchecked.insert(0, "its result, which was not given: name it too")
-    complaints = tuple(Complaint(str(file), *parts) for parts in wrong)
+    complaints = tuple(LeaderboardComplaint(str(file), *parts) for parts in wrong)
     stated = tuple(f"{name}: {named[name]}" for name in STATED_LINES)
     return FileReport(str(file), KIND_WORDS["model"], stated, tuple(recomputed), complaints, tuple(unchecked))
 
@@ -74,7 +74,7 @@ def _check_card_guarantee(card: Card) -> FieldComplaints:
     for field, expected in asked.items():
         if (stated := getattr(card.privacy, field)) != expected:
             yield f"privacy.{field}", f"expected {expected}, as its spec asks, got {stated}"
-    impossible = [*check_bounds(card.privacy, spec.epsilon)]
+    impossible = [*check_guarantee_bounds(card.privacy, spec.epsilon)]
     yield from impossible
     if not impossible:
         try:

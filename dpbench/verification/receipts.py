@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from dpbench.errors import Complaint, DataError, SpecError
+from dpbench.errors import DataError, LeaderboardComplaint, SpecError
 from dpbench.receipts import Checked, Receipt, check
 from dpbench.verification.documents import KIND_WORDS
 from dpbench.verification.report import FileReport
@@ -26,10 +26,10 @@ def verify_receipt(file: Path) -> FileReport:
     unit = f"per {receipt.unit}" if receipt.unit else "of an unknown unit"
     stated = f"ε {receipt.epsilon:.4g} at δ {receipt.delta:g}, {unit}"
     recomputed = [*_describe_recomputed_epsilons(checked), *(f"{name}: {said}" for name, said in checked.curve.items())]
-    complaints = tuple(Complaint(str(file), mismatch.name, mismatch.said) for mismatch in checked.mismatches)
+    complaints = tuple(LeaderboardComplaint(str(file), mismatch.name, mismatch.said) for mismatch in checked.mismatches)
     return FileReport(
         str(file), KIND_WORDS["receipt"], (stated,), tuple(recomputed), complaints, checked.remarks,
-        _collect_json_numbers(checked),
+        _collect_epsilons_as_json(checked),
     )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def _describe_recomputed_epsilons(checked: Checked) -> list[str]:
     return found
 
 
-def _collect_json_numbers(checked: Checked) -> dict[str, Any]:
+def _collect_epsilons_as_json(checked: Checked) -> dict[str, Any]:
     bounds = [(opinion.accountant, opinion.lower, opinion.upper) for opinion in checked.opinions]
     return {
         "stated": checked.receipt.epsilon,

@@ -10,15 +10,15 @@ from typing import Any
 
 from dpbench.analysis.released import describe_bound_comparison, describe_shadow_models
 from dpbench.audit.evidence import describe_evidence
-from dpbench.audit.figures import find_evidence
+from dpbench.audit.figures import get_evidence_of_audit
 from dpbench.board.folder import ResultFile, read_json_object, validate_record
-from dpbench.board.history import History
+from dpbench.board.history import GitHistory
 from dpbench.board.verify.audits import check_audit, check_audit_statistics
 from dpbench.board.verify.challenge_record import FiledResult, check_challenge
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.board.verify.released_record import check_attack_counts, check_released_attack
 from dpbench.board.verify.rerun_record import check_rerun
-from dpbench.errors import Complaint, DataError, MalformedFile
+from dpbench.errors import DataError, LeaderboardComplaint, MalformedFile
 from dpbench.records.audit import Audit
 from dpbench.records.challenge import Challenge
 from dpbench.records.checksums import compute_seal
@@ -51,7 +51,7 @@ def verify_record(document: Document, results: Sequence[Result]) -> FileReport:
         content = read_json_object(document.file)
         record = validate_record(RECORD_CLASSES[kind], content)
     except MalformedFile as error:
-        return FileReport(name, KIND_WORDS[kind], (), (), (Complaint(name, error.field, error.said),), ())
+        return FileReport(name, KIND_WORDS[kind], (), (), (LeaderboardComplaint(name, error.field, error.said),), ())
     recomputed, wrong = ["its seal"], [*_check_seal(record, content)]
     unchecked = ["that it was made as stated: its counts are the word of whoever made it. " + REPEAT_COMMANDS[kind]]
     named = (result for result in results if result.evidence_digest == record.content)
@@ -60,11 +60,11 @@ def verify_record(document: Document, results: Sequence[Result]) -> FileReport:
         recomputed = []
     elif result is None:
         unchecked.insert(0, "whether it fits its result, which was not found: name the result too")
-        wrong = [*_check_without_result(record)]
+        wrong = [*_check_record_alone(record)]
     else:
-        wrong = [*_check_with_result(record, result, document.file)]
+        wrong = [*_check_record_against_result(record, result, document.file)]
         recomputed.append(f"that it is about {result.file_name}; what follows from its counts and the plan")
-    complaints = tuple(Complaint(name, *parts) for parts in wrong)
+    complaints = tuple(LeaderboardComplaint(name, *parts) for parts in wrong)
     stated = () if wrong else (_describe_record(record),)  # what is wrong may be impossible to describe
     return FileReport(name, KIND_WORDS[kind], stated, tuple(recomputed), complaints, tuple(unchecked))
 
@@ -78,7 +78,7 @@ def _check_seal(record: VerifiableRecord, content: Mapping[str, Any]) -> FieldCo
 
 def _describe_record(record: VerifiableRecord) -> str:
     if isinstance(record, Audit):
-        failed, evidence = "; ".join(record.figures.failed), describe_evidence(find_evidence(record))
+        failed, evidence = "; ".join(record.figures.failed), describe_evidence(get_evidence_of_audit(record))
         verdict = f"FAILED: {failed}" if failed else "no part contradicts the guarantee"
         return f"seed {record.seed}, ε {record.epsilon:.4g}, δ {record.delta:g}: {verdict}; evidence: {evidence}"
     if isinstance(record, ReleasedModelAttack):
@@ -99,13 +99,13 @@ def _find_result(file: Path, record: VerifiableRecord) -> Result | None:
     return None
 
 
-def _check_without_result(record: VerifiableRecord) -> FieldComplaints:
+def _check_record_alone(record: VerifiableRecord) -> FieldComplaints:
     if isinstance(record, Audit):
         return check_audit_statistics(record)
     return check_attack_counts(record) if isinstance(record, ReleasedModelAttack) else iter(())
 
 
-def _check_with_result(record: VerifiableRecord, result: Result, file: Path) -> FieldComplaints:
+def _check_record_against_result(record: VerifiableRecord, result: Result, file: Path) -> FieldComplaints:
     if isinstance(record, Audit):
         return check_audit(record, result)
     if isinstance(record, ReleasedModelAttack):
@@ -116,5 +116,5 @@ def _check_with_result(record: VerifiableRecord, result: Result, file: Path) -> 
     filed = (root / "results" / board).is_dir()
     stored = ResultFile(root / "results" / board / file.name, result.file_name, board if filed else None, filed)
     return check_challenge(
-        record, FiledResult(stored, result, result.spec.metric or "accuracy"), History.open(root) if filed else None
+        record, FiledResult(stored, result, result.spec.metric or "accuracy"), GitHistory.open(root) if filed else None
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpbench.board.verify.checks import CheckedFile
-from dpbench.errors import Complaint
+from dpbench.errors import LeaderboardComplaint
 from dpbench.records.stated_plan import PrivacyGuarantee
 
 
@@ -24,7 +24,7 @@ class FileReport:
     kind: str
     stated: tuple[str, ...]
     recomputed: tuple[str, ...]
-    complaints: tuple[Complaint, ...]
+    complaints: tuple[LeaderboardComplaint, ...]
     unchecked: tuple[str, ...]  # what rests on the author's word, and how to check it
     numbers: Mapping[str, Any] = field(default_factory=dict)  # for programs, beside the texts
     checked: CheckedFile | None = None  # a result, which can be run again

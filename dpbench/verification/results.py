@@ -27,8 +27,8 @@ STATED_FACTS = ("guarantee", "δ", "neighbours")
 class ResultVerifier:
     """Verifies results one by one; with `submission`, a board must also accept each result."""
 
-    def __init__(self, root: Path, known: ReviewContext, *, submission: bool) -> None:
-        self.root, self.known, self.submission = root, known, submission
+    def __init__(self, root: Path, context: ReviewContext, *, submission: bool) -> None:
+        self.root, self.known, self.submission = root, context, submission
 
     @cached_property
     def _submissions(self) -> SubmissionChecker:
@@ -58,7 +58,7 @@ class ResultVerifier:
 
     def _describe_result(self, result: Result) -> Iterator[str]:
         plugins = self.known.plugins
-        found = describe_result(result, named=make_component_shortener(plugins)) if plugins else describe_result(result)
+        found = describe_result(result, namer=make_component_shortener(plugins)) if plugins else describe_result(result)
         facts = dict(found.pairs)
         yield found.title
         seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"

@@ -14,7 +14,7 @@ from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.loaded import LoadedRun
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.scoring import score_predictions
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 from dpbench.records.metrics import StoredPredictions
 from dpbench.support.threads import limit_threads
 
@@ -36,7 +36,7 @@ class HeldOutRun:
         return score_predictions(scores, self.y, self.prepared.learner.logits)
 
 
-def hold_out(loaded: LoadedRun, seed: int = 0) -> HeldOutRun:
+def hold_out_examples(loaded: LoadedRun, seed: int = 0) -> HeldOutRun:
     """Hold out a fifth of a run's private units, drawn with `seed`; settings and sigma are those of the smaller run.
 
     Raises:
@@ -47,7 +47,7 @@ def hold_out(loaded: LoadedRun, seed: int = 0) -> HeldOutRun:
     drawn = np.random.default_rng(seed).permutation(rows.count)[: round(SHARE * rows.count)]
     held = torch.from_numpy(np.isin(owners, drawn))
     units = None if rows.units is None else renumber_units(owners[~held.numpy()])
-    kept = PrivateRows(rows.held, rows.y[~held], rows.index[~held], None if units is None else Units(units))
+    kept = PrivateRows(rows.held, rows.y[~held], rows.index[~held], None if units is None else PrivacyUnits(units))
     task = dataclasses.replace(loaded.roles.task, size=kept.count)
     roles = dataclasses.replace(loaded.roles, private=kept, task=task)
     prepared = prepare_run(dataclasses.replace(loaded, roles=roles))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from dpbench.cli.output import print_if_unwritable
+from dpbench.cli.output import print_record_if_unwritable
 from dpbench.support.files import check_writable_folder
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Plotted = TypeVar("Plotted", "Explanation", "Inspection")
 
 
-def check_outputs(out: Path, plot: Path | None) -> None:
+def check_output_paths(out: Path, plot: Path | None) -> None:
     """Check that the folder and the plot can be written, before anything is computed.
 
     Raises:
@@ -31,13 +31,15 @@ def check_outputs(out: Path, plot: Path | None) -> None:
         check_writable_folder(plot.parent)
 
 
-def write_study(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:
+def write_record_and_plot(
+    record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]
+) -> list[Path]:
     """Write a record into `out`, and its plot if requested; return the files.
 
     Raises:
         OutputError: a file cannot be written; the record is then printed.
     """
-    with print_if_unwritable(record):
+    with print_record_if_unwritable(record):
         files = [record.write(out)]
         if plot is not None:
             draw(record, plot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench.site.extras import Extras
+from dpbench.site.extras import SiteExtras
 from dpbench_lab.claims import page as claims
 from dpbench_lab.explain import page as explain
 from dpbench_lab.museum import matrix, record
@@ -11,14 +11,14 @@ from dpbench_lab.reproduce import page as reproduce
 from dpbench_lab.reproduce import peer_section
 
 
-def _museum_page() -> str:
+def _render_museum_page() -> str:
     return matrix.format_matrix_page(record.read_museum_record()).replace("\n### ", "\n## ")
 
 
-EXTRAS = Extras(
+EXTRAS = SiteExtras(
     pages=(reproduce.PAGE, claims.PAGE, museum.PAGE),
-    evidence=(museum.render_museum_sentence,),
+    evidence=(museum.render_museum_summary,),
     charts=(explain.make_learner_chart_lister,),
     boards=(peer_section.make_board_section_renderer,),
-    manual={"explanation/museum.md": _museum_page},
+    manual={"explanation/museum.md": _render_museum_page},
 )

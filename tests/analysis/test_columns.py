@@ -11,7 +11,7 @@ import pytest
 
 from dpbench.analysis.columns import COLUMNS, ENTRY_COLUMNS, FILE_COLUMNS, Column, pick_columns
 from dpbench.analysis.reader import read_results
-from dpbench.analysis.rows import ResultRow, make_row
+from dpbench.analysis.rows import ResultRow, make_result_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.board.index import Index
 from dpbench.board.rows import EntryRow, make_board_rows
@@ -27,7 +27,7 @@ FOLDER = ROOT / "results" / BOARD
 
 @cache
 def of_files() -> tuple[ResultRow, ...]:
-    return tuple(make_row(filed) for filed in read_results([FOLDER])[0])
+    return tuple(make_result_row(filed) for filed in read_results([FOLDER])[0])
 
 
 @cache

@@ -9,9 +9,9 @@ import pytest
 from dpbench import Choice, Planned, Release
 from dpbench.analysis import describe as described
 from dpbench.analysis.confusion import format_confusion_matrix
-from dpbench.analysis.describe import Description, describe_result, describe_shared_facts
+from dpbench.analysis.describe import ResultDescription, describe_result, describe_shared_facts
 from dpbench.analysis.formats import format_metric_score, format_percent_rounded_up, format_upper_bound
-from dpbench.analysis.risk import describe_curve, membership_risk
+from dpbench.analysis.risk import describe_privacy_curve, max_true_positive_rates
 from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
@@ -49,10 +49,10 @@ def test_what_the_weights_have_seen_is_told_and_an_earlier_result_does_not_state
 def test_odds_of_a_private_search_are_those_of_its_epsilon_and_delta_and_there_are_none_without_noise() -> None:
     privacy = find_result(LOW, "pillar").result.privacy
     searched = privacy.model_copy(update={"repeats": PlannedRepeats(mean=10, shape=1), "epsilon": 1.0, "delta": 1e-5})
-    most = membership_risk(searched)
+    most = max_true_positive_rates(searched)
     assert most == {rate: pytest.approx(math.e * rate + 1e-5) for rate in (0.001, 0.01)}
-    assert all(membership_risk(privacy)[rate] < bound for rate, bound in most.items())
-    assert membership_risk(privacy.model_copy(update={"sigma": 0.0})) == {}
+    assert all(max_true_positive_rates(privacy)[rate] < bound for rate, bound in most.items())
+    assert max_true_positive_rates(privacy.model_copy(update={"sigma": 0.0})) == {}
 
 
 def test_the_whole_curve_is_told_from_plan_and_sigma() -> None:
@@ -78,13 +78,13 @@ def test_the_whole_curve_is_told_from_plan_and_sigma() -> None:
     ],
 )
 def test_a_curve_that_is_not_gaussian_is_covered_or_none_fits(plan: list[Planned], said: str) -> None:
-    facts = describe_curve(plan, 2.0, 1e-5, None)
+    facts = describe_privacy_curve(plan, 2.0, 1e-5, None)
     assert facts["Gaussian curve"].startswith(said)
     assert facts["ε at other δ"].endswith(" at δ 1e-06")
 
 
 def test_a_forged_plan_has_no_curve_and_no_traceback() -> None:
-    assert describe_curve([Release("grad", 10, 0.5)], 1e-300, 1e-5, 1_000) == {}
+    assert describe_privacy_curve([Release("grad", 10, 0.5)], 1e-300, 1e-5, 1_000) == {}
 
 
 def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
@@ -186,7 +186,7 @@ def test_several_results_are_told_together_by_what_each_says_of_its_protocol() -
     assert data["split"] == ("1,294 private, 144 public, 359 test examples of 10 classes",)
     guarantee = {fact.name: fact.texts for fact in found.section("guarantee")}
     assert set(guarantee["δ"]) == {"1e-05", "0 (pure)"}
-    largest = max(membership_risk(result.privacy)[0.001] for result in results)
+    largest = max(max_true_positive_rates(result.privacy)[0.001] for result in results)
     assert f"at most {format_percent_rounded_up(largest)} at 0.1%" in guarantee["membership test"][0]
     assert not {"accuracy", "digest", "time"} & {fact.name for fact in found.facts}
 
@@ -202,6 +202,8 @@ def test_a_result_in_markdown_has_every_fact_and_hides_nothing(capsys: pytest.Ca
 
 
 def test_a_strangers_words_are_no_markup() -> None:
-    said = Description("<b>*x*</b>", (described.Section("notes", (described.Fact("note", ("a_b\n# c",)),)),))
+    said = ResultDescription(
+        "<b>*x*</b>", (described.FactSection("notes", (described.ResultFact("note", ("a_b\n# c",)),)),)
+    )
     assert described.render_markdown(said) == "# &lt;b>\\*x\\*&lt;/b>\n\n## Notes\n\n- **note**: a\\_b # c\n"
     assert described.render_html([("<i>", "<b>")]) == "<table><tr><th>&lt;i&gt;</th><td>&lt;b&gt;</td></tr></table>"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from dpbench.analysis.grid import make_numeric_grid
 from dpbench.analysis.reader import read_results
-from dpbench.analysis.rows import ResultRow, best_score, distance_behind, make_row
+from dpbench.analysis.rows import ResultRow, compute_distance_behind, find_best_score, make_result_row
 from dpbench.records.result import Interval
 
 DIGITS = Path(__file__).parents[2] / "leaderboard" / "results" / "digits-eps1"
 
 
 def scored(mean: float) -> ResultRow:
-    row = make_row(read_results([DIGITS])[0][0])
+    row = make_result_row(read_results([DIGITS])[0][0])
     return replace(row, facts=replace(row.facts, metrics={"accuracy": Interval(mean=mean, low=None, high=None)}))
 
 
@@ -39,6 +39,6 @@ def test_a_chart_has_finite_values_alone_and_says_which_lines_are_references() -
 
 def test_a_distance_is_from_the_largest_accuracy_and_from_the_smallest_loss() -> None:
     low, high = (Interval(mean=mean, low=None, high=None) for mean in (0.25, 0.75))
-    assert best_score("accuracy", [low, high]) is high and best_score("nll", [low, high]) is low
-    assert distance_behind("accuracy", low, high) == distance_behind("nll", high, low) == 0.5
-    assert distance_behind("accuracy", high, high) == 0
+    assert find_best_score("accuracy", [low, high]) is high and find_best_score("nll", [low, high]) is low
+    assert compute_distance_behind("accuracy", low, high) == compute_distance_behind("nll", high, low) == 0.5
+    assert compute_distance_behind("accuracy", high, high) == 0

@@ -18,11 +18,11 @@ from dpbench.analysis.formats import format_percent_score
 from dpbench.analysis.grid import LearnerLine, ResultGrid
 from dpbench.analysis.palette import DARK, assign_learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.rows import ResultRow, make_row
+from dpbench.analysis.rows import ResultRow, make_result_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.analysis.tables import make_grids
 from dpbench.analysis.text_tables import make_text_tables, render_html, render_latex, render_markdown, render_terminal
-from dpbench.cli.results import print_grids
+from dpbench.cli.results import print_result_tables
 from dpbench.errors import DataError
 from dpbench.records.packed import list_records, read_record
 from tests.helpers.commands import call
@@ -166,7 +166,7 @@ def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
 def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -> None:
     whole = table(*(RESULTS / f"digits-eps{epsilon}" for epsilon in ("0.03", "0.1", "0.3", "1", "3", "8")))
     shown = Console(width=80, file=io.StringIO())
-    print_grids([whole], shown)
+    print_result_tables([whole], shown)
     text = cast("io.StringIO", shown.file).getvalue()
     assert "…" not in text
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines()[1:-1])
@@ -226,7 +226,9 @@ def test_every_form_has_every_cell() -> None:
     for text in (render_markdown(written), render_html(written)):
         assert all(cell in text for cell in cells)
     assert all(cell.replace("±", r"$\pm$") in render_latex(written) for cell in cells)
-    rows = list(csv.DictReader(io.StringIO(render_csv(map(make_row, read_results([LOW, HIGH])[0]), FILE_COLUMNS))))
+    rows = list(
+        csv.DictReader(io.StringIO(render_csv(map(make_result_row, read_results([LOW, HIGH])[0]), FILE_COLUMNS)))
+    )
     assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in list_records(folder)})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 

@@ -23,7 +23,7 @@ from dpbench.harness.fit import fit_and_score_seed
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.witness import Canaries, SumObservation, Witness
+from dpbench.privacy.core.witness import AuditWitness, Canaries, SumObservation
 from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
 from dpbench.records.audit import Audit
 from dpbench.records.result import Result
@@ -178,7 +178,7 @@ def test_a_witness_never_stands_beside_secure_randomness() -> None:
     rows, seen = private_rows(), list[SumObservation]()
     task = prepared("class-means").roles.task
     with pytest.raises(PrivacyError, match="research randomness"):
-        bind(rows, task, (), 1.0, Randomness.secure(0), Witness(seen.append))
+        bind(rows, task, (), 1.0, Randomness.secure(0), AuditWitness(seen.append))
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from dpbench.audit import bounds
-from dpbench.audit.attack import CanaryScores, draw_members
-from dpbench.audit.figures import compute_figures, sigma_interval
-from dpbench.records.audit import CanaryAttackResult, Check, NoiseStatistics
+from dpbench.audit.attack import CanaryScores, draw_canary_membership
+from dpbench.audit.figures import compute_figures, sigma_ratio_interval
+from dpbench.records.audit import CanaryAttackResult, NoiseStatistics, StatisticalCheck
 
 # canaries, guesses, correct, delta -> by Steinke et al., by Mahloujifar et al.: what jax_privacy 2.0 gives
 GOLDEN = {
@@ -91,7 +91,7 @@ def test_a_bound_is_confirmed_by_two_evaluations() -> None:
         asked.append(number)
         return number <= 2.5
 
-    assert bounds.bisect_largest(rejected, near=2.5) == 2.5
+    assert bounds.find_largest_rejected(rejected, near=2.5) == 2.5
     assert len(asked) == 2
 
 
@@ -110,10 +110,10 @@ def test_luck_that_all_canaries_share_breaks_no_certificate_and_does_break_the_e
     scores, half = np.repeat([1.0, -1.0], [correct, m - correct]), m // 2
     inside, outside = scores[:half], -scores[half:][::-1]
     apart = (inside.mean() - outside.mean()) / math.sqrt((inside.var() + outside.var()) / 2)
-    assert bounds.gaussian_dp_epsilon(bounds.gauss_bound(apart, half, half)[0], 1e-5) > true
+    assert bounds.gaussian_dp_epsilon(bounds.gaussian_mu_bound(apart, half, half)[0], 1e-5) > true
 
 
-def _noise(*checks: Check) -> NoiseStatistics:
+def _noise(*checks: StatisticalCheck) -> NoiseStatistics:
     return NoiseStatistics(numbers=10_000, squares=10_000.0, padding=0, padding_squares=0.0, checks=checks)
 
 
@@ -121,8 +121,8 @@ ATTACK = CanaryAttackResult(canaries=10_000, members=5_000, guesses=300, correct
 
 
 def test_the_estimate_is_withheld_where_noise_is_in_doubt() -> None:
-    fine = compute_figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.4)), ATTACK)
-    doubted = compute_figures(1.0, 1e-5, None, _noise(Check(name="steps", p=0.0005)), ATTACK)
+    fine = compute_figures(1.0, 1e-5, None, _noise(StatisticalCheck(name="steps", p=0.4)), ATTACK)
+    doubted = compute_figures(1.0, 1e-5, None, _noise(StatisticalCheck(name="steps", p=0.0005)), ATTACK)
     assert fine.gauss is not None
     assert doubted.gauss is None and doubted.steinke == fine.steinke
     assert compute_figures(1.0, 1e-5, None, None, ATTACK).gauss is None
@@ -131,7 +131,7 @@ def test_the_estimate_is_withheld_where_noise_is_in_doubt() -> None:
 def test_how_many_guesses_are_made_depends_on_no_score() -> None:
     """Of the best of several numbers of guesses 0.143 came out, for an epsilon of 0.1."""
     generator = np.random.default_rng(1)
-    member = draw_members(10_000, generator)
+    member = draw_canary_membership(10_000, generator)
     made = []
     for strength in (0.0, 0.1, 100.0):
         scores = CanaryScores(member)
@@ -143,7 +143,7 @@ def test_how_many_guesses_are_made_depends_on_no_score() -> None:
 
 def test_scores_weigh_a_release_by_its_own_noise() -> None:
     generator = np.random.default_rng(2)
-    member = draw_members(200_000, generator)
+    member = draw_canary_membership(200_000, generator)
     scores = CanaryScores(member)
     for sigma in (0.8, 8.0, 8.0):
         scores.add([member + sigma * generator.normal(size=len(member))], sigma, 1.0)
@@ -154,7 +154,7 @@ def test_scores_weigh_a_release_by_its_own_noise() -> None:
 
 def test_blocks_of_one_question_add_up() -> None:
     generator = np.random.default_rng(3)
-    member = draw_members(100_000, generator)
+    member = draw_canary_membership(100_000, generator)
     scores, sigma = CanaryScores(member), 2.0
     scores.add([member + sigma * math.sqrt(2) * generator.normal(size=len(member)) for _ in range(2)], sigma, 1.0)
     assert scores.summarise().mean == pytest.approx(1 / sigma, rel=0.05)
@@ -162,7 +162,7 @@ def test_blocks_of_one_question_add_up() -> None:
 
 def test_under_sampling_scores_are_at_least_as_good_as_a_sum() -> None:
     generator, rate, sigma, steps = np.random.default_rng(4), 0.1, 0.7, 40
-    member = draw_members(50_000, generator)
+    member = draw_canary_membership(50_000, generator)
     scores = CanaryScores(member)
     for _ in range(steps):
         sampled = member & (generator.random(len(member)) < rate)
@@ -173,12 +173,12 @@ def test_under_sampling_scores_are_at_least_as_good_as_a_sum() -> None:
 
 
 def test_the_interval_of_sigma_is_that_of_chi_square() -> None:
-    low, high = sigma_interval(20_000, 20_000.0)
+    low, high = sigma_ratio_interval(20_000, 20_000.0)
     assert (low, high) == pytest.approx((1 - 1.96 / 200, 1 + 1.96 / 200), abs=2e-4)
     inside = 0
     for seed in range(100):
         squares = float(np.square(np.random.default_rng(seed).normal(size=2_000)).sum())
-        inside += sigma_interval(2_000, squares)[0] <= 1 <= sigma_interval(2_000, squares)[1]
+        inside += sigma_ratio_interval(2_000, squares)[0] <= 1 <= sigma_ratio_interval(2_000, squares)[1]
     assert stats.binomtest(inside, 100, 0.95).pvalue > 1e-3
 
 

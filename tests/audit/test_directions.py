@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpbench.audit.directions import FEWEST_SPARE, direction_checks
+from dpbench.audit.directions import FEWEST_SPARE, check_noise_directions
 
 M, D = 120, 60
 
 
 def least_p(vectors: np.ndarray) -> float:
-    (check,) = direction_checks([vectors], "of a test")
+    (check,) = check_noise_directions([vectors], "of a test")
     return check.p
 
 
@@ -31,4 +31,4 @@ def test_a_direction_without_noise_is_found_and_so_is_one_that_floats_round() ->
 
 def test_more_vectors_than_coordinates_are_needed() -> None:
     vectors = np.random.default_rng(0).normal(size=(D + FEWEST_SPARE - 1, D))
-    assert not [*direction_checks([vectors], "of a test")] and not [*direction_checks([], "of a test")]
+    assert not [*check_noise_directions([vectors], "of a test")] and not [*check_noise_directions([], "of a test")]

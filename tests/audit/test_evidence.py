@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dpbench.audit.evidence import ALARM, MOST_EVIDENCE, calibrate_p_value, compute_evidence, multiply_stakes
-from dpbench.audit.figures import compute_figures, find_earlier_audits, find_evidence
+from dpbench.audit.evidence import ALARM, MOST_EVIDENCE, compute_evidence, convert_p_value_to_e_value, update_stakes
+from dpbench.audit.figures import compute_figures, find_earlier_audits, get_evidence_of_audit
 from dpbench.errors import SpecError
-from dpbench.records.audit import Audit, Check, EarlierAudits, NoiseStatistics
+from dpbench.records.audit import Audit, EarlierAudits, NoiseStatistics, StatisticalCheck
 
 UNCHANGED = 0.1 ** (1 / 0.9)  # the p-value whose e-value is 1
 
 
-def check_of(name: str, p: float) -> Check:
-    return Check(name=name, p=p)
+def check_of(name: str, p: float) -> StatisticalCheck:
+    return StatisticalCheck(name=name, p=p)
 
 
 def noise_of(*ps: float) -> NoiseStatistics:
@@ -32,9 +32,9 @@ def audit_of(seed: int, noise: NoiseStatistics, earlier: EarlierAudits | None = 
 
 
 def test_an_e_value_of_a_uniform_p_value_has_expectation_1_and_falls() -> None:
-    mass, _ = quad(lambda t: calibrate_p_value(np.exp(-t)) * np.exp(-t), 0, 600)  # p = exp(-t); capped at 1e12
+    mass, _ = quad(lambda t: convert_p_value_to_e_value(np.exp(-t)) * np.exp(-t), 0, 600)  # p = exp(-t); capped at 1e12
     assert 0.9 < mass <= 1
-    found = [calibrate_p_value(p) for p in (0.0, 1e-300, 1e-20, 1e-7, 0.01, 1.0)]
+    found = [convert_p_value_to_e_value(p) for p in (0.0, 1e-300, 1e-20, 1e-7, 0.01, 1.0)]
     assert found == sorted(found, reverse=True)
     assert found[0] == MOST_EVIDENCE and found[-1] == pytest.approx(0.1)
 
@@ -48,20 +48,20 @@ def test_honest_evidence_that_is_looked_at_after_every_seed_hardly_ever_rises() 
         for _ in range(10):
             shared = generator.random()
             ps = [shared, shared, generator.random(), generator.random()]
-            stakes = multiply_stakes(stakes, [check_of(str(place), p) for place, p in enumerate(ps)])
+            stakes = update_stakes(stakes, [check_of(str(place), p) for place, p in enumerate(ps)])
             evidence.append(compute_evidence(stakes))
         reached += max(evidence) >= 100
     assert reached <= 34  # 20 at most are expected: more than 34 happens once in 900 times
 
 
 def test_stakes_multiply_over_seeds_test_by_test_and_a_new_test_joins_at_the_evidence_so_far() -> None:
-    first = multiply_stakes({}, [check_of("a", 1e-4), check_of("b", 0.9)])
-    again = multiply_stakes(first, [check_of("a", 1e-4), check_of("b", 0.9)])
-    assert again["a"] == pytest.approx(calibrate_p_value(1e-4) ** 2)
+    first = update_stakes({}, [check_of("a", 1e-4), check_of("b", 0.9)])
+    again = update_stakes(first, [check_of("a", 1e-4), check_of("b", 0.9)])
+    assert again["a"] == pytest.approx(convert_p_value_to_e_value(1e-4) ** 2)
     evidence = compute_evidence(again)
-    joined = multiply_stakes(again, [check_of("c", UNCHANGED)])
+    joined = update_stakes(again, [check_of("c", UNCHANGED)])
     assert joined["c"] == pytest.approx(evidence) and compute_evidence(joined) == pytest.approx(evidence)
-    assert multiply_stakes({"a": 1e11}, [check_of("a", 0.0)])["a"] == MOST_EVIDENCE
+    assert update_stakes({"a": 1e11}, [check_of("a", 0.0)])["a"] == MOST_EVIDENCE
     assert compute_evidence({}) == 1
 
 
@@ -96,4 +96,4 @@ def test_an_audit_of_the_same_seed_replaces_one_and_keeps_those_before_it() -> N
 def test_a_record_without_evidence_is_calibrated_from_its_p_values() -> None:
     audit = audit_of(0, noise_of(1e-3, 0.2))
     old = audit.figures.model_copy(update={"evidence": None, "level": 1e-3 / 3})
-    assert find_evidence(audit.model_copy(update={"figures": old})) == audit.figures.evidence
+    assert get_evidence_of_audit(audit.model_copy(update={"figures": old})) == audit.figures.evidence

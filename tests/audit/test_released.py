@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from dpbench.audit import released
-from dpbench.audit.released import attack_released_models, confidence_logits, plant_outliers
+from dpbench.audit.released import add_planted_outliers, attack_released_models, confidence_logits
 from dpbench.audit.released_scores import (
-    clopper_pearson,
-    count_rates,
+    clopper_pearson_interval,
+    count_true_positives_at_rates,
     lira_scores,
-    rate_from_counts,
+    make_roc_point,
     rmia_scores,
 )
 from dpbench.errors import SpecError
 from dpbench.harness.fitting import FinishedFit, FitInput, fit_once
 from dpbench.harness.prepare import PreparedRun
-from dpbench.privacy.core.rows import Units
+from dpbench.privacy.core.rows import PrivacyUnits
 from dpbench.records.released import ReleasedModelAttack
 from dpbench.records.spec import make_spec
 from tests.helpers.sessions import session
@@ -64,7 +64,7 @@ def test_lira_is_nearly_the_most_powerful_test_of_normal_observations() -> None:
     from scipy.stats import norm
 
     found, member = observed(DISTANCE)
-    test = count_rates("lira", "average", lira_scores(found, member), member, BOUNDS)
+    test = count_true_positives_at_rates("lira", "average", lira_scores(found, member), member, BOUNDS)
     for rate in test.rates:
         best = norm.sf(norm.isf(rate.rate) - DISTANCE)
         assert 0.7 * best < rate.positives / test.members < 1.1 * best
@@ -75,7 +75,9 @@ def test_a_target_is_not_among_its_own_references() -> None:
     """Otherwise a record whose observations say nothing would be told by its own."""
     found, member = observed(0.0, shadows=32, records=2_000)
     for scores in (lira_scores(found, member), rmia_scores(found, member, found[:, :50])):
-        assert count_rates("lira", "average", scores, member, BOUNDS).auc == pytest.approx(0.5, abs=0.01)
+        assert count_true_positives_at_rates("lira", "average", scores, member, BOUNDS).auc == pytest.approx(
+            0.5, abs=0.01
+        )
 
 
 def test_rmia_finds_members_whose_probability_rises() -> None:
@@ -83,7 +85,7 @@ def test_rmia_finds_members_whose_probability_rises() -> None:
     member = draw.random((64, 300)) < 0.5
     population = draw.normal(size=(64, 400))
     found = draw.normal(0, 0.3, member.shape) - 2 + 3 * member
-    test = count_rates("rmia", "average", rmia_scores(found, member, population), member, BOUNDS)
+    test = count_true_positives_at_rates("rmia", "average", rmia_scores(found, member, population), member, BOUNDS)
     assert test.auc > 0.9
     assert test.rates[1].positives / test.members > 0.2
 
@@ -92,7 +94,7 @@ def test_rates_are_counted_above_the_lowest_threshold_that_keeps_false_positives
     scores = np.arange(2_000.0).reshape(1, -1)
     member = np.zeros(scores.shape, bool)
     member[0, 1_985:1_990] = member[0, -5:] = True  # among 1,990 others, 10 of which are higher than five members
-    test = count_rates("lira", "planted", scores, member, {0.001: 1.0, 0.01: 1.0})
+    test = count_true_positives_at_rates("lira", "planted", scores, member, {0.001: 1.0, 0.01: 1.0})
     assert [(rate.positives, rate.false) for rate in test.rates] == [(5, 1), (10, 19)]
     assert (test.members, test.others, test.records) == (10, 1_990, 2_000)
 
@@ -102,7 +104,7 @@ def test_intervals_are_those_of_scipy(found: int, among: int) -> None:
     from scipy.stats import binomtest
 
     theirs = binomtest(found, among).proportion_ci(0.95, "exact")
-    assert clopper_pearson(found, among, 0.05) == pytest.approx((theirs.low, theirs.high))
+    assert clopper_pearson_interval(found, among, 0.05) == pytest.approx((theirs.low, theirs.high))
 
 
 @pytest.mark.parametrize(
@@ -110,13 +112,13 @@ def test_intervals_are_those_of_scipy(found: int, among: int) -> None:
     [(60, 0.05, False), (60, 0.02, True), (1_000, 1.0, False), (10, 0.01, False)],
 )
 def test_a_bound_is_contradicted_by_clear_counts_alone(positives: int, bound: float, exceeded: bool) -> None:
-    assert rate_from_counts(0.01, positives, 1_000, 100, 10_000, bound).exceeded is exceeded
+    assert make_roc_point(0.01, positives, 1_000, 100, 10_000, bound).exceeded is exceeded
 
 
 def test_few_false_positives_do_not_contradict_a_bound() -> None:
     """Of 1,000 others, one above the threshold may well be five in truth."""
-    assert not rate_from_counts(0.001, 20, 1_000, 1, 1_000, 0.005).exceeded
-    assert rate_from_counts(0.001, 20, 1_000, 1_000, 1_000_000, 0.005).exceeded
+    assert not make_roc_point(0.001, 20, 1_000, 1, 1_000, 0.005).exceeded
+    assert make_roc_point(0.001, 20, 1_000, 1_000, 1_000_000, 0.005).exceeded
 
 
 def test_confidences_are_logits_of_the_own_label() -> None:
@@ -166,10 +168,10 @@ def test_a_repeated_attack_finds_the_same_counts() -> None:
 def test_units_are_in_or_out_together() -> None:
     run = prepared()
     private = run.roles.private
-    units = Units(np.arange(len(private)) // 3)
+    units = PrivacyUnits(np.arange(len(private)) // 3)
     roles = dataclasses.replace(run.roles, private=dataclasses.replace(private, units=units))
     run = dataclasses.replace(run, loaded=dataclasses.replace(run.loaded, roles=roles))
-    data = plant_outliers(run, np.random.default_rng(0))
+    data = add_planted_outliers(run, np.random.default_rng(0))
     assert data.records == units.count + data.planted
     member = np.random.default_rng(1).random(data.records) < 0.5
     rows = data.select(member)

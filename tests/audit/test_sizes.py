@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom, chi2
 
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.sizes import FEWEST_INCLUSIONS, size_tails
+from dpbench.audit.sizes import FEWEST_INCLUSIONS, sample_size_tails
 from dpbench.records.audit import NoiseStatistics, SampleStatistics
 
 
@@ -26,7 +26,9 @@ def test_tails_of_few_are_those_of_all_sizes_that_there_can_be(steps: int, membe
     for value in values[:: max(1, len(values) // 12)]:
         above, below = weights[found >= value - 1e-5].sum(), weights[found <= value + 1e-5].sum()
         near = weights[np.abs(found - value) < 0.1 * found.std()].sum()  # bins may hold neighbours as well
-        assert size_tails(value, steps, members, rate) == pytest.approx((above, below), rel=1e-3, abs=1e-9 + near)
+        assert sample_size_tails(value, steps, members, rate) == pytest.approx(
+            (above, below), rel=1e-3, abs=1e-9 + near
+        )
 
 
 @pytest.mark.parametrize("steps", [10, 50])
@@ -36,7 +38,7 @@ def test_tails_of_many_are_those_of_chi_square(steps: int) -> None:
     for quantile in (1e-5, 0.01, 0.5, 0.99, 1 - 1e-5):
         value = float(chi2.ppf(quantile, steps))
         expected = 1 - quantile, quantile
-        assert size_tails(value, steps, members, rate) == pytest.approx(expected, rel=0.02)
+        assert sample_size_tails(value, steps, members, rate) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.quick(1)
@@ -49,13 +51,13 @@ def test_honest_samples_are_refused_as_often_as_is_said(steps: int, members: int
     drawn = rng.binomial(members, rate, (2_000, steps))
     sums = ((drawn - members * rate) ** 2).sum(1) / variance
     cut = float(np.quantile(sums, 0.98))
-    assert size_tails(cut, steps, members, rate)[0] == pytest.approx(0.02, abs=0.01)
-    assert size_tails(float(np.quantile(sums, 0.02)), steps, members, rate)[1] == pytest.approx(0.02, abs=0.012)
+    assert sample_size_tails(cut, steps, members, rate)[0] == pytest.approx(0.02, abs=0.01)
+    assert sample_size_tails(float(np.quantile(sums, 0.02)), steps, members, rate)[1] == pytest.approx(0.02, abs=0.012)
 
 
 @pytest.mark.parametrize("squares", [0.0, 1e3, 1e9])
 def test_sizes_that_cannot_be_chance_are_told_from_it(squares: float) -> None:
-    assert min(size_tails(squares, 200, 1_000, 0.01)) < 1e-9
+    assert min(sample_size_tails(squares, 200, 1_000, 0.01)) < 1e-9
 
 
 def test_a_record_that_says_who_was_sampled_is_held_to_the_law_and_an_older_one_to_chi_square() -> None:

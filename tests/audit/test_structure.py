@@ -10,10 +10,10 @@ import pytest
 from dpbench.audit import auditing_curator
 from dpbench.audit.audit_fit import audit_prepared_run
 from dpbench.audit.extremes import SmallestPValue
-from dpbench.audit.noise_log import LAST_BIT, TAIL_POWER, NoiseLog, StandardisedNoise, shape_checks
+from dpbench.audit.noise_log import LAST_BIT, TAIL_POWER, NoiseLog, StandardisedNoise, check_normal_shape
 from dpbench.audit.samples import SampleCollector
-from dpbench.audit.spread import NoiseSizeTest
-from dpbench.records.audit import Check
+from dpbench.audit.spread import NoiseScaleTest
+from dpbench.records.audit import StatisticalCheck
 from dpbench.records.spec import make_spec
 from tests.helpers.sessions import session
 
@@ -35,7 +35,7 @@ def test_an_honest_core_passes_whatever_the_seed(seed: int, monkeypatch: pytest.
     assert all(found.part_passed(part) for part in ("sensitivity", "noise", "attack"))
 
 
-def logged(noise: np.ndarray) -> list[Check]:
+def logged(noise: np.ndarray) -> list[StatisticalCheck]:
     """Return the tests of noise (steps, classes, columns), with that of as many canaries."""
     generator = np.random.default_rng(0)
     log, nobody = NoiseLog(len(noise), np.ones(1_000, bool)), np.empty(0, np.int64)
@@ -102,7 +102,7 @@ def test_noise_that_floats_round_to_nothing_is_no_surprise_among_a_million_and_l
     noise, coarse = (answers.astype(float) - 1) / sigma, np.abs(answers) * LAST_BIT / sigma
 
     def least_p(part: np.ndarray, coarse: np.ndarray | float) -> float:
-        spread = NoiseSizeTest("", zeros=False)
+        spread = NoiseScaleTest("", zeros=False)
         spread.add("sum", 0, part[None], coarse)
         return min(check.p for check in spread.checks() if "coordinate by coordinate" in check.name)
 
@@ -119,7 +119,7 @@ def test_normal_numbers_fail_the_test_of_their_tails_no_more_often_than_it_says(
     chance = np.random.default_rng(0)
     raw = np.concatenate([normaltest(chance.normal(size=(5_000, 2_000)), axis=1).pvalue for _ in range(3)])
     numbers = np.random.default_rng(0).normal(size=2_000)
-    (tails,) = [check for check in shape_checks(numbers, "", 0.0) if check.name.startswith("tails")]
+    (tails,) = [check for check in check_normal_shape(numbers, "", 0.0) if check.name.startswith("tails")]
     assert tails.p == pytest.approx(raw[0] ** TAIL_POWER)
     assert (raw < 1e-3).sum() > 20  # chance has 15
     assert (raw**TAIL_POWER < 1e-3).sum() < 15

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from dpbench import Extractor, Split
 from dpbench.data import cache, engine, extraction
-from dpbench.data.engine import BATCH, choose_engine
+from dpbench.data.engine import BATCH, choose_inference_engine
 from dpbench.data.keys import identify_images
-from dpbench.support.fields import changed_fields
+from dpbench.support.fields import list_changed_fields
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")
@@ -108,7 +108,7 @@ def test_extraction_against_onnxruntime_alone(
     monkeypatch.setattr(engine, "LEAST", 0)
     images = Encoded(side, kind, 2048 if ratios.enabled else 2)
     extractor = EfficientNetLite0(size=size if ratios.enabled else 32)
-    chosen = choose_engine(extractor, CPU, len(images))
+    chosen = choose_inference_engine(extractor, CPU, len(images))
     assert chosen.name.startswith("onnxruntime")
     network = chosen.open(extractor)
     opened = replace(chosen, open=lambda _: network)
@@ -145,11 +145,11 @@ def test_options_against_the_default(
     small: dict[str, Any] = {} if ratios.enabled else {"size": 32}
 
     def seconds(extractor: Extractor, n: int) -> Callable[[], object]:
-        network, prepared = Opened(extractor.open(CPU), **changed_fields(extractor)), Encoded(32, "PNG", n)
+        network, prepared = Opened(extractor.open(CPU), **list_changed_fields(extractor)), Encoded(32, "PNG", n)
 
         def extract() -> object:
             folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            return [*extraction.extract_features(prepared, network, folder, choose_engine(network, CPU, n))]
+            return [*extraction.extract_features(prepared, network, folder, choose_inference_engine(network, CPU, n))]
 
         return extract
 

@@ -21,7 +21,7 @@ from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.residual.bases import Basis
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import make_learner_curator
@@ -68,7 +68,7 @@ class World:
         """Return the training of a probe on rows that are mapped already: steps alone."""
         learner = self.require_setting(learner)
         features = learner.features(self.task, self.seen, torch.Generator().manual_seed(0))
-        mapped = self.curator(learner).answer(Map(features))
+        mapped = self.curator(learner).answer(MapQuestion(features))
 
         def train() -> object:
             plan, randomness = learner.plan(self.task, BUDGET), Randomness.tuning(0, "a benchmark", 0, 0)
@@ -109,7 +109,7 @@ def test_gep_against_dp_sgd(
 ) -> None:
     world = World(ratios)
     learner, basis = _gep(world, anchors if ratios.enabled else anchors // 40)
-    monkeypatch.setattr(dpbench_gep, "leading_subspace", lambda *_: basis)  # making the basis is counted apart
+    monkeypatch.setattr(dpbench_gep, "compute_leading_subspace", lambda *_: basis)  # making the basis is counted apart
     ours = world.fit(learner)
     benchmark.pedantic(ours, rounds=3, warmup_rounds=1)
     what = f"GEP with k {basis.k} of {learner.anchors} anchors / dp-sgd: d {world.d}, 10 classes"
@@ -122,7 +122,7 @@ def test_gep_against_materialised_gradients(
 ) -> None:
     world = World(ratios)
     learner, basis = _gep(world, anchors if ratios.enabled else anchors // 40)
-    monkeypatch.setattr(dpbench_gep, "leading_subspace", lambda *_: basis)
+    monkeypatch.setattr(dpbench_gep, "compute_leading_subspace", lambda *_: basis)
     ours, steps = world.fit(learner), 2
     benchmark.pedantic(ours, rounds=1)
     what = f"materialised GEP / GEP with k {basis.k} of {learner.anchors} anchors: d {world.d}, 10 classes"
@@ -135,7 +135,7 @@ def test_making_a_basis_against_a_step_of_dp_sgd(benchmark: Any, ratios: Ratios,
     world = World(ratios)
     learner, _ = _gep(world, anchors if ratios.enabled else anchors // 40)
     gradients, draw = _anchors(world, learner.anchors or 0), torch.Generator().manual_seed(0)
-    ours = lambda: dpbench_gep.leading_subspace(gradients, require_setting(learner.k), 1, draw)
+    ours = lambda: dpbench_gep.compute_leading_subspace(gradients, require_setting(learner.k), 1, draw)
     benchmark.pedantic(ours, rounds=1)
     what = f"a basis of {learner.k} from {learner.anchors} anchors / a step of dp-sgd: d {world.d}, 10 classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.fit(dp_sgd(world)), "none", (1, STEPS))
@@ -176,14 +176,14 @@ def _gep(world: World, anchors: int) -> tuple[GEP, Any]:
     learner = GEP(
         k=min(200, anchors), anchors=anchors, steps=STEPS, refresh=STEPS, sample_rate=world.rate, momentum=0.0
     )
-    return learner, dpbench_gep.leading_subspace(
+    return learner, dpbench_gep.compute_leading_subspace(
         _anchors(world, anchors), require_setting(learner.k), 1, torch.Generator().manual_seed(0)
     )
 
 
 def _anchors(world: World, anchors: int) -> Any:
     head = torch.zeros(world.task.classes, world.d + 1)
-    return dpbench_gep.compute_anchors(head, world.seen.x[:anchors], torch.Generator().manual_seed(0))
+    return dpbench_gep.compute_anchor_gradients(head, world.seen.x[:anchors], torch.Generator().manual_seed(0))
 
 
 def _materialised(world: World, basis: Basis, steps: int) -> Callable[[], object]:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpbench import LinearProbe, Task
 from dpbench.privacy.binding import bind
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import make_learner_curator
@@ -61,7 +61,7 @@ def _ours(size: Size, x: Tensor, y: Tensor, device: torch.device = CPU) -> Calla
     task = Task((size.d,), size.classes, size.n, device)
     rows = PrivateRows(x, y, torch.arange(size.n))
     mapped = bind(rows, task, [probe.release()], 3.0, Randomness.research(0, "a map"))
-    mapped = mapped.answer(Map(lambda features: features))
+    mapped = mapped.answer(MapQuestion(lambda features: features))
 
     def fit() -> object:
         curator = bind(mapped.rows, task, [probe.release()], 3.0, Randomness.research(0, "a benchmark"))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.extractors.random_images.generators import GENERATORS, make_generator
-from dpbench_plugins.extractors.randp.losses import align_uniform
+from dpbench_plugins.extractors.randp.losses import align_uniform_loss
 from dpbench_plugins.extractors.randp.pretraining import Pretrainer
-from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.randp.recipe import PretrainingRecipe
 
 from tests.benchmarks.conftest import Ratios
 
@@ -47,13 +47,13 @@ def test_every_generator_is_measured() -> None:
 
 def test_a_step_against_forward_and_backward(benchmark: Any, ratios: Ratios) -> None:
     network, size, canvas, batch = ("wrn-16-4", 32, 64, 16) if ratios.enabled else ("tiny", 8, 8, 4)
-    training = Pretrainer(network, size, Recipe(batch=batch, canvas=canvas, probe="none"), CPU)
+    training = Pretrainer(network, size, PretrainingRecipe(batch=batch, canvas=canvas, probe="none"), CPU)
     first, second = training.views(0)
 
     def alone() -> None:
         training.optimiser.zero_grad()
         x, y = training.encoder(torch.cat([first, second])).chunk(2)
-        align_uniform(x, y).backward()  # type: ignore[no-untyped-call]
+        align_uniform_loss(x, y).backward()  # type: ignore[no-untyped-call]
 
     benchmark.pedantic(training.step, rounds=3, warmup_rounds=1)
     if ratios.enabled:

@@ -16,8 +16,8 @@ from dpbench import registry
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.conduct import prepare_cells
 from dpbench.sweep.grid import read_grid
-from dpbench.sweep.resources import Resources
-from dpbench.sweep.start import make_executor
+from dpbench.sweep.resources import SweepResources
+from dpbench.sweep.start import make_sweep_executor
 from tests.benchmarks.conftest import Ratios
 
 WARM = 8  # cells before time counts: workers start, and plans are accounted for once
@@ -32,7 +32,7 @@ def _timed(out: Path, workers: int) -> tuple[float, float]:
     grid = read_grid({"name": "rate", "fixed": fixed, "grid": {**axes, "epsilon": epsilons}}, plugins)
     folder, own, count = SweepFolder(out), 0.0, 0
     folder.path.mkdir()
-    pool = make_executor(Resources(workers=workers, threads=1, device="cpu"), folder)
+    pool = make_sweep_executor(SweepResources(workers=workers, threads=1, device="cpu"), folder)
     cells = prepare_cells(grid.cells, folder, "cpu", plugins)
     with closing(pool.run(cells)) as outcomes:
         for place, outcome in enumerate(outcomes):

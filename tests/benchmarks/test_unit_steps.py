@@ -11,9 +11,9 @@ import torch
 
 from dpbench import LinearProbe, Task
 from dpbench.privacy.binding import bind
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 from dpbench.privacy.curator import make_learner_curator
 from dpbench.support.malloc import keep_freed_memory
 from tests.benchmarks.conftest import Ratios
@@ -25,13 +25,13 @@ def _training(n: int, d: int, rate: float, steps: int, owners: np.ndarray | None
     """Return steps of a head on rows that are mapped already."""
     keep_freed_memory()  # as every run does
     draw = torch.Generator().manual_seed(0)
-    units = None if owners is None else Units(owners)
+    units = None if owners is None else PrivacyUnits(owners)
     rows = PrivateRows(
         torch.randn(n, d, generator=draw), torch.randint(10, (n,), generator=draw), torch.arange(n), units
     )
     task = Task((d,), 10, rows.count, torch.device("cpu"))
     probe = LinearProbe(steps, rate, learning_rate=0.1, momentum=0.0, clip=1.0)
-    mapped = bind(rows, task, [probe.release()], 3.0, Randomness.research(0, "a map")).answer(Map(lambda x: x))
+    mapped = bind(rows, task, [probe.release()], 3.0, Randomness.research(0, "a map")).answer(MapQuestion(lambda x: x))
 
     def train() -> object:
         curator = bind(mapped.rows, task, [probe.release()], 3.0, Randomness.research(0, "a benchmark"))

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from dpbench import registry
-from dpbench.board.distance import compute_distances
+from dpbench.board.distance import compute_mean_distances
 from dpbench.board.index import Entry, MeanDistanceFromBest, Standing
 from dpbench.board.ranking import RANKING_SENTENCE
 from dpbench.records.metrics import TITLES
 from dpbench.site import build_site, layout
-from dpbench.site.cost import cost_cells
+from dpbench.site.cost import make_cost_cells
 from tests.helpers import readme
 from tests.helpers.browser import address, browser, opened
 
@@ -66,7 +66,7 @@ def _ranks(entry: Entry) -> str:
 
 
 def _cost(entry: Entry) -> str:
-    spent, run = cost_cells(entry), "without feature extraction and search; peak memory of the whole run"
+    spent, run = make_cost_cells(entry), "without feature extraction and search; peak memory of the whole run"
     return f"not known: {spent.why}" if spent.why else f"{spent.seconds} processor seconds, {run} {spent.memory}"
 
 
@@ -125,7 +125,7 @@ def test_entries_that_read_public_labels_are_ranked_among_all_and_the_others_wit
 
 
 def test_the_index_has_the_distances_of_its_boards_and_says_how_it_ranks() -> None:
-    assert INDEX.distances == compute_distances(INDEX.standings)
+    assert INDEX.distances == compute_mean_distances(INDEX.standings)
     assert {distance.learner for distance in INDEX.distances} == {
         entry.learner
         for standing in FILLED

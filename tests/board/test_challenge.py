@@ -22,7 +22,7 @@ from dpbench.board.verify.challenge_record import (
     FiledResult,
     challenge_path,
     find_challenge_complaints,
-    prediction_half_width,
+    prediction_interval_half_width,
     run_challenge,
 )
 from dpbench.cli import main
@@ -200,7 +200,7 @@ def test_honest_seeds_are_named_about_as_rarely_as_stated() -> None:
     chance, named = np.random.default_rng(0), 0
     for _ in range(20_000):
         own, fresh = chance.normal(size=(2, 5))
-        named += bool(abs(own.mean() - fresh.mean()) > prediction_half_width(own.tolist(), fresh.tolist(), 1))
+        named += bool(abs(own.mean() - fresh.mean()) > prediction_interval_half_width(own.tolist(), fresh.tolist(), 1))
     assert named / 20_000 == pytest.approx(MISS_RATE, abs=0.003)
 
 

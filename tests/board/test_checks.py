@@ -23,7 +23,7 @@ from dpbench.board.build import verify_leaderboard
 from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.verify import review
 from dpbench.board.verify.checks import check_result_file
-from dpbench.board.verify.declarations import check_selection
+from dpbench.board.verify.declarations import check_settings_selection
 from dpbench.board.verify.derive import EpsilonInputs, derive_epsilon, make_epsilon_inputs
 from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.rerun_record import find_rerun, rerun_path, rerun_seeds, summarize_rerun
@@ -35,7 +35,7 @@ from dpbench.board.verify.verdict import (
     is_reproduced,
     judge_seeds,
 )
-from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
+from dpbench.errors import AccountantsDisagree, DataMissing, LeaderboardComplaint, SpecError
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
 from dpbench.privacy.core.accounting.private_search import RunCountDistribution
@@ -70,7 +70,7 @@ def content(root: Path, learner: str) -> dict[str, Any]:
     return found
 
 
-def complaints(root: Path, known: ReviewContext) -> list[Complaint]:
+def complaints(root: Path, known: ReviewContext) -> list[LeaderboardComplaint]:
     return list(verify_leaderboard(root, known).complaints)
 
 
@@ -392,7 +392,7 @@ def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: 
         made = json.loads(result.model_dump_json())
         for name, value in edits.items():
             made = boards.edited(made, name, value)
-        assert [field for field, _ in check_selection(boards.result_of(made))] == []
+        assert [field for field, _ in check_settings_selection(boards.result_of(made))] == []
 
 
 def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known: ReviewContext) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from dpbench.board.distance import compute_distances
+from dpbench.board.distance import compute_mean_distances
 from dpbench.board.index import Entry, MeanDistanceFromBest, Standing
 from dpbench.records.board import find_board
 from dpbench.records.protocol import Component
@@ -41,7 +41,7 @@ def entry(learner: str, score: float, selection: SelectionRule = "default") -> E
 
 
 def of(learner: str, *standings: Standing) -> MeanDistanceFromBest:
-    (found,) = (distance for distance in compute_distances(standings) if distance.learner == learner)
+    (found,) = (distance for distance in compute_mean_distances(standings) if distance.learner == learner)
     return found
 
 
@@ -49,7 +49,7 @@ def test_a_distance_is_from_the_best_entry_of_each_board_whatever_its_settings()
     tuned = board({"a": 0.8})
     tuned = tuned.model_copy(update={"entries": (entry("b", 0.9, "public-validation"), *tuned.entries)})
     assert of("a", tuned).points == pytest.approx(10)
-    assert [distance.learner for distance in compute_distances([tuned])] == ["a"]
+    assert [distance.learner for distance in compute_mean_distances([tuned])] == ["a"]
 
 
 def test_epsilons_count_within_a_family_families_within_a_data_set_and_data_sets_alike() -> None:
@@ -72,7 +72,7 @@ def test_a_board_without_the_learner_is_left_out_of_its_mean() -> None:
 def test_a_board_where_one_learner_alone_is_ranked_compares_nothing() -> None:
     lone = board({"a": 0.8}, "cifar10")
     again = lone.model_copy(update={"entries": (*lone.entries, entry("a", 0.9, "public-validation"))})
-    assert not compute_distances([lone, again])
+    assert not compute_mean_distances([lone, again])
     assert of("a", board({"best": 0.9, "a": 0.8}), lone, again).data_sets == 1
 
 
@@ -92,13 +92,13 @@ def test_lines_and_unranked_results_neither_count_nor_are_the_best() -> None:
     standing = board({"a": 0.8, "b": 0.7})
     line = entry("non-private", 0.99).model_copy(update={"role": "ceiling", "rank": None})
     other = entry("c", 0.95).model_copy(update={"role": "unranked", "rank": None})
-    found = compute_distances([standing.model_copy(update={"entries": (*standing.entries, line, other)})])
+    found = compute_mean_distances([standing.model_copy(update={"entries": (*standing.entries, line, other)})])
     assert [(each.learner, each.points) for each in found] == [("a", 0.0), ("b", pytest.approx(10))]
 
 
 def test_a_learner_that_lacks_a_data_set_comes_after_those_that_have_them_all() -> None:
     whole = [board({"best": 0.9, "a": 0.8}, "digits"), board({"best": 0.9, "a": 0.8, "b": 0.9}, "cifar10")]
-    assert [(distance.learner, distance.data_sets) for distance in compute_distances(whole)] == [
+    assert [(distance.learner, distance.data_sets) for distance in compute_mean_distances(whole)] == [
         ("best", 2),
         ("a", 2),
         ("b", 1),
@@ -128,4 +128,4 @@ def test_options_make_another_data_set_and_no_boards_make_no_distance() -> None:
     low, high = (board({"a": 0.9, "b": 0.8}, epsilon=epsilon) for epsilon in (1.0, 3.0))
     options = high.board.model_copy(update={"dataset": Component(name="digits", options={"size": 8})})
     assert of("a", low, high.model_copy(update={"board": options})).data_sets == 2
-    assert compute_distances([]) == compute_distances([BARE.model_copy(update={"entries": ()})]) == ()
+    assert compute_mean_distances([]) == compute_mean_distances([BARE.model_copy(update={"entries": ()})]) == ()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dpbench import registry
 from dpbench.board.build import build_index
-from dpbench.board.curve import list_curve_sizes, write_curves
-from dpbench.board.exchange import LearningCurve, compute_label_equivalent, find_crossings
+from dpbench.board.curve import list_curve_sizes, write_learning_curves
+from dpbench.board.exchange import LearningCurve, compute_label_equivalent, interpolate_label_counts
 from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
 from dpbench.records.board import Board
@@ -42,13 +42,13 @@ def straight(labels: float) -> float:
 @given(st.floats(10, 5000))
 def test_on_a_curve_that_is_straight_the_crossing_is_exact(labels: float) -> None:
     points = np.array([[straight(count) for count in LABELS]])
-    assert find_crossings(LABELS, points, np.array([straight(labels)]))[0] == pytest.approx(labels, rel=1e-6)
+    assert interpolate_label_counts(LABELS, points, np.array([straight(labels)]))[0] == pytest.approx(labels, rel=1e-6)
 
 
 @given(st.floats(11, 4900))
 def test_on_a_bent_curve_the_crossing_lies_between_the_points_around_it(labels: float) -> None:
     points = np.array([[1 - count**-0.3 for count in LABELS]])
-    found = find_crossings(LABELS, points, np.array([1 - labels**-0.3]))[0]
+    found = interpolate_label_counts(LABELS, points, np.array([1 - labels**-0.3]))[0]
     below, above = max(count for count in LABELS if count <= labels), min(count for count in LABELS if count >= labels)
     assert below * 0.999 <= found <= above * 1.001
     assert found == pytest.approx(labels, rel=0.1)
@@ -56,8 +56,8 @@ def test_on_a_bent_curve_the_crossing_lies_between_the_points_around_it(labels: 
 
 def test_a_dip_in_the_curve_is_passed_over() -> None:
     points = np.array([[0.1, 0.4, 0.3, 0.6]])
-    assert find_crossings((10, 20, 40, 80), points, np.array([0.4]))[0] == pytest.approx(20)
-    assert 40 < find_crossings((10, 20, 40, 80), points, np.array([0.5]))[0] < 80
+    assert interpolate_label_counts((10, 20, 40, 80), points, np.array([0.4]))[0] == pytest.approx(20)
+    assert 40 < interpolate_label_counts((10, 20, 40, 80), points, np.array([0.5]))[0] < 80
 
 
 def test_a_score_above_the_whole_curve_is_worth_more_than_all_labels() -> None:
@@ -105,7 +105,7 @@ def test_numbers_of_labels_end_with_all_of_them() -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = boards.world(tmp_path_factory)
-    assert [file.name for file in write_curves((), root, session())] == ["tiny.json"]
+    assert [file.name for file in write_learning_curves((), root, session())] == ["tiny.json"]
     return root
 
 
@@ -145,7 +145,7 @@ def test_an_entry_that_learns_from_public_labels_is_worth_none_of_them(root: Pat
 
 @pytest.mark.slow
 def test_boards_that_differ_in_epsilon_alone_share_their_fits(root: Path) -> None:
-    made = [json.loads(file.read_text("utf-8")) for file in write_curves(("tiny", "tiny-2"), root, session())]
+    made = [json.loads(file.read_text("utf-8")) for file in write_learning_curves(("tiny", "tiny-2"), root, session())]
     assert made[0]["scores"] == made[1]["scores"]
     assert made[0]["digest"] != made[1]["digest"]
 

@@ -16,7 +16,7 @@ from dpbench.board import folder
 from dpbench.board.folder import ResultFile, locate_result, read_boards, read_json_object
 from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.review import review_leaderboard
-from dpbench.errors import Complaint, MalformedFile, SpecError
+from dpbench.errors import LeaderboardComplaint, MalformedFile, SpecError
 from dpbench.records.board import find_board
 from dpbench.records.spec import make_spec
 from tests.helpers import boards
@@ -54,7 +54,7 @@ def filed(root: Path, good: dict[str, Any], **changed: Any) -> Path:
     return file
 
 
-def complaints(root: Path, known: ReviewContext) -> list[Complaint]:
+def complaints(root: Path, known: ReviewContext) -> list[LeaderboardComplaint]:
     return list(review_leaderboard(root, known).complaints)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.board.history import History
+from dpbench.board.history import GitHistory
 from dpbench.records.packed import pack_records
 
 FILE = "thrift-digits-0.json"
@@ -39,12 +39,12 @@ class Repository:
         (self.board / FILE).write_text(json.dumps(record), encoding="utf-8")
 
     def filed(self, evidence: str) -> str | None:
-        history = History.open(self.root)
+        history = GitHistory.open(self.root)
         assert history is not None
         return history.find_filing_commit("tiny", FILE, evidence)
 
     def replaced(self, evidence: str) -> tuple[str, ...]:
-        history = History.open(self.root)
+        history = GitHistory.open(self.root)
         assert history is not None
         return history.list_replaced_evidence("tiny", FILE, evidence)
 
@@ -112,7 +112,7 @@ def test_a_submitters_own_commits_file_nothing(repository: Repository) -> None:
 def test_what_is_not_published_has_no_published_commit(repository: Repository, tmp_path: Path) -> None:
     repository.git("update-ref", "refs/remotes/origin/main", "HEAD")
     repository.write("a" * 64)
-    commit, history = repository.commit("file"), History.open(repository.root)
+    commit, history = repository.commit("file"), GitHistory.open(repository.root)
     assert history is not None
     assert history.find_filing_commit("tiny", FILE, "a" * 64) == commit
     assert history.find_filing_commit("tiny", FILE, "a" * 64, published=True) is None
@@ -124,8 +124,8 @@ def test_there_is_no_history_in_a_shallow_clone_or_without_a_repository(reposito
     repository.commit("file")
     other = tmp_path / "shallow"
     subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{repository.folder}", str(other)], check=True)
-    assert History.open(other / "leaderboard") is None
-    assert History.open(Path("/")) is None
+    assert GitHistory.open(other / "leaderboard") is None
+    assert GitHistory.open(Path("/")) is None
 
 
 def test_a_blob_that_is_no_result_files_nothing(repository: Repository) -> None:
@@ -137,7 +137,7 @@ def test_a_blob_that_is_no_result_files_nothing(repository: Repository) -> None:
 
 def test_filings_change_with_the_commits_that_change_results_only(repository: Repository) -> None:
     def filings() -> tuple[str, ...]:
-        history = History.open(repository.root)
+        history = GitHistory.open(repository.root)
         assert history is not None
         return history.list_filings()
 

@@ -12,10 +12,10 @@ from dpbench import registry
 from dpbench.board.new_board import write_board
 from dpbench.board.verify.checks import find_protocol_differences
 from dpbench.errors import OutputError, SpecError
-from dpbench.records.board import Board, find_board, matches_dataset
+from dpbench.records.board import Board, find_board, is_expected_dataset
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import Result
-from dpbench.registry.boards import make_entry_spec, spell_out_board
+from dpbench.registry.boards import fill_in_board_defaults, make_entry_spec
 from tests.helpers import boards
 from tests.helpers.commands import Output, Refusal, call
 
@@ -40,7 +40,7 @@ def moved(result: Result, **options: str) -> Result:
 
 def test_a_board_of_a_result_has_its_protocol_and_takes_it(result: Result, tmp_path: Path) -> None:
     file = write_board(tmp_path, result.spec, result.task.digests, None, "")
-    board = spell_out_board(Board.read(file), registry.load())
+    board = fill_in_board_defaults(Board.read(file), registry.load())
     assert file == tmp_path / "boards" / "digits-eps1.toml" and board.title == "digits, pixels, ε 1"
     assert {key: getattr(board, key) for key in Protocol.model_fields} == {
         key: getattr(result.spec, key) for key in Protocol.model_fields
@@ -91,7 +91,7 @@ def test_a_rule_for_units_may_not_differ_as_no_digest_covers_it(units: str) -> N
     wanted = Component(**FOLDER)  # type: ignore[arg-type]
     other = Component(name="imagefolder", options={**FOLDER["options"], "units": units})  # type: ignore[dict-item]
     board = Board.model_construct(data={"private": "0" * 64})
-    assert matches_dataset(board, other, wanted) == (units == "folder")
+    assert is_expected_dataset(board, other, wanted) == (units == "folder")
 
 
 def test_a_digest_with_a_strange_name_writes_no_other_keys(result: Result, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def spelled_out(spec: Spec, plugins: Registry) -> Spec:
 def test_a_committed_board_can_be_read_and_asks_for_what_is_installed(name: str, plugins: Registry) -> None:
     board = find_board(name)
     spec = spelled_out(make_entry_spec(board, {"learner": "dp-sgd"}, plugins, "the test"), plugins)
-    assert find_protocol_differences(boards.spell_out_board(board, plugins), spec) == []
+    assert find_protocol_differences(boards.fill_in_board_defaults(board, plugins), spec) == []
     assert ("public-validation" in board.selection) == (board.public_fraction > 0)
 
 
@@ -76,7 +76,7 @@ def test_the_ceiling_runs_without_privacy_and_is_no_departure(tmp_path: Path, pl
     board = Board.read(written(tmp_path))
     spec = spelled_out(make_entry_spec(board, {"learner": "non-private"}, plugins, "the test"), plugins)
     assert math.isinf(spec.epsilon)
-    assert find_protocol_differences(boards.spell_out_board(board, plugins), spec) == []
+    assert find_protocol_differences(boards.fill_in_board_defaults(board, plugins), spec) == []
 
 
 def test_a_selection_that_the_board_does_not_rank_is_refused_before_it_runs(tmp_path: Path, plugins: Registry) -> None:
@@ -101,7 +101,7 @@ def test_a_departure_is_named_with_what_was_expected(
     board = Board.read(written(tmp_path))
     whole = json.loads(make_entry_spec(board, {"learner": "pillar"}, plugins, "the test").model_dump_json())
     spec = spelled_out(make_spec({**whole, key: value}, "the test"), plugins)
-    ((at, expected, got),) = find_protocol_differences(boards.spell_out_board(board, plugins), spec)
+    ((at, expected, got),) = find_protocol_differences(boards.fill_in_board_defaults(board, plugins), spec)
     assert re.match(said, f"{at}: expected {expected}, got {got}")
 
 
@@ -139,7 +139,10 @@ def test_run_takes_everything_from_a_board_and_seals_what_it_writes(tmp_path: Pa
     file = written(tmp_path)
     assert call("run", "--board", str(file), "--learner", "class-means", "--out", str(tmp_path / "out")) == 0
     (found,) = (tmp_path / "out").glob("*.json")
-    assert find_protocol_differences(boards.spell_out_board(Board.read(file), plugins), Result.read(found).spec) == []
+    assert (
+        find_protocol_differences(boards.fill_in_board_defaults(Board.read(file), plugins), Result.read(found).spec)
+        == []
+    )
     content = json.loads(found.read_text(encoding="utf-8"))
     assert content["evidence_digest"] == evidence_digest(content)
 

@@ -14,7 +14,7 @@ from dpbench.analysis.paired import RankingScores
 from dpbench.board import build
 from dpbench.board.entry import (
     FURTHER_ENTRY_REASON,
-    Candidate,
+    EntryCandidate,
     make_candidate,
     unrank_further_entries,
     uses_challenge_seeds,
@@ -125,7 +125,7 @@ def test_a_learner_that_fails_with_challenge_seeds_moves_no_board(having: int, l
     again = boards.reproduced(result)
     checked = CheckedFile(ResultFile(Path(), "", BOARD), ())
     records = [Challenge.model_construct(seeds=())] * having + [None] * lacking
-    filed = [Candidate(checked, result, "entry", "", again, None, record) for record in records]
+    filed = [EntryCandidate(checked, result, "entry", "", again, None, record) for record in records]
     assert uses_challenge_seeds(filed) is challenged
 
 
@@ -201,8 +201,8 @@ def test_of_many_settings_of_a_learner_the_submitters_seeds_choose_and_not_the_c
     ]
     challenge = Challenge.model_construct(seeds=())
     checked = CheckedFile(ResultFile(root, "", BOARD), ())
-    waiting = Candidate(checked, variants[0], "entry", "", None, None, None)
-    filed = [Candidate(checked, variant, "entry", "", None, None, challenge) for variant in reversed(variants)]
+    waiting = EntryCandidate(checked, variants[0], "entry", "", None, None, None)
+    filed = [EntryCandidate(checked, variant, "entry", "", None, None, challenge) for variant in reversed(variants)]
     kept = unrank_further_entries([*filed, waiting], "accuracy")
     assert [(found.role, found.result) for found in kept] == [
         ("unranked", variants[2]), ("unranked", variants[1]), ("entry", variants[0]), ("entry", variants[0]),

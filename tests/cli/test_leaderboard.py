@@ -19,7 +19,7 @@ from dpbench.board import build
 from dpbench.board.add import _compare_with_nearest_board, find_untraceable_plugins
 from dpbench.board.diff import list_changes
 from dpbench.board.export import render_leaderboard_csv
-from dpbench.board.history import History
+from dpbench.board.history import GitHistory
 from dpbench.board.index import Index
 from dpbench.board.rows import describe_trust
 from dpbench.board.verify.expectations import ReviewContext
@@ -298,8 +298,8 @@ def test_add_files_a_result_as_submitted_under_its_board(empty: Path, capsys: Ca
 def test_check_names_what_a_submission_may_not_state(
     empty: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, field: str, value: str, said: str
 ) -> None:
-    monkeypatch.setattr(History, "open", lambda folder: History(folder, boards.COMMIT, boards.COMMIT))
-    monkeypatch.setattr(History, "has_commit", lambda self, commit: commit == boards.COMMIT)
+    monkeypatch.setattr(GitHistory, "open", lambda folder: GitHistory(folder, boards.COMMIT, boards.COMMIT))
+    monkeypatch.setattr(GitHistory, "has_commit", lambda self, commit: commit == boards.COMMIT)
     file = elsewhere(empty, "class-means")
     change(file, field, value)
     assert [submit(file, empty), ask("add", file, "--root", empty)] == [1, 1]

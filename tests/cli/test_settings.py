@@ -25,7 +25,7 @@ from dpbench.main import load_root_command
 from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import Search
-from dpbench.records.setting import Flag, list_record_settings
+from dpbench.records.setting import FlagFacts, list_record_settings
 from dpbench.records.spec import AXES, Spec, format_flags, make_spec
 from dpbench.registry import load
 from dpbench.registry.components import resolve
@@ -129,7 +129,7 @@ def test_a_command_says_what_is_not_at_its_default_and_no_more() -> None:
 class Warm(Spec):
     """A spec with one setting more."""
 
-    warmth: Annotated[float, Flag(several="0.1,0.5")] = Field(
+    warmth: Annotated[float, FlagFacts(several="0.1,0.5")] = Field(
         0.25, gt=0, le=1, title="Warmth", description="Share of steps that warm up"
     )
 

@@ -12,7 +12,7 @@ from dpbench.cli import given
 from dpbench.errors import SpecError
 from dpbench.records.spec import Spec
 from dpbench.registry import load
-from dpbench.sweep.conduct import survey_sweep
+from dpbench.sweep.conduct import get_sweep_overview
 from dpbench.sweep.grid import make_sweep_definition
 from tests.helpers.commands import call
 from tests.helpers.trees import lay_out, planted
@@ -88,10 +88,10 @@ def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are
         {"learner": ["class-means:k=1", "dp-sgd:steps=3"]}, plugins,
     )  # fmt: skip
     lay_out(photos, planted(["train/d", "test/d"], 12))
-    assert survey_sweep(cells, tmp_path / "out", plugins, data=True).states == ("other data", "other data")
-    assert survey_sweep(cells, tmp_path / "out", plugins).states == ("done", "done")  # for a figure
+    assert get_sweep_overview(cells, tmp_path / "out", plugins, data=True).states == ("other data", "other data")
+    assert get_sweep_overview(cells, tmp_path / "out", plugins).states == ("done", "done")  # for a figure
     photos.rename(tmp_path / "elsewhere")
-    assert survey_sweep(cells, tmp_path / "out", plugins, data=True).states == ("done", "done")
+    assert get_sweep_overview(cells, tmp_path / "out", plugins, data=True).states == ("done", "done")
 
 
 @pytest.mark.parametrize(

@@ -170,10 +170,10 @@ with output.stop_on_interrupt():
 
 
 def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_path: Path) -> None:
-    from dpbench.records.journal import JournalFolder
+    from dpbench.records.journal import RunJournalFolder
 
     assert call("run", *QUICK, "--out", tmp_path) == 0
-    seed, journal = result_in(tmp_path).seeds[0], JournalFolder(tmp_path)
+    seed, journal = result_in(tmp_path).seeds[0], RunJournalFolder(tmp_path)
     journal.open_run("a.json", "this").keep(seed)
     journal.open_run("a.json", "other").keep(seed.model_copy(update={"seed": 1}))
     file = tmp_path / "unfinished" / "a.jsonl"
@@ -226,7 +226,7 @@ def test_the_metric_of_a_run_is_in_its_table(tmp_path: Path, capsys: Output) -> 
 def test_progress_in_a_pipe_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     clock = iter([0.0, 10.0, 31.0, 40.0])
     monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
-    with progress.progress_bar("Fitting jl", 10) as advance:
+    with progress.show_progress_bar("Fitting jl", 10) as advance:
         for _ in range(3):
             advance(1)
     assert capsys.readouterr().err == "dpbench: Fitting jl: 2 of 10, 2 min 4 s left.\n"

@@ -15,7 +15,7 @@ from PIL.Image import Image, Resampling, Transpose, fromarray
 
 from dpbench import DeclaredImages, Features, SpecError, Split, Splits
 from dpbench.data import altered
-from dpbench.data.altered import find_altered_copies, make_views
+from dpbench.data.altered import find_altered_copies, make_image_views
 from dpbench.data.duplicates import MIN_OTHERS, compute_hashes, count_altered_copies
 from dpbench.harness.sharing import refuse_forbidden_overlap
 from dpbench.records.overlap import AlteredCopyCounts
@@ -133,14 +133,14 @@ def test_damaged_counts_are_counted_again(fresh_cache: Path, content: str) -> No
 def test_images_of_every_size_have_views(size: tuple[int, int], fill: str) -> None:
     levels = np.random.default_rng(0).integers(0, 256, size, np.uint8)
     levels = {"flat": levels * 0 + 7, "noise": levels, "half": levels * (np.arange(size[0]) % 2 == 0)[:, None]}[fill]
-    assert make_views(fromarray(levels)).shape == (3, 256)
+    assert make_image_views(fromarray(levels)).shape == (3, 256)
 
 
 @pytest.mark.parametrize("margin", [0, 3, 5.25, 7.5])
 def test_borders_are_measured_to_a_fraction_of_a_pixel(margin: float) -> None:
     cover = (np.arange(1, 41) - margin).clip(0, 1)[:, None]
     levels = np.rint((150 + 60 * np.sin(np.arange(40))) * cover).astype(np.int16)
-    assert altered._border_width(levels) == pytest.approx(margin, abs=0.1)
+    assert altered._measure_border_width(levels) == pytest.approx(margin, abs=0.1)
 
 
 # What a run and a result say

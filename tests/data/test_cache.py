@@ -285,10 +285,10 @@ def test_parts_stand_side_by_side_each_of_norm_1(fresh_cache: Path) -> None:
 def test_the_cache_knows_the_engine_of_its_features(
     fresh_cache: Path, capsys: pytest.CaptureFixture[str], extractor: Extractor | Concat
 ) -> None:
-    assert cache.find_engine(known(), extractor) is None
+    assert cache.find_recorded_engine(known(), extractor) is None
     features(Photos(), extractor)
     capsys.readouterr()
-    assert cache.find_engine(known(), extractor) == f"torch {torch.__version__}"
+    assert cache.find_recorded_engine(known(), extractor) == f"torch {torch.__version__}"
     progress.set_verbosity(nothing=False, everything=True)
     try:
         features(Photos(), extractor)
@@ -303,7 +303,7 @@ def test_the_cache_knows_the_engine_of_its_features(
 def test_the_engine_of_features_of_an_earlier_version_is_not_known(fresh_cache: Path, said: str) -> None:
     entry(fresh_cache).mkdir(parents=True)
     (entry(fresh_cache) / "manifest.json").write_text(said)
-    assert cache.find_engine(known(), Doubled()) is None
+    assert cache.find_recorded_engine(known(), Doubled()) is None
 
 
 def test_a_part_that_is_cached_is_not_extracted_again(fresh_cache: Path) -> None:

@@ -242,7 +242,7 @@ def test_a_board_fixes_several_extractors(tmp_path: Path, result: Result) -> Non
         text.replace('"pixels"', '"pixels+pixels:size=4"').replace("seeds = 5", "seeds = 1"), encoding="utf-8"
     )
     plugins, asked = registry.load(), {"learner": "dp-sgd:steps=3"}
-    board = boards.spell_out_board(Board.read(file), plugins)
+    board = boards.fill_in_board_defaults(Board.read(file), plugins)
     assert board == Board.model_validate_json(board.model_dump_json())
     assert board.extractor == make_component_record(
         build(plugins, "extractor", Component.parse_extractor("pixels+pixels:size=4"))

@@ -17,7 +17,13 @@ from PIL import Image, ImageEnhance, ImageFilter
 from dpbench import INDEPENDENT_DRAWS, DataError, Dataset, DeclaredImages, Features, SpecError, Split, Splits
 from dpbench.board import folder
 from dpbench.data import duplicates
-from dpbench.data.duplicates import Hashes, compute_hashes, count_copies, count_overlap, count_repeated_images
+from dpbench.data.duplicates import (
+    ImageHashes,
+    compute_hashes,
+    count_copies_within_split,
+    count_overlap,
+    count_repeated_images,
+)
 from dpbench.data.survey import survey_dataset
 from dpbench.errors import OutputError
 from dpbench.harness.sharing import refuse_forbidden_overlap
@@ -52,7 +58,7 @@ def split(images: Sequence[Picture]) -> Split:
     return Split(images, np.zeros(len(images), np.int64))
 
 
-def hashed(images: Sequence[Picture], name: str = "") -> Hashes:
+def hashed(images: Sequence[Picture], name: str = "") -> ImageHashes:
     return compute_hashes(split(images), name or str(id(images)), "train")
 
 
@@ -171,7 +177,7 @@ def test_looks_of_nothing_are_like_nothing() -> None:
 
 @pytest.mark.parametrize(("images", "found"), [([0, 1, 2], (0, 1)), ([0, 1, 0, 2, 0, 1], (5, 3)), ([], (0, 0))])
 def test_copies_within_are_counted_with_the_commonest(images: list[int], found: tuple[int, int]) -> None:
-    copies = count_copies(hashed([PHOTOS[place] for place in images]))
+    copies = count_copies_within_split(hashed([PHOTOS[place] for place in images]))
     assert (copies.images, copies.most, copies.among) == (*found, len(images))
 
 
@@ -180,7 +186,7 @@ def test_copies_within_are_counted_with_the_commonest(images: list[int], found: 
     [([0, 0, 1, 1], [7, 7, 7, 7], (0, 1)), ([0, 0, 1, 0], [0, 0, 0, 1], (2, 2)), ([0, 0, 0, 1], [0, 1, 2, 3], (3, 3))],
 )
 def test_copies_that_one_owner_has_are_one_image(images: list[int], owners: list[int], found: tuple[int, int]) -> None:
-    copies = count_copies(hashed([PHOTOS[place] for place in images]), np.array(owners))
+    copies = count_copies_within_split(hashed([PHOTOS[place] for place in images]), np.array(owners))
     assert (copies.images, copies.most) == found
 
 
@@ -188,7 +194,7 @@ def test_rows_that_were_drawn_at_random_are_no_copies() -> None:
     x = np.zeros((5, 3), np.float32)
     given = compute_hashes(Split(Features(x), np.zeros(5, np.int64)), "data", "train")
     drawn = compute_hashes(Split(Features(x, INDEPENDENT_DRAWS), np.zeros(5, np.int64)), "data", "train")
-    assert (count_copies(given).most, count_copies(drawn).most) == (5, 1)
+    assert (count_copies_within_split(given).most, count_copies_within_split(drawn).most) == (5, 1)
 
 
 def test_unrelated_images_are_not_near() -> None:
@@ -280,7 +286,7 @@ def test_a_sketch_finds_its_images_and_no_others() -> None:
 def test_a_sketch_is_a_sample_of_fixed_size_that_tells_shares() -> None:
     values = np.random.default_rng(0).integers(0, 2**64, 30_000, np.uint64)
     none = np.zeros((0, 3, 256), np.uint8)
-    whole, third = (Hashes(exact, none[:, 0], none, none[:, 0, 0]) for exact in (values, values[:10_000]))
+    whole, third = (ImageHashes(exact, none[:, 0], none, none[:, 0, 0]) for exact in (values, values[:10_000]))
     assert len(whole.sketch) == 4 * -(-8 * duplicates.SKETCH_SIZE // 3) < folder.MAX_TEXT  # a board takes it
     assert third.compute_sketch_share(whole.sketch) == pytest.approx(1 / 3, abs=0.12)
 

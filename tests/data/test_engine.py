@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from dpbench import registry
 from dpbench.api import Extractor
 from dpbench.data import engine, extraction
-from dpbench.data.engine import AGREEMENT, BATCH, LEAST, are_features_close, choose_engine
+from dpbench.data.engine import AGREEMENT, BATCH, LEAST, are_features_close, choose_inference_engine
 from dpbench.errors import ComponentFailed
 from dpbench.records.protocol import Component
 from dpbench.registry.components import build
 from dpbench.support import progress
-from dpbench.support.own_folders import create_cache_entry, is_intact
+from dpbench.support.own_folders import create_cache_entry, is_cache_entry_intact
 from tests.conftest import built_once
 from tests.helpers import fresh, weights
 
@@ -88,7 +88,7 @@ def photographs(count: int) -> list[Image.Image]:
 def test_features_of_images_agree_between_the_engines(extractor: Extractor) -> None:
     if not extractor.present():
         pytest.skip("its weights are not installed")
-    chosen = choose_engine(extractor, CPU, LEAST)
+    chosen = choose_inference_engine(extractor, CPU, LEAST)
     assert chosen.name.startswith("onnxruntime ")
     prepared = torch.stack([extractor.prepare(image) for image in photographs(BATCH)])
     assert are_features_close(chosen.open(extractor)(prepared), extractor.open(CPU)(prepared))
@@ -112,13 +112,15 @@ def test_features_of_500_images_agree_between_the_engines(
         pytest.skip("its weights are not installed")
     if extractor.as_module() is None:
         pytest.skip("torch computes it on every device")
-    chosen = choose_engine(extractor, CPU, LEAST)
+    chosen = choose_inference_engine(extractor, CPU, LEAST)
     assert chosen.name.startswith("onnxruntime ")
     largest, deviation = compare_engines(chosen, extractor, photographs(500))
     assert largest <= AGREEMENT * deviation
 
 
-def compare_engines(chosen: engine.Engine, extractor: Extractor, images: list[Image.Image]) -> tuple[float, float]:
+def compare_engines(
+    chosen: engine.InferenceEngine, extractor: Extractor, images: list[Image.Image]
+) -> tuple[float, float]:
     """Return the largest difference between features by an engine and by torch, and the deviation of torch's."""
     embed, expected = chosen.open(extractor), extractor.open(CPU)
     prepared = torch.stack([extractor.prepare(image) for image in images])
@@ -128,8 +130,8 @@ def compare_engines(chosen: engine.Engine, extractor: Extractor, images: list[Im
 
 
 def test_few_images_and_other_devices_are_left_to_torch() -> None:
-    assert choose_engine(Averages(), CPU, LEAST - 1).name == f"torch {torch.__version__}"
-    assert choose_engine(Averages(), torch.device("meta"), LEAST).name == f"torch {torch.__version__}"
+    assert choose_inference_engine(Averages(), CPU, LEAST - 1).name == f"torch {torch.__version__}"
+    assert choose_inference_engine(Averages(), torch.device("meta"), LEAST).name == f"torch {torch.__version__}"
 
 
 def test_an_extractor_without_a_module_is_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +139,7 @@ def test_an_extractor_without_a_module_is_left_to_torch(capfd: pytest.CaptureFix
         def as_module(self) -> None:
             return None
 
-    assert choose_engine(Closed(), CPU, LEAST).name.startswith("torch ")
+    assert choose_inference_engine(Closed(), CPU, LEAST).name.startswith("torch ")
     assert capfd.readouterr().err == ""
 
 
@@ -168,12 +170,12 @@ def test_a_verbose_run_says_why_an_engine_was_chosen(
             return None
 
     monkeypatch.setattr(progress, "is_verbose", lambda: True)
-    chosen = choose_engine(Closed() if closed else Averages(), torch.device(device), images)
+    chosen = choose_inference_engine(Closed() if closed else Averages(), torch.device(device), images)
     assert said.format(chosen.name.partition(" ")[2]) in capfd.readouterr().err
 
 
 def test_a_module_that_gives_other_features_is_named_and_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
-    assert choose_engine(Averages(shift=FRACTION), CPU, LEAST).name.startswith("torch ")
+    assert choose_inference_engine(Averages(shift=FRACTION), CPU, LEAST).name.startswith("torch ")
     said = capfd.readouterr().err.splitlines()[-1]
     assert said == (
         "dpbench: onnxruntime and torch differ by more than 0.0001 deviations of the features. torch computes "
@@ -192,14 +194,14 @@ def test_a_module_that_cannot_be_exported_is_named_and_left_to_torch(
         def as_module(self) -> nn.Module:
             return Sorting()
 
-    assert choose_engine(Unexportable(), CPU, LEAST).name.startswith("torch ")
+    assert choose_inference_engine(Unexportable(), CPU, LEAST).name.startswith("torch ")
     said = capfd.readouterr().err.splitlines()[-1]
     assert said.startswith("dpbench: onnxruntime cannot compute the network: ") and "torch computes" in said
 
 
 def test_without_onnxruntime_torch_computes(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert choose_engine(Averages(), CPU, LEAST).name.startswith("torch ")
+    assert choose_inference_engine(Averages(), CPU, LEAST).name.startswith("torch ")
     assert "The package onnxruntime cannot be imported" in capfd.readouterr().err
 
 
@@ -216,7 +218,7 @@ def test_a_module_that_draws_random_numbers_is_left_to_torch(
         def as_module(self) -> nn.Module:
             return Noisy()
 
-    assert choose_engine(Drawing(), CPU, LEAST).name.startswith("torch ")
+    assert choose_inference_engine(Drawing(), CPU, LEAST).name.startswith("torch ")
     assert "torch computes extractor 'averages' instead" in capfd.readouterr().err
 
 
@@ -226,42 +228,42 @@ def test_a_module_that_raises_is_the_extractors_failure() -> None:
             raise ValueError("no weights")
 
     with pytest.raises(ComponentFailed, match=r"network of extractor 'averages' failed: ValueError: no weights"):
-        choose_engine(Broken(), CPU, LEAST)
+        choose_inference_engine(Broken(), CPU, LEAST)
 
 
 @pytest.mark.slow
 def test_a_graph_is_exported_once(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    choose_engine(Averages(), CPU, LEAST)
+    choose_inference_engine(Averages(), CPU, LEAST)
 
     def refuse(*_: object) -> bytes:
         raise AssertionError("exported again")
 
     monkeypatch.setattr(engine, "_export_graph", refuse)
-    assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
+    assert choose_inference_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
 
 
 @pytest.mark.slow
 def test_a_damaged_graph_is_exported_again(fresh_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    choose_engine(Averages(), CPU, LEAST)
+    choose_inference_engine(Averages(), CPU, LEAST)
     (graph,) = (fresh_cache / "networks").glob("*/graph.onnx")
     whole = graph.read_bytes()
     graph.write_bytes(whole[:100] + b"x" + whole[101:])
-    assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
+    assert choose_inference_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
     said = f"The exported network in {graph.parent} is damaged. The network of extractor 'averages' is exported again."
     assert said in capfd.readouterr().err
-    assert is_intact(graph.parent)
+    assert is_cache_entry_intact(graph.parent)
 
 
 def test_a_graph_is_not_read_where_others_may_write(fresh_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Whoever can plant a graph decides what is computed from private images, and can note a digest of it too."""
-    choose_engine(Averages(), CPU, LEAST)
+    choose_inference_engine(Averages(), CPU, LEAST)
     (graph,) = (fresh_cache / "networks").glob("*/graph.onnx")
     with create_cache_entry(graph.parent.with_name("other")) as planted:
         (planted / graph.name).write_bytes(b"planted")
     shutil.rmtree(graph.parent)
     graph.parent.with_name("other").rename(graph.parent)
     (fresh_cache / "networks").chmod(0o777)
-    assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
+    assert choose_inference_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
     assert (
         f"Others may write to {fresh_cache / 'networks'}, so exported networks are not kept" in capfd.readouterr().err
     )
@@ -275,7 +277,7 @@ def test_a_network_whose_input_follows_the_image_is_left_to_torch(
         def prepare(self, image: Image.Image) -> Tensor:
             return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).float() / 255
 
-    assert choose_engine(Unresized(), CPU, LEAST).name.startswith("torch ")
+    assert choose_inference_engine(Unresized(), CPU, LEAST).name.startswith("torch ")
     assert "The shape of a prepared image depends on its size" in capfd.readouterr().err
 
 
@@ -283,19 +285,19 @@ def test_a_network_whose_input_follows_the_image_is_left_to_torch(
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "file"))
-    assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
+    assert choose_inference_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
 
 
 def test_shards_of_one_engine_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
-    def extract(by: engine.Engine) -> tuple[np.ndarray, list[int]]:
+    def extract(by: engine.InferenceEngine) -> tuple[np.ndarray, list[int]]:
         features = np.concatenate(list(extraction.extract_features(photographs(3), Averages(), tmp_path, by)))
         return features, [file.stat().st_mtime_ns for file in sorted(tmp_path.rglob("*")) if file.is_file()]
 
-    by_torch = choose_engine(Averages(), CPU, 3)
+    by_torch = choose_inference_engine(Averages(), CPU, 3)
     first, written = extract(by_torch)
     again, kept = extract(by_torch)
     assert np.array_equal(first, again) and written and kept == written
-    assert extract(engine.Engine("another engine", CPU, by_torch.open))[1] != written
+    assert extract(engine.InferenceEngine("another engine", CPU, by_torch.open))[1] != written
 
 
 @pytest.mark.parametrize(

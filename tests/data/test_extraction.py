@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpbench import DataError, DataMissing, Extractor
 from dpbench.data import extraction
-from dpbench.data.engine import choose_engine
+from dpbench.data.engine import choose_inference_engine
 from dpbench.errors import ComponentFailed
 
 CPU = torch.device("cpu")
@@ -47,7 +47,9 @@ def grey(level: int, size: tuple[int, int] = (2, 2)) -> Image.Image:
 
 
 def extract(images: Sequence[Image.Image], extractor: Extractor, folder: Path) -> list[np.ndarray]:
-    return list(extraction.extract_features(images, extractor, folder, choose_engine(extractor, CPU, len(images))))
+    return list(
+        extraction.extract_features(images, extractor, folder, choose_inference_engine(extractor, CPU, len(images)))
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -215,7 +217,7 @@ def test_features_that_follow_other_images_are_refused(tmp_path: Path) -> None:
     [(1, [1, 0]), (28, [28, 0]), (32, [32, 0]), (33, [32, 1]), (60, [32, 28]), (61, [32, 29, 0]), (64, [32, 32, 0])],
 )
 def test_the_last_batch_has_room_for_images_of_the_others(images: int, batches: list[int]) -> None:
-    assert [len(batch) for batch in extraction._cut_batches(range(images))] == batches
+    assert [len(batch) for batch in extraction._split_into_batches(range(images))] == batches
 
 
 def test_images_are_computed_again_in_a_batch_that_is_computed_anyway(

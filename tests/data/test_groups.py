@@ -29,19 +29,19 @@ from dpbench.board.index import Index
 from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.verdict import NON_ACCURACY_METRICS, judge_seeds
 from dpbench.cli.run import _print_result
-from dpbench.data.groups import check_groups, keep_test_groups
+from dpbench.data.groups import check_group_columns, keep_only_test_groups
 from dpbench.data.survey import survey_dataset
 from dpbench.errors import DataError, LawBroken
 from dpbench.records.board import find_board
-from dpbench.records.group_counts import parse_counts, sum_counts_by_class
+from dpbench.records.group_counts import parse_counts_by_class, sum_counts_by_class
 from dpbench.records.groups import (
     compute_accuracy_by_group,
     compute_accuracy_from_counts,
     compute_price_by_group,
     find_non_private_counterpart,
-    format_groups,
+    format_group_accuracies,
 )
-from dpbench.records.journal import JournalFolder
+from dpbench.records.journal import RunJournalFolder
 from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
@@ -81,7 +81,7 @@ class Grouped(Digits):
         return replace(splits, test=replace(splits.test, groups=groups))
 
 
-def ran(*, known: bool = True, journal: JournalFolder | None = None, **values: Any) -> Result:
+def ran(*, known: bool = True, journal: RunJournalFolder | None = None, **values: Any) -> Result:
     asked = {"dataset": {"name": "grouped", "options": {"known": known}}, "learner": "class-means", "seeds": 2}
     spec = make_spec({**asked, **values}, "the test")
     return session(extend_registry(Grouped)).run(spec, journal=journal)
@@ -132,7 +132,7 @@ def test_groups_that_do_not_fit_are_refused_in_a_sentence(wrong: str) -> None:
     groups, said = WRONG[wrong]
     split = Split(Features(np.zeros((5_000, 2), np.float32)), np.zeros(5_000, np.int64), groups=groups)
     with pytest.raises(DataError, match=said) as caught:
-        check_groups(split, "test split of dataset 'x'")
+        check_group_columns(split, "test split of dataset 'x'")
     assert "\n" not in str(caught.value)
 
 
@@ -152,7 +152,7 @@ class Untouchable(Mapping[str, np.ndarray]):
 def test_groups_of_training_and_public_images_are_dropped_unread() -> None:
     splits = Grouped().load()
     given = replace(splits.train, groups=Untouchable())
-    kept = keep_test_groups(replace(splits, train=given, public=given), "it")
+    kept = keep_only_test_groups(replace(splits, train=given, public=given), "it")
     assert kept.public is not None
     assert (kept.train.groups, kept.public.groups) == (None, None)
     assert kept.test.groups is splits.test.groups
@@ -184,11 +184,11 @@ def test_counts_are_of_the_very_images_that_were_classified_correctly(result: Re
         for value in np.unique(values):
             assert result.task.groups is not None
             line = result.task.groups[column][value]
-            assert parse_counts(line) == tuple(np.bincount(labels[values == value], minlength=10))
+            assert parse_counts_by_class(line) == tuple(np.bincount(labels[values == value], minlength=10))
             for seed in result.seeds:
                 right = decode_correct_predictions(seed, len(labels)) & (values == value)
                 assert seed.group_correct is not None
-                assert parse_counts(seed.group_correct[column][value]) == tuple(
+                assert parse_counts_by_class(seed.group_correct[column][value]) == tuple(
                     np.bincount(labels[right], minlength=10)
                 )
 
@@ -206,7 +206,7 @@ def test_groups_follow_a_test_split_that_imbalance_cuts() -> None:
     assert found.groups is not None and found.test < 359
     kept = sum_counts_by_class(found.groups["sex"])
     for label, count in enumerate(kept):
-        assert parse_counts(found.groups["digit"][f"digit {label}"])[label] == count
+        assert parse_counts_by_class(found.groups["digit"][f"digit {label}"])[label] == count
     assert sum(sum_counts_by_class(found.groups["digit"])) == found.test
 
 
@@ -218,7 +218,7 @@ def test_seeds_of_an_interrupted_run_count_only_with_the_groups_that_the_test_sp
             values = np.char.replace(groups_of(splits.test.labels)["sex"], "female", "woman")
             return replace(splits, test=replace(splits.test, groups={"sex": values}))
 
-    journal = JournalFolder(tmp_path)
+    journal = RunJournalFolder(tmp_path)
     first = ran(journal=journal)
     assert "seeds_of_an_earlier_call" in ran(journal=journal).provenance
     spec = make_spec({"dataset": "grouped", "learner": "class-means", "seeds": 2}, "the test")
@@ -247,7 +247,7 @@ def test_neither_a_small_group_nor_unknown_images_are_called_worst() -> None:
     (column,) = compute_accuracy_from_counts(COUNTS, [correct(0, 20, 9, 0)])
     assert column.worst_group is not None and column.worst_group.value == "male"
     assert column.gap == pytest.approx(0.5 - 0.45)
-    said = format_groups(column)
+    said = format_group_accuracies(column)
     assert "male 45.00% of 20 (worst)" in said and "other 0.00% of 19 (too few to compare)" in said
     assert "female 50.00% of 40 test images" in said and "not known 0.00% of 30" in said
 
@@ -262,7 +262,7 @@ def test_of_many_groups_a_summary_names_the_worst_and_the_best() -> None:
     (column,) = compute_accuracy_from_counts(
         images, [{"site": {f"hospital {place}": f"{place % 20} 0" for place in range(30)}}]
     )
-    assert format_groups(column, most=6) == (
+    assert format_group_accuracies(column, most=6) == (
         "hospital 0 0.00% of 20 test images (worst) to hospital 19 95.00% of 20, of 30 groups"
     )
 
@@ -370,7 +370,7 @@ def test_verify_refuses_test_images_moved_to_another_group_than_other_results_of
         there = sum_counts_by_class(made["task"]["groups"]["sex"])
         right = [sum_counts_by_class(seed["group_correct"]["sex"]) for seed in made["seeds"]]
         label = next(place for place, count in enumerate(there) if all(row[place] <= count - 2 for row in right))
-        f, m = (list(parse_counts(made["task"]["groups"]["sex"][name])) for name in "fm")
+        f, m = (list(parse_counts_by_class(made["task"]["groups"]["sex"][name])) for name in "fm")
         f[label], m[label] = f[label] - 1, m[label] + 1
         return boards.edited(made, "task.groups.sex", {"f": " ".join(map(str, f)), "m": " ".join(map(str, m))})
 
@@ -479,7 +479,7 @@ def test_a_models_card_has_accuracy_by_group_of_its_own_seed(tmp_path: Path) -> 
     (column,) = compute_accuracy_from_counts(
         found.record.task.groups or {}, [found.record.seeds[1].group_correct or {}]
     )
-    assert dict(model.lines())["test accuracy by sex"] == format_groups(column)
+    assert dict(model.lines())["test accuracy by sex"] == format_group_accuracies(column)
 
 
 def test_groups_of_arrays_are_checked_when_the_dataset_is_made() -> None:

@@ -18,13 +18,13 @@ from torch import Tensor
 from dpbench import DataError, Dataset, DeclaredImages, Extractor, FeaturePack, Features, SpecError, Split, Splits
 from dpbench.data.concat import Concat
 from dpbench.data.keys import digest_pixels
-from dpbench.data.packing import WeightsStatement, write_pack
+from dpbench.data.packing import StatedWeightsOrigin, write_feature_pack
 from dpbench.records.pack import PackCard
 from dpbench.support.files import file_sha256
 from tests.helpers.commands import Refusal
 
 CPU = torch.device("cpu")
-STATED = WeightsStatement("CC0", "nothing")
+STATED = StatedWeightsOrigin("CC0", "nothing")
 
 
 def picture(level: int, mode: str = "RGB") -> Image.Image:
@@ -67,7 +67,7 @@ class Levels(Dataset):
 
 @pytest.fixture
 def pack(tmp_path: Path) -> FeaturePack:
-    return write_pack(tmp_path / "levels.safetensors", Levels(), Corners(factor=1.5), STATED, CPU)
+    return write_feature_pack(tmp_path / "levels.safetensors", Levels(), Corners(factor=1.5), STATED, CPU)
 
 
 def test_a_pack_gives_each_image_its_own_features_in_half_precision(pack: FeaturePack) -> None:
@@ -82,7 +82,7 @@ def test_a_pack_gives_each_image_its_own_features_in_half_precision(pack: Featur
 def test_features_of_other_bytes_than_the_digest_are_refused(
     pack: FeaturePack, swap: str, tmp_path: Path, refusal: Refusal
 ) -> None:
-    other = write_pack(tmp_path / "other.safetensors", Levels(), Corners(factor=2.5), STATED, CPU)
+    other = write_feature_pack(tmp_path / "other.safetensors", Levels(), Corners(factor=2.5), STATED, CPU)
     assert pack.digest == file_sha256(pack.file) != other.digest
     if swap == "replaced":
         other.file.replace(pack.file)
@@ -110,7 +110,7 @@ def test_no_path_of_this_machine_is_on_a_card(tmp_path: Path) -> None:
     class Stored(Levels):
         path: str = ""
 
-    made = write_pack(tmp_path / "pack", Stored(path=str(tmp_path)), Corners(), STATED, CPU)
+    made = write_feature_pack(tmp_path / "pack", Stored(path=str(tmp_path)), Corners(), STATED, CPU)
     assert made.card.dataset == f"levels:path={tmp_path.name}"
 
 
@@ -193,7 +193,9 @@ def test_a_card_without_network_licence_or_training_data_is_refused(
 
 
 def test_a_pack_needs_a_licence_and_what_the_weights_have_seen(tmp_path: Path, refusal: Refusal) -> None:
-    said = refusal(lambda: write_pack(tmp_path / "pack", Levels(), Corners(), WeightsStatement(), CPU), SpecError)
+    said = refusal(
+        lambda: write_feature_pack(tmp_path / "pack", Levels(), Corners(), StatedWeightsOrigin(), CPU), SpecError
+    )
     assert "Expected --licence and --trained-on of the features, which extractor 'corners' does not state" in said
 
 
@@ -205,7 +207,7 @@ def test_only_the_features_of_one_network_of_this_machine_are_packed(
         made_elsewhere = "corners (pack 1)"
 
     chosen = Elsewhere() if isinstance(extractor, str) else extractor
-    said = refusal(lambda: write_pack(tmp_path / "pack", Levels(), chosen, STATED, CPU), SpecError)
+    said = refusal(lambda: write_feature_pack(tmp_path / "pack", Levels(), chosen, STATED, CPU), SpecError)
     assert "Expected one extractor that computes features here" in said
 
 
@@ -213,12 +215,12 @@ def test_a_dataset_of_features_has_no_images_to_pack(tmp_path: Path, refusal: Re
     class Given(Levels):
         features = True
 
-    said = refusal(lambda: write_pack(tmp_path / "pack", Given(), Corners(), STATED, CPU), DataError)
+    said = refusal(lambda: write_feature_pack(tmp_path / "pack", Given(), Corners(), STATED, CPU), DataError)
     assert "it has none to pack" in said
 
 
 def test_a_feature_beyond_half_precision_is_refused(tmp_path: Path, refusal: Refusal) -> None:
-    said = refusal(lambda: write_pack(tmp_path / "pack", Levels(), Corners(factor=1e6), STATED, CPU), DataError)
+    said = refusal(lambda: write_feature_pack(tmp_path / "pack", Levels(), Corners(factor=1e6), STATED, CPU), DataError)
     assert "gives image 0 of the train split a feature above 65,504" in said
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.datasets.digits import read_table
+from dpbench_plugins.datasets.digits import read_digits_table
 from dpbench_plugins.datasets.image_folders.imagefolder import ImageFolder
 from dpbench_plugins.datasets.sklearn import Digits
 from PIL import Image
@@ -33,8 +33,8 @@ from dpbench import (
     Splits,
 )
 from dpbench.data import extraction
-from dpbench.data.engine import choose_engine
-from dpbench.data.reading import ImageMapper, return_unchanged
+from dpbench.data.engine import choose_inference_engine
+from dpbench.data.reading import ImageMapper, return_image_unchanged
 from dpbench.errors import NotPure
 from dpbench.harness.sharing import refuse_forbidden_overlap
 from dpbench.privacy.purity.reach import MOST_OBJECTS
@@ -153,7 +153,7 @@ ACCIDENTS = [
 
 def extracted(extractor: Extractor, folder: Path, images: Any = None) -> np.ndarray:
     images = Records(PLACES, numbered) if images is None else images
-    engine = choose_engine(extractor, CPU, len(images))
+    engine = choose_inference_engine(extractor, CPU, len(images))
     return np.concatenate(list(extraction.extract_features(images, extractor, folder, engine)))
 
 
@@ -209,14 +209,16 @@ class Brightest:
 def test_what_reads_a_record_may_not_hold_what_other_images_made(value: Any) -> None:
     """Such as the brightest pixel of all, by which every image is divided."""
     with pytest.raises(NotPure, match="Expected the object that reads a dataset's records to hold options only, got a"):
-        ImageMapper(Records(PLACES, lambda place: grey(0) if value is None else grey(1)), return_unchanged, "Reading")
+        ImageMapper(
+            Records(PLACES, lambda place: grey(0) if value is None else grey(1)), return_image_unchanged, "Reading"
+        )
 
 
 @pytest.mark.parametrize("place", [0.5, ("7", 0.5), ("7", (np.float32(1), "8")), np.ones(3), Image.new("L", (1, 1))])
 def test_a_place_may_not_hold_what_other_images_made(place: Any) -> None:
     """Such as a row of an array that was normalised as a whole."""
     with pytest.raises(NotPure, match="Expected the place of a record as text, bytes or whole numbers, got a"):
-        ImageMapper(Records([place], lambda _: grey(1)), return_unchanged, "Reading")([0])
+        ImageMapper(Records([place], lambda _: grey(1)), return_image_unchanged, "Reading")([0])
 
 
 class Reader:
@@ -241,8 +243,8 @@ def archive(tmp_path: Path) -> Iterator[zipfile.ZipFile]:
 @pytest.mark.parametrize("beside", [0.5, np.zeros(3), list(range(100)), Image.new("L", (2, 2))])
 def test_an_open_zip_hides_nothing_that_is_held_beside_it(archive: zipfile.ZipFile, beside: Any) -> None:
     with pytest.raises(NotPure, match="hold options only"):
-        ImageMapper(Records(PLACES, Reader(archive, beside)), return_unchanged, "Reading")
-    ImageMapper(Records(PLACES, Reader(archive, "L")), return_unchanged, "Reading")
+        ImageMapper(Records(PLACES, Reader(archive, beside)), return_image_unchanged, "Reading")
+    ImageMapper(Records(PLACES, Reader(archive, "L")), return_image_unchanged, "Reading")
 
 
 def test_an_open_zip_hides_no_change_beside_it(archive: zipfile.ZipFile) -> None:
@@ -253,7 +255,7 @@ def test_an_open_zip_hides_no_change_beside_it(archive: zipfile.ZipFile) -> None
             self.beside[place] = place
             return grey(len(self.beside))
 
-    mapper = ImageMapper(Records(PLACES, Remembers(archive, seen)), return_unchanged, "Extractor 'x'")
+    mapper = ImageMapper(Records(PLACES, Remembers(archive, seen)), return_image_unchanged, "Extractor 'x'")
     with pytest.raises(NotPure, match="changed what it reaches"):
         mapper([1, 2])
 
@@ -261,19 +263,19 @@ def test_an_open_zip_hides_no_change_beside_it(archive: zipfile.ZipFile) -> None
 def test_a_reader_that_reaches_more_than_can_be_compared_is_refused() -> None:
     many = [f"{number}" for number in range(MOST_OBJECTS)]
     with pytest.raises(NotPure, match="hold options only, got a table of more than"):
-        ImageMapper(Records(PLACES, Reader(None, [(name,) for name in many])), return_unchanged, "Reading")
+        ImageMapper(Records(PLACES, Reader(None, [(name,) for name in many])), return_image_unchanged, "Reading")
 
 
 @pytest.mark.parametrize("place", ["7", b"7", 7, np.int64(7), Path("7"), ("7", 7, None)])
 def test_a_place_may_be_a_name_a_number_or_the_bytes_of_an_image(place: Any) -> None:
-    (image,) = ImageMapper(Records([place], lambda _: grey(1)), return_unchanged, "Reading")([0])
+    (image,) = ImageMapper(Records([place], lambda _: grey(1)), return_image_unchanged, "Reading")([0])
     assert image.getpixel((0, 0)) == 1
 
 
 def test_what_reads_a_record_may_hold_options() -> None:
     mode, side = "L", 3
     images = Records(PLACES, lambda place: Image.new(mode, (side, side), int(place)))
-    (image,) = ImageMapper(images, return_unchanged, "Reading")([7], thorough=True)
+    (image,) = ImageMapper(images, return_image_unchanged, "Reading")([7], thorough=True)
     assert image.getpixel((0, 0)) == 7
 
 
@@ -287,7 +289,7 @@ def test_a_record_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         raise DataError(f"Expected a readable image {place}.") if place == "7" else DataError("none")
 
     with pytest.raises(DataError, match=r"^Expected a readable image 7\.$"):
-        ImageMapper(Records(PLACES, read), return_unchanged, "Reading")([7])
+        ImageMapper(Records(PLACES, read), return_image_unchanged, "Reading")([7])
 
 
 def test_a_split_says_how_its_images_came_about() -> None:
@@ -475,5 +477,5 @@ def test_a_preparation_that_writes_a_file_is_refused_and_what_it_prints_is_withh
 def test_digits_are_those_that_scikit_learn_loads() -> None:
     from sklearn.datasets import load_digits
 
-    found, data = read_table(), load_digits()
+    found, data = read_digits_table(), load_digits()
     assert np.array_equal(found[:, :-1], data.data) and np.array_equal(found[:, -1], data.target)

@@ -28,7 +28,7 @@ from dpbench.data import cache, duplicates, extraction, outlook
 from dpbench.data.holdings import list_cache_entries
 from dpbench.data.keys import identify_images
 from dpbench.errors import LawBroken, OutputError
-from dpbench.harness.roles import assign_roles
+from dpbench.harness.roles import extract_examples_by_role
 from dpbench.harness.source import DataSource
 from dpbench.harness.split_images import assign_images
 from dpbench.records.protocol import SplitRule
@@ -75,7 +75,7 @@ def features(dataset: Dataset, extractor: Extractor | None = None, share: float 
     """Prepare the features of a run, and return those of the training split."""
     spec = make_spec({"learner": "any", "delta": 1e-3, "unit": "image", "public_fraction": share}, "the test")
     images = assign_images(DataSource(parts(dataset, None, extractor or Pixels()), spec.split_rule, CPU), spec.budget)
-    train = assign_roles(images).private.x
+    train = extract_examples_by_role(images).private.x
     images.load_test_split()
     return train
 
@@ -96,9 +96,9 @@ def with_another_public_share(photos: Path) -> None:
 
 
 def by_advise(photos: Path) -> None:
-    from dpbench_lab.advise.folder import open_public_part
+    from dpbench_lab.advise.folder import open_public_folder_data
 
-    open_public_part(photos, SplitRule(0.25, 1.0, None, 0), Pixels(), CPU)
+    open_public_folder_data(photos, SplitRule(0.25, 1.0, None, 0), Pixels(), CPU)
 
 
 def with_other_labels(photos: Path) -> None:

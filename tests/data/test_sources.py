@@ -13,11 +13,11 @@ import pytest
 from dpbench import DataMissing, Dataset, Download, Source, Splits
 from dpbench.data.sources import (
     check_datasets_present,
-    dataset_label,
-    describe_homes,
+    describe_data_paths,
     find_dataset,
+    format_dataset_spec,
     locate,
-    missing_data_error,
+    make_missing_data_error,
 )
 from dpbench.records.protocol import Component
 from dpbench.support.messages import format_bytes
@@ -131,7 +131,7 @@ def test_only_in_looks_nowhere_else_and_ends(data_folder: Path, tmp_path: Path) 
     make(tmp_path / "else", "x.zip")
     with pytest.raises(RuntimeError), restrict_data_search(tmp_path / "empty"):
         assert find_dataset(dataset) is None
-        said = str(missing_data_error(dataset))
+        said = str(make_missing_data_error(dataset))
         assert str(tmp_path / "empty") in said
         assert str(data_folder) not in said
         assert str(tmp_path / "else") not in said
@@ -181,7 +181,7 @@ def test_a_dataset_of_the_hub_may_come_from_there_still(data_folder: Path) -> No
 
 
 def test_the_sentence_of_data_by_hand(data_folder: Path, tmp_path: Path) -> None:
-    assert str(missing_data_error(at(page="https://x.org", size=1_234_000_000))) == (
+    assert str(make_missing_data_error(at(page="https://x.org", size=1_234_000_000))) == (
         f"Dataset 'somewhere' is not on this machine: looked for x.zip or x/{{train,test}} in {data_folder}; "
         f"{tmp_path}/none/dpbench. Download it (1.2 GB, licence: CC0) from https://x.org, then run `dpbench data "
         "import somewhere FILE-OR-FOLDER`; or name the folder that holds it in DPBENCH_DATA."
@@ -206,15 +206,15 @@ def test_the_sentence_of_data_by_hand(data_folder: Path, tmp_path: Path) -> None
     ],
 )
 def test_the_sentence_says_every_way(data_folder: Path, more: dict[str, Any], said: str) -> None:
-    assert said in str(missing_data_error(at(**more)))
+    assert said in str(make_missing_data_error(at(**more)))
     if not more.keys() & {"downloads", "hub"}:
-        assert "dpbench data fetch" not in str(missing_data_error(at(**more)))
+        assert "dpbench data fetch" not in str(make_missing_data_error(at(**more)))
 
 
 def test_options_stand_in_the_commands_as_a_shell_takes_them(data_folder: Path) -> None:
     dataset = Optional(size=64, tag="it's (2)")
-    command = f"`dpbench data import {shlex.quote(dataset_label(dataset))} FILE-OR-FOLDER`"
-    assert command in str(missing_data_error(dataset))
+    command = f"`dpbench data import {shlex.quote(format_dataset_spec(dataset))} FILE-OR-FOLDER`"
+    assert command in str(make_missing_data_error(dataset))
     assert shlex.split(command.strip("`"))[3] == "somewhere:size=64,tag=it's (2)"
 
 
@@ -228,13 +228,13 @@ def test_options_stand_in_the_commands_as_a_shell_takes_them(data_folder: Path) 
     ],
 )
 def test_a_label_is_what_a_user_writes(dataset: Optional, said: str) -> None:
-    assert dataset_label(dataset) == said
+    assert format_dataset_spec(dataset) == said
     options = Component.parse(said).options
     assert options.keys() == {name for name, value in vars(dataset).items() if value != getattr(Optional(), name, ...)}
 
 
 def test_names_and_sizes_are_said_shortly() -> None:
-    assert describe_homes(Source([["train", "test"], ["a/b/train", "a/b/test"], ["c"], ["d"]])) == (
+    assert describe_data_paths(Source([["train", "test"], ["a/b/train", "a/b/test"], ["c"], ["d"]])) == (
         "{train,test} or a/b/{train,test} (or in 2 more layouts)"
     )
     assert [format_bytes(size) for size in (1, 1_600_000, 10**9 - 1, 10**9)] == ["1 MB", "2 MB", "1000 MB", "1.0 GB"]

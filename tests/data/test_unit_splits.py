@@ -14,7 +14,7 @@ from PIL import Image
 from dpbench import DataError, Split, Splits
 from dpbench.data.units import split_rows_by_unit
 from dpbench.errors import SpecError
-from dpbench.harness.roles import ExamplesByRole, assign_roles
+from dpbench.harness.roles import ExamplesByRole, extract_examples_by_role
 from dpbench.harness.sharing import refuse_forbidden_overlap
 from dpbench.harness.split_images import PUBLIC_IN_PRIVATE
 from dpbench.harness.tuning.folds import Fold, make_folds
@@ -65,7 +65,7 @@ def test_fractions_are_those_of_units() -> None:
 
 def test_units_of_a_role_are_those_of_its_rows_numbered_without_a_gap() -> None:
     images = deal(Owned(), public_fraction=0.3)
-    found = assign_roles(images)
+    found = extract_examples_by_role(images)
     assert images.unit == "owner"
     for units, places in ((images.private_units, private_places(found)), (found.public_units, public_places(found))):
         assert units is not None and units.dtype == np.int64
@@ -87,7 +87,7 @@ def test_where_a_unit_goes_does_not_follow_from_how_many_examples_another_one_ha
 @pytest.mark.parametrize("imbalance", [None, 4])
 def test_without_units_every_role_has_the_examples_that_it_always_had(imbalance: int | None) -> None:
     images = deal(public_fraction=0.3, train_fraction=0.5, imbalance=imbalance, split_seed=11)
-    found = assign_roles(images)
+    found = extract_examples_by_role(images)
     said = f"{private_places(found)} {public_places(found)}"
     digests = {None: "a8ef4d9702155fa5", 4: "94dff302d608201f"}
     assert hashlib.sha256(said.encode()).hexdigest()[:16] == digests[imbalance]
@@ -127,7 +127,7 @@ def test_images_of_a_unit_that_is_trained_on_are_counted_in_the_test_split_and_n
     apart = deal(Owned(), public_fraction=0.3).compare().overlap
     assert {pair: counted.units for pair, counted in apart.items()} == dict.fromkeys(apart, 0)
     mixed = deal(Owned(first_test=0), public_fraction=0.3)
-    shared = {int(owner) for owner in OWNER[private_places(assign_roles(mixed))]} & set(range(50))
+    shared = {int(owner) for owner in OWNER[private_places(extract_examples_by_role(mixed))]} & set(range(50))
     assert mixed.compare().overlap["test in private"].units == len(shared) > 0
     with pytest.raises(SpecError, match=r"No board accepts this run"):
         refuse_forbidden_overlap(mixed, "board")
@@ -152,7 +152,7 @@ class Given(Owned):
 
 def test_a_unit_with_public_and_private_images_is_refused_however_few_they_are() -> None:
     images = deal(Given(), public_fraction=0.1)
-    found = assign_roles(images)
+    found = extract_examples_by_role(images)
     assert OWNER[100] in OWNER[private_places(found)]
     with pytest.raises(
         SpecError, match=r"Public in private: expected at most 0% .* of a unit that is in both splits, got 3"
@@ -177,7 +177,7 @@ def test_public_examples_without_units_are_each_their_own() -> None:
 
 def test_units_of_another_dataset_have_numbers_of_their_own() -> None:
     images = deal(Owned(side=2), public=Owned(first=56), allow_overlap=True)
-    found = assign_roles(images)
+    found = extract_examples_by_role(images)
     assert images.shared_units == {"test in private": 0}
     assert found.public_units is not None and len(found.public_units) == TRAIN
 

@@ -40,10 +40,10 @@ def test_the_figure_has_a_panel_for_each_dataset_and_kind_of_record() -> None:
 
 
 def test_no_committed_attack_finds_more_than_its_bound_allows() -> None:
-    from dpbench.audit.released_scores import rate_from_counts
+    from dpbench.audit.released_scores import make_roc_point
 
     rows = read_attack_rows()
     assert len({(row.dataset, row.learner, row.epsilon) for row in rows}) == len(rows) / 8
     for row in rows:
         counts = row.positives, row.members, row.false, row.others
-        assert not rate_from_counts(row.rate, *counts, row.bound).exceeded
+        assert not make_roc_point(row.rate, *counts, row.bound).exceeded

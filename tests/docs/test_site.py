@@ -26,7 +26,7 @@ from dpbench.docs import site as building
 from dpbench.errors import OutputError
 from dpbench.main import load_extras, load_root_command
 from dpbench.site.layout import SECTIONS
-from dpbench.site.render import site_stylesheet
+from dpbench.site.render import make_site_stylesheet
 from tests.conftest import built_once
 from tests.helpers.browser import Theme, address, browser, opened
 from tests.helpers.readme import DOCS, PAGES, README
@@ -163,7 +163,7 @@ def test_a_comment_with_a_colon_is_not_read_as_a_type(site: Path) -> None:
 
 
 def test_fonts_and_colours_are_those_of_the_leaderboard(site: Path) -> None:
-    style = site_stylesheet().decode()
+    style = make_site_stylesheet().decode()
     conf = runpy.run_path(str(Path(docs.__file__).parent / "conf.py"))["html_theme_options"]
     for theme in (conf["light_css_variables"], conf["dark_css_variables"]):
         assert all(re.search(rf"--\w+: light-dark\(.*{colour}", style) for colour in theme.values())
@@ -256,7 +256,7 @@ def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium
 def test_a_site_that_is_up_to_date_is_not_built_again(documentation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_CACHE", str(documentation / "cache"))
     monkeypatch.setattr(building, "_run_sphinx", None)
-    assert (docs.build_cached(load_root_command(), extras=load_extras()) / "index.html").is_file()
+    assert (docs.build_cached_documentation(load_root_command(), extras=load_extras()) / "index.html").is_file()
 
 
 def test_a_site_is_stale_once_a_plugins_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +336,9 @@ def test_without_the_generator_one_sentence_says_how_to_install_it(
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
-    monkeypatch.setattr(building, "build_cached", lambda command, *, root: pytest.fail("built for nothing"))
+    monkeypatch.setattr(
+        building, "build_cached_documentation", lambda command, *, root: pytest.fail("built for nothing")
+    )
     with pytest.raises(OutputError, match="absent, empty or a site"):
-        docs.build(tmp_path, None)
+        docs.build_documentation(tmp_path, None)
     assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"

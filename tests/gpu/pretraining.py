@@ -14,7 +14,7 @@ from dpbench_plugins.extractors.randp import RandPWRN
 from dpbench_plugins.extractors.randp.checkpoints import export_checkpoint, unfinished_state_path
 from dpbench_plugins.extractors.randp.pretraining import Pretrainer
 from dpbench_plugins.extractors.randp.probe import AccuracyProbe
-from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.randp.recipe import PretrainingRecipe
 from dpbench_plugins.extractors.vision import Precision
 from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
 
@@ -29,7 +29,7 @@ LARGEST = 8e6  # bytes of a checkpoint that comes with dpbench
 def rows(asked: Asked) -> Iterator[Row]:
     """Start the recipe, say what all of it takes, export what is there; with `full`, train to the end and score it."""
     kind = Tiny if asked.quick else RandPWRN
-    recipe = few_steps() if asked.quick else Recipe()
+    recipe = few_steps() if asked.quick else PretrainingRecipe()
     precisions: tuple[Precision, ...] = ("bfloat16", "float32")  # the recipe's own last: its weights are kept
     for precision in precisions:
         training = Pretrainer(kind.network, kind.size, dataclasses.replace(recipe, precision=precision), asked.device)
@@ -71,7 +71,7 @@ def _half(asked: Asked, kind: type[RandPWRN], training: Pretrainer, file: Path) 
     yield Row("its features beside those of the float32 weights", f"{error:.1e} of the norm at most", error < 0.01)
 
 
-def _whole(asked: Asked, kind: type[RandPWRN], recipe: Recipe, started: Path) -> Iterator[Row]:
+def _whole(asked: Asked, kind: type[RandPWRN], recipe: PretrainingRecipe, started: Path) -> Iterator[Row]:
     """Train to the last step, from where an interrupted call stopped, and score the weights beside the shipped ones."""
     out = checkpoint(asked)
     if not out.exists():

@@ -13,8 +13,8 @@ from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite0
 from dpbench_plugins.extractors.vision import Precision
 
 from dpbench.data import extraction
-from dpbench.data.engine import BATCH, choose_engine
-from dpbench.support.fields import changed_fields
+from dpbench.data.engine import BATCH, choose_inference_engine
+from dpbench.support.fields import list_changed_fields
 from tests.benchmarks.conftest import Ratios
 from tests.benchmarks.test_extraction import Encoded, Opened
 from tests.benchmarks.test_linear_step import Size, _opacus, _ours
@@ -67,14 +67,14 @@ def _extraction(asked: Asked, precision: Precision) -> Row:
     if not extractor.present():
         return Row(what, "not run: install dpbench-vision[offline]")
     images = Encoded(32, "PNG", 8 if asked.quick else 2048)
-    opened = Opened(extractor.open(asked.device), **changed_fields(extractor))
+    opened = Opened(extractor.open(asked.device), **list_changed_fields(extractor))
     ready = torch.stack([opened.prepare(images[place]) for place in range(min(len(images), BATCH))])
 
     def whole() -> None:
         with tempfile.TemporaryDirectory() as folder:
             list(
                 extraction.extract_features(
-                    images, opened, Path(folder), choose_engine(opened, asked.device, len(images))
+                    images, opened, Path(folder), choose_inference_engine(opened, asked.device, len(images))
                 )
             )
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from dpbench_plugins.learners.adadps import compute_preconditioner
 from dpbench_plugins.learners.dp_sgd import DPSGD
-from dpbench_plugins.learners.gep import compute_anchors, leading_subspace
+from dpbench_plugins.learners.gep import compute_anchor_gradients, compute_leading_subspace
 from dpbench_plugins.learners.jl import JL
 from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
@@ -25,7 +25,7 @@ from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankO
 from dpbench.privacy.core.forms.residual.form import Residual
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import SumObservation, Witness
+from dpbench.privacy.core.witness import AuditWitness, SumObservation
 from dpbench.privacy.curator import make_learner_curator
 from tests.gpu.asked import CPU, Asked, Row
 
@@ -91,7 +91,7 @@ def totals(learner: ProbeLearner, world: World, device: torch.device, seed: int)
     randomness = Randomness.research(seed, "tests.gpu")
     held = PrivateRows(world.x(0, world.n), world.y(0, world.n), torch.arange(world.n))
     there = dataclasses.replace(task, device=device)
-    curator = bind(held, there, learner.plan(there, BUDGET), 3.0, randomness, Witness(seen.append))
+    curator = bind(held, there, learner.plan(there, BUDGET), 3.0, randomness, AuditWitness(seen.append))
     generator, public = randomness.initialisation, world.public
     features = carried(learner.features(task, public, generator), device)
     learner.fit_on(features, make_learner_curator(curator), carried(public, device), generator)
@@ -104,8 +104,8 @@ def forms(world: World, device: torch.device) -> dict[str, list[Tensor]]:
     head = torch.randn(world.classes, world.d + 1, generator=draw) / 10
     public = world.public
     scale = carried(compute_preconditioner(head, public.x, world.y(1, len(public.x)), 0.1), device)
-    anchors = compute_anchors(head, public.x[: 2 * world.classes], draw)
-    basis = carried(leading_subspace(anchors, world.classes, 1, draw), device)
+    anchors = compute_anchor_gradients(head, public.x[: 2 * world.classes], draw)
+    basis = carried(compute_leading_subspace(anchors, world.classes, 1, draw), device)
     x, y, head = world.x(0, count).to(device), world.y(0, count).to(device), head.to(device)
     projected = quantise(exact_linear(x, head[:, :-1], head[:, -1]))
     right = quantise(x)

@@ -21,7 +21,7 @@ from dpbench.errors import DataError, NotPerExample, NotPlanned, PrivacyError, S
 from dpbench.harness.prepare import prepare_seed
 from dpbench.privacy.purity.reach import Reach
 from dpbench.records.identity import compute_fit_identity
-from dpbench.records.journal import JournalFolder
+from dpbench.records.journal import RunJournalFolder
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
 from dpbench.records.stated_plan import make_plan_records
@@ -133,14 +133,14 @@ def test_nothing_is_kept_of_a_private_search_under_way(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        session(plugins(Tried)).run(private_search([1, 2]), keep=interrupts, journal=JournalFolder(tmp_path))
+        session(plugins(Tried)).run(private_search([1, 2]), keep=interrupts, journal=RunJournalFolder(tmp_path))
     assert kept == [0, 0]
     assert not [*tmp_path.rglob("*")]
 
 
 def test_a_journal_that_was_cut_off_or_damaged_costs_no_other_seed(tmp_path: Path) -> None:
     result = session().run(make_spec({"learner": "class-means", "seeds": 2}, "a test"))
-    journal = JournalFolder(tmp_path).open_run("a.json", "an identity")
+    journal = RunJournalFolder(tmp_path).open_run("a.json", "an identity")
     journal.file.parent.mkdir()
     journal.file.write_bytes(b'{"identity": "an iden\xff')
     for seed in result.seeds:

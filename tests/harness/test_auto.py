@@ -28,7 +28,7 @@ from dpbench import (
     gaussian_sigma,
     require_setting,
 )
-from dpbench.board.verify.declarations import check_selection
+from dpbench.board.verify.declarations import check_settings_selection
 from dpbench.board.verify.plan_check import check_learner_plan, find_defaults_version
 from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.errors import ComponentFailed, DataError, DpbenchError
@@ -192,9 +192,9 @@ def test_a_private_search_records_what_each_seeds_winner_had() -> None:
 
 def test_numbers_said_to_be_settled_that_were_given_are_met() -> None:
     honest = ran("steps=3", epsilon=2)
-    assert "settled" not in str(list(check_selection(honest)))
+    assert "settled" not in str(list(check_settings_selection(honest)))
     forged = honest.model_copy(update={"settled": {"steps": 3, "unknown": 1}})
-    assert [field for field, _ in check_selection(forged)] == ["settled.steps", "settled.unknown"]
+    assert [field for field, _ in check_settings_selection(forged)] == ["settled.steps", "settled.unknown"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dpbench
 from dpbench.errors import SpecError
-from dpbench.harness.delta import default_delta
+from dpbench.harness.delta import compute_default_delta
 from dpbench.records.protocol import Protocol
 from dpbench.records.spec import make_spec
 from tests.cli.test_cli import refusal
@@ -33,14 +33,14 @@ def large_data() -> dpbench.Dataset:
 
 @given(st.integers(1, 10**9))
 def test_the_default_is_the_largest_power_of_ten_of_at_most_one_in_2n_and_at_most_the_usual(units: int) -> None:
-    exponent = round(-np.log10(default_delta(units)))
-    assert default_delta(units) == float(f"1e-{exponent}")
+    exponent = round(-np.log10(compute_default_delta(units)))
+    assert compute_default_delta(units) == float(f"1e-{exponent}")
     assert 2 * units <= 10**exponent
     assert exponent == 5 or 2 * units > 10 ** (exponent - 1)
 
 
 def test_the_usual_delta_is_that_of_a_protocol() -> None:
-    assert default_delta(1) == Protocol.model_fields["delta"].default
+    assert compute_default_delta(1) == Protocol.model_fields["delta"].default
 
 
 @pytest.mark.quick(1)

@@ -14,7 +14,7 @@ from torch import Tensor
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.harness.fitting import fit_once, predict_isolated
-from dpbench.privacy.core.witness import SumObservation, Witness
+from dpbench.privacy.core.witness import AuditWitness, SumObservation
 from dpbench.privacy.curator import make_learner_curator
 from tests.helpers.worlds import fit_input
 
@@ -77,7 +77,7 @@ def test_a_learner_holds_what_wrap_makes_of_its_curator() -> None:
 
 def test_a_witness_sees_the_sum_before_its_noise() -> None:
     seen: list[SumObservation] = []
-    fit_once(fit_input(Sums()), witness=Witness(seen.append))
+    fit_once(fit_input(Sums()), witness=AuditWitness(seen.append))
     assert [observation.release for observation in seen] == ["sums"]
 
 

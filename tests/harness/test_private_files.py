@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits, load_wine
 
 from dpbench import Curator, Predict, PublicData
 from dpbench.errors import PrivacyError
-from dpbench.harness.private_files import FileAccessLog, PrivateFiles
+from dpbench.harness.private_files import FileAccessLog, PrivateDatasetFiles
 from dpbench.privacy.purity.audit_events import judge_audit_events
 from dpbench.support.paths import cache_folder
 from tests.helpers.strangers import run_learner
@@ -73,7 +73,7 @@ def test_a_predictor_may_read_other_data() -> None:
 @pytest.mark.parametrize("names", [os.listdir, lambda folder: [*os.scandir(folder)], Path.iterdir])
 def test_folders_of_classes_are_not_listed(names: Callable[[Path], Iterable[object]], tmp_path: Path) -> None:
     (tmp_path / "data" / "cats").mkdir(parents=True)
-    files = PrivateFiles(below=(f"{(tmp_path / 'data').resolve()}{os.sep}",))
+    files = PrivateDatasetFiles(below=(f"{(tmp_path / 'data').resolve()}{os.sep}",))
     for folder in (tmp_path / "data", tmp_path / "data" / "cats"):
         with pytest.raises(PrivacyError, match=REFUSED), files.refuse_access():
             list(names(folder))
@@ -100,7 +100,7 @@ def test_files_below_a_datasets_folder_are_refused_by_any_name_of_it(tmp_path: P
     (tmp_path / "data" / "train" / "1.png").write_bytes(b"")
     (tmp_path / "database").write_bytes(b"")
     (tmp_path / "link").symlink_to(tmp_path / "data")
-    files = PrivateFiles(below=(f"{(tmp_path / 'data').resolve()}{os.sep}",))
+    files = PrivateDatasetFiles(below=(f"{(tmp_path / 'data').resolve()}{os.sep}",))
     for name in ("data/train/1.png", "data/../data/train/1.png", "link/train/1.png"):
         with pytest.raises(PrivacyError, match=REFUSED), files.refuse_access():
             (tmp_path / name).read_bytes()
@@ -132,7 +132,7 @@ def test_a_database_is_a_file_too(tmp_path: Path, name: str) -> None:
         query()
         sqlite3.connect(":memory:").close()
     assert read.found == {str(file)}
-    with pytest.raises(PrivacyError, match=REFUSED), PrivateFiles(frozenset(read.found)).refuse_access():
+    with pytest.raises(PrivacyError, match=REFUSED), PrivateDatasetFiles(frozenset(read.found)).refuse_access():
         query()
 
 

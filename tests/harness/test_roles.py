@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.roles import ExamplesByRole, assign_roles
+from dpbench.harness.roles import ExamplesByRole, extract_examples_by_role
 from dpbench.harness.source import DataSource
 from dpbench.harness.split_images import SplitImages, SplitName, assign_images
 from dpbench.records.spec import make_spec
@@ -72,7 +72,7 @@ def deal(
 
 
 def roles(dataset: Dataset | None = None, public: Dataset | None = None, **values: Any) -> ExamplesByRole:
-    return assign_roles(deal(dataset, public, **values))
+    return extract_examples_by_role(deal(dataset, public, **values))
 
 
 def parts(dataset: Dataset, public: Dataset | None, extractor: Extractor) -> BuiltComponents:
@@ -166,7 +166,7 @@ def test_an_imbalance_that_leaves_nothing_of_a_class_to_test_on_is_refused() -> 
 
 def test_the_images_on_record_are_those_that_imbalance_keeps() -> None:
     images = deal(Sorted(), imbalance=4)
-    found = assign_roles(images)
+    found = extract_examples_by_role(images)
     played = {
         "private": len(found.private),
         "public": len(found.public.x),
@@ -316,7 +316,7 @@ def test_nothing_is_extracted_when_the_budget_is_refused() -> None:
 
 def test_private_images_that_equal_a_public_one_are_left_out() -> None:
     images = deal(public=Numbered(first=TRAIN - 10))
-    found = assign_roles(images)
+    found = extract_examples_by_role(images)
     assert private_places(found) == list(range(TRAIN - 10))
     assert (images.left_out, images.private_count_with_copies, found.task.size, len(found.private)) == (
         10,
@@ -367,7 +367,7 @@ def test_an_image_of_a_unit_is_left_out_alone_and_units_are_numbered_without_a_g
             return Splits(dataclasses.replace(splits.train, units=pairs), splits.test, splits.digest, unit="pair")
 
     images = deal(Pairs(), public=Numbered(first=TRAIN - 3), unit="pair")
-    found = assign_roles(images)
+    found = extract_examples_by_role(images)
     assert (images.left_out, images.private_count_with_copies, found.task.size, len(found.private)) == (
         3,
         100,

@@ -18,7 +18,7 @@ from dpbench_plugins.learners.dp_sgd import DPSGD
 from torch import Tensor
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Split, Splits, Task
-from dpbench.board.verify.declarations import check_selection
+from dpbench.board.verify.declarations import check_settings_selection
 from dpbench.data.duplicates import compute_hashes
 from dpbench.errors import ComponentFailed, DataError, DpbenchError, SpecError
 from dpbench.harness import split_images
@@ -30,7 +30,7 @@ from dpbench.privacy.core.accounting.private_search import RunCountDistribution
 from dpbench.privacy.core.randomness import make_selection_generator
 from dpbench.records.board import Board
 from dpbench.records.result import Result
-from dpbench.records.search import UNRANKED, SelectionRule, least_clean_rule
+from dpbench.records.search import UNRANKED, SelectionRule, choose_least_clean_rule
 from dpbench.records.spec import Spec, make_spec
 from dpbench.records.tuning import Tuning
 from dpbench.registry import Registration, Registry, load
@@ -134,7 +134,7 @@ def test_a_search_is_on_record_and_its_winner_is_what_is_scored(rule: SelectionR
     record = found.search
     assert record is not None
     assert record.chosen is not None
-    assert found.selection == record.rule == least_clean_rule(rule, "by-hand")  # steps are set beside the search
+    assert found.selection == record.rule == choose_least_clean_rule(rule, "by-hand")  # steps are set beside the search
     assert record.private_touched == (rule == "private-unaccounted")
     assert (record.public_labels, record.possible, record.tried, record.draw) == (144, 4, 4, "grid")
     assert record.space == SPACE
@@ -169,8 +169,8 @@ def test_settings_beside_a_search_and_files_in_it_are_chosen_by_hand(
     resolved = resolve(spec("public-validation", learner=learner, space=space), load())
     assert resolved.search is not None
     own = find_selection_rule(resolved.parts.learner, resolved.search.space)
-    assert least_clean_rule("public-validation", own) == rule
-    assert least_clean_rule("private-unaccounted", own) == "private-unaccounted"
+    assert choose_least_clean_rule("public-validation", own) == rule
+    assert choose_least_clean_rule("private-unaccounted", own) == "private-unaccounted"
 
 
 def test_what_was_chosen_on_private_data_without_account_or_on_test_data_is_never_ranked() -> None:
@@ -396,7 +396,7 @@ def test_defaults_of_an_earlier_version_are_somebodys_choice(tmp_path: Path) -> 
     assert found.search is not None and found.search.source is not None
     assert (found.selection, found.search.source.selection) == ("transfer", "default")
     assert found.privacy.plan[0].steps == 3
-    assert list(check_selection(found)) == []
+    assert list(check_settings_selection(found)) == []
 
 
 def _renamed(file: Path, name: str) -> Path:

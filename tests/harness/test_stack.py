@@ -25,13 +25,13 @@ import dpbench
 from dpbench.api import Chunk, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
 from dpbench.harness.tuning.stack import StackedCurators, StackedOuterProducts
-from dpbench.harness.tuning.together import MappedRows, PublicMap, fit_probes_together
+from dpbench.harness.tuning.together import CachingPublicMap, MappedRowsCache, fit_probes_together
 from dpbench.harness.tuning.trials import make_weighted_curator
 from dpbench.learning import defaults
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import make_learner_curator
@@ -73,7 +73,7 @@ def together(
     rows: PrivateRows,
     weight: float = 1.0,
     size: int = 0,
-    maps: MappedRows | None = None,
+    maps: MappedRowsCache | None = None,
 ) -> list[Predict]:
     asked = curators(learners, rows, size or len(rows), 1 / weight)
     return fit_probes_together(
@@ -125,14 +125,14 @@ def test_settings_of_fewer_steps_train_beside_those_that_go_on(rate: float, weig
 
 
 def test_rows_that_one_group_has_mapped_serve_the_next_group_of_the_same_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    maps, rows, mapped = MappedRows(), private_rows(n=90, d=WIDTH), list[int]()
-    honest = Map.compute_answer
+    maps, rows, mapped = MappedRowsCache(), private_rows(n=90, d=WIDTH), list[int]()
+    honest = MapQuestion.compute_answer
 
-    def counted(self: Map, curator: LedgerCurator, spent: Sequence[Any]) -> LedgerCurator:
+    def counted(self: MapQuestion, curator: LedgerCurator, spent: Sequence[Any]) -> LedgerCurator:
         mapped.append(len(curator.rows))
         return honest(self, curator, spent)
 
-    monkeypatch.setattr(Map, "compute_answer", counted)
+    monkeypatch.setattr(MapQuestion, "compute_answer", counted)
     for base, rate in ((Pillar(k=4), 0.3), (Pillar(k=4), 1.0), (Pillar(k=3), 1.0)):
         together(probes(base, rate), rows, maps=maps)
     assert mapped == [90, 90]
@@ -146,7 +146,7 @@ def test_public_rows_are_mapped_once_for_all_settings_and_a_copy_written_to_reac
         asked.append(len(rows))
         return rows * 2
 
-    shown = PublicMap(doubled, x)
+    shown = CachingPublicMap(doubled, x)
     shown(x).zero_()
     assert torch.equal(shown(x), x * 2)
     assert torch.equal(shown(x[:3]), x[:3] * 2)
@@ -159,7 +159,7 @@ def test_public_rows_are_mapped_once_for_all_settings_and_a_copy_written_to_reac
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("base", BASES, ids=lambda base: f"{base.name}-{base.init}")
 def test_a_map_made_for_other_settings_serves_these_too(base: ProbeLearner) -> None:
-    maps, rows = MappedRows(), private_rows(n=90, d=WIDTH)
+    maps, rows = MappedRowsCache(), private_rows(n=90, d=WIDTH)
     for rate in (0.3, 1.0):
         learners = probes(base, rate)
         assert_same(together(learners, rows, maps=maps), alone(learners, rows))

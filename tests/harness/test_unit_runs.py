@@ -14,8 +14,8 @@ from dpbench_plugins.datasets.sklearn import Digits
 
 from dpbench import Splits
 from dpbench.analysis.describe import describe_result
-from dpbench.board.verify.declarations import check_task
-from dpbench.cli.tune import make_run_command
+from dpbench.board.verify.declarations import check_task_facts
+from dpbench.cli.tune import format_run_command
 from dpbench.errors import SpecError
 from dpbench.harness.fit import fit_seed
 from dpbench.models.model import Model
@@ -92,7 +92,7 @@ def test_epsilon_is_a_patients_and_the_size_counts_patients(learner: str) -> Non
     assert found.task.private < found.task.images
     assert (units.largest_epsilon, units.median_epsilon) == (None, None)
     assert found.privacy.epsilon <= 4.0
-    assert not list(check_task(found))
+    assert not list(check_task_facts(found))
     assert found.spec.unit == "patient"
 
 
@@ -104,13 +104,13 @@ def test_the_run_of_an_image_says_what_it_costs_a_patient() -> None:
     assert units.largest_epsilon > 20 * stated
     assert math.isclose(units.median_epsilon, stated)
     assert any("with the most images (30)" in remark for remark in found.remarks)
-    assert not list(check_task(found))
+    assert not list(check_task_facts(found))
     forged = found.task.units.model_copy(update={"largest_epsilon": stated}) if found.task.units else None
     lying = found.model_copy(update={"task": found.task.model_copy(update={"units": forged})})
-    assert [place for place, _ in check_task(lying)] == ["task.units.largest_epsilon"]
+    assert [place for place, _ in check_task_facts(lying)] == ["task.units.largest_epsilon"]
     small = units.model_copy(update={"largest": 1, "largest_epsilon": stated})
     lying = found.model_copy(update={"task": found.task.model_copy(update={"units": small})})
-    assert [place for place, _ in check_task(lying)] == ["task.units"]
+    assert [place for place, _ in check_task_facts(lying)] == ["task.units"]
 
 
 def test_a_result_says_whose_epsilon_it_is(tmp_path: Any) -> None:
@@ -137,8 +137,8 @@ def test_without_a_word_epsilon_is_that_of_the_datasets_unit_and_a_board_says_it
 def test_the_command_of_a_tuning_names_a_unit_that_is_not_the_datasets_own() -> None:
     asked = make_spec({"learner": "pillar", "dataset": "wards"}, "a test")
     by_image = make_spec({**asked.user_values, "unit": "image"}, "a test")
-    assert "--unit image" in make_run_command(by_image, Path("tuning.json"))
-    assert "--unit" not in make_run_command(asked, Path("tuning.json"))
+    assert "--unit image" in format_run_command(by_image, Path("tuning.json"))
+    assert "--unit" not in format_run_command(asked, Path("tuning.json"))
 
 
 def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:
@@ -175,4 +175,4 @@ def test_a_search_in_public_is_over_patients_too() -> None:
     search = {"rule": "public-validation", "space": space, "folds": 3}
     found = ran("pillar:steps=10", unit="patient", search=search, public_fraction=0.4, public_labels=True)
     assert found.search is not None and found.search.tried == 4
-    assert not list(check_task(found))
+    assert not list(check_task_facts(found))

@@ -20,7 +20,7 @@ from PIL.Image import Image, Resampling, Transpose
 
 from dpbench import Dataset, Split
 from dpbench.data.altered import find_altered_copies
-from dpbench.data.duplicates import Hashes, hash_images
+from dpbench.data.duplicates import ImageHashes, hash_images
 
 DATASETS: Mapping[str, Dataset] = {
     "digits": Digits(), "CIFAR-10": Cifar10(), "X-rays": Pneumonia(), "GTSRB": Gtsrb(training="final"),
@@ -94,7 +94,9 @@ def cut(train: Split) -> tuple[np.ndarray, np.ndarray]:
     return public, generator.permutation(rest)[:MAX_PRIVATE]
 
 
-def hash_rows(train: Split, rows: Sequence[int] | np.ndarray, alter: Callable[[Image], Image] | None = None) -> Hashes:
+def hash_rows(
+    train: Split, rows: Sequence[int] | np.ndarray, alter: Callable[[Image], Image] | None = None
+) -> ImageHashes:
     """Return hashes of rows of a split, altered if asked."""
     images = [train.images[int(row)] for row in rows]
     if alter is not None:
@@ -102,7 +104,7 @@ def hash_rows(train: Split, rows: Sequence[int] | np.ndarray, alter: Callable[[I
     return hash_images(images, "train")
 
 
-def share(public: Hashes, private: Hashes, *, name: str) -> str:
+def share(public: ImageHashes, private: ImageHashes, *, name: str) -> str:
     """Return which share of the public images matches a private one."""
     distinct = public.distinct_hashes
     found = find_altered_copies(distinct.image_views, private.distinct_hashes.image_views)

@@ -38,7 +38,7 @@ from dpbench.records.packed import list_records
 from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
-from dpbench.registry.boards import make_entry_spec, spell_out_board
+from dpbench.registry.boards import fill_in_board_defaults, make_entry_spec
 from dpbench.registry.components import make_component_record
 from tests.conftest import built_once
 from tests.helpers.commands import call
@@ -58,7 +58,7 @@ def synthetic(board: Board, count: int, seed: int) -> list[Result]:
 
 def made(board: Board, count: int, seed: int) -> Iterator[Result]:
     """Yield them one by one, for more than fit into memory."""
-    whole = spell_out_board(board, _plugins())
+    whole = fill_in_board_defaults(board, _plugins())
     classes = tuple(_plugins().find("dataset", board.dataset.name).cls.classes)
     chance = np.random.default_rng(seed)
     labels, hardness = chance.integers(len(classes), size=TEST), chance.normal(size=TEST)

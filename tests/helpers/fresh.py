@@ -19,7 +19,7 @@ from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
 
 from dpbench import registry
-from dpbench.data.packing import WeightsStatement, write_pack
+from dpbench.data.packing import StatedWeightsOrigin, write_feature_pack
 from tests.helpers import weights
 
 PEOPLE, PER_PERSON = 24, 3
@@ -181,7 +181,9 @@ def write_weights(folder: Path) -> None:
     """Write a file of random weights for each extractor that reads one, and a pack of the photographs."""
     write_photos(folder)
     photos = registry.load().build("dataset", "imagefolder", {"path": str(folder / "photos")})
-    write_pack(folder / "photos.safetensors", photos, Pixels(size=8), WeightsStatement("none"), torch.device("cpu"))
+    write_feature_pack(
+        folder / "photos.safetensors", photos, Pixels(size=8), StatedWeightsOrigin("none"), torch.device("cpu")
+    )
     weights.save_all(folder)
     state = torch.load(folder / "resnet50.pth", weights_only=True)
     for name, prefix in PREFIXES.items():

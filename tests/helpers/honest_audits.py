@@ -16,7 +16,7 @@ import numpy as np
 
 from dpbench.audit.audit_fit import audit_prepared_run
 from dpbench.audit.evidence import ALARM
-from dpbench.audit.figures import find_evidence
+from dpbench.audit.figures import get_evidence_of_audit
 from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
@@ -49,7 +49,7 @@ def measure_evidence(audits: int, first: int = 0) -> tuple[list[float], Counter[
         for seed in range(first, first + audits):
             learner = LEARNERS[seed % len(LEARNERS)]
             audit = audit_prepared_run(prepared(learner), 1_000 + seed, CANARIES)
-            evidence.append(find_evidence(audit))
+            evidence.append(get_evidence_of_audit(audit))
             found.update(f"{learner}: {line}" for line in audit.figures.failed)
             if audit.noise:
                 found.update(f"p < 0.01: {check.name}" for check in audit.noise.checks if check.p < 0.01)

@@ -19,7 +19,7 @@ from torch.nn.functional import one_hot
 
 from dpbench import Budget, Chunk, Curator, Learner, Planned, Predict, PublicData, Release, Task
 from dpbench.harness.prepare import PreparedRun
-from dpbench.harness.scoring import Scorer
+from dpbench.harness.scoring import TestScorer
 from dpbench.privacy.core.randomness import Randomness
 
 CLASSES, CLIP = 10, 10.0
@@ -73,7 +73,7 @@ class ReadsMemory(Means):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         def predict(x: Tensor) -> Tensor:
-            scorer = next(found for found in gc.get_objects() if isinstance(found, Scorer))
+            scorer = next(found for found in gc.get_objects() if isinstance(found, TestScorer))
             return one_hot(torch.from_numpy(scorer.y[: len(x)]), CLASSES).float()
 
         return predict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dpbench.privacy.core.exact.quantised import to_floats
+from dpbench.privacy.core.exact.quantised import convert_to_float_rows
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 
 
@@ -16,7 +16,7 @@ def dense(form: Contribution) -> Tensor:
     if isinstance(form, Joined):
         return torch.cat([part.double().flatten(1) for part in form.parts], 1)
     if isinstance(form, RankOne):
-        right = torch.nn.functional.pad(to_floats(form.right).double(), (0, int(form.bias)), value=1.0)
+        right = torch.nn.functional.pad(convert_to_float_rows(form.right).double(), (0, int(form.bias)), value=1.0)
         return form.left.double().unsqueeze(2) * right.unsqueeze(1)
     if isinstance(form, Scaled):
         return dense(form.outer) / form.scale.double()

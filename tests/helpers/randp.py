@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from dpbench_plugins.extractors.randp.extractor import RandPWRN
 from dpbench_plugins.extractors.randp.pretraining import Pretrainer, pretrain
-from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.randp.recipe import PretrainingRecipe
 from torch import Tensor
 
 CPU = torch.device("cpu")
@@ -27,12 +27,12 @@ class Tiny(RandPWRN):
     size = 16
 
 
-def recipe(**changes: Any) -> Recipe:
+def recipe(**changes: Any) -> PretrainingRecipe:
     """Return a recipe of a few small steps."""
     few: dict[str, Any] = {
         "steps": 6, "batch": 8, "canvas": 16, "queue": 12, "probe": "none", "learning_rate": 0.05,
     }  # fmt: skip
-    return Recipe(**{**few, **changes})
+    return PretrainingRecipe(**{**few, **changes})
 
 
 def trained(

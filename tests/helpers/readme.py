@@ -32,7 +32,7 @@ from dpbench.records.result import Interval, Result
 from tests.helpers import forgeries, hostile_plugins
 
 if TYPE_CHECKING:
-    from dpbench_lab.inspect.report import Prediction
+    from dpbench_lab.inspect.report import GainPrediction
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "dpbench" / "docs"
@@ -139,7 +139,7 @@ def advice_table() -> str:
     return advice.table()
 
 
-def predicted(dataset: str) -> tuple[tuple[int, ...], int, Prediction]:
+def predicted(dataset: str) -> tuple[tuple[int, ...], int, GainPrediction]:
     """Return the k that were inspected of a dataset, its dimensions, and what PILLAR's theorem makes of each k."""
     from dpbench_lab.inspect.prediction import predict_gains
     from dpbench_lab.inspect.report import Inspection

@@ -28,7 +28,7 @@ from dpbench.receipts import (
     gaussian_steps,
 )
 from dpbench.receipts.check import check
-from dpbench.receipts.pytest_plugin import make_claim
+from dpbench.receipts.pytest_plugin import make_claim_from_receipt
 from dpbench.receipts.receipt import Adjacency
 
 SIZE, RATE, SIGMA, CLIP, STEPS, DELTA = 400, 0.1, 2.0, 1.0, 6, 1e-4
@@ -84,7 +84,7 @@ def found(trained: Trained, folder: Path) -> set[str]:
     if trained.answers is not None:
         from dpbench.audit.foreign import audit_loop
 
-        claim = replace(make_claim(trained.receipt), epsilon=None)
+        claim = replace(make_claim_from_receipt(trained.receipt), epsilon=None)
         audit = audit_loop(trained.answers, claim, size=SIZE, canaries=1_500)
         names |= {f"audit: {failure.partition(':')[0].split()[0]}" for failure in audit.figures.failed}
     return names

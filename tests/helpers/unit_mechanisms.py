@@ -26,7 +26,7 @@ from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import Units
+from dpbench.privacy.core.rows import PrivacyUnits
 from dpbench.privacy.core.sum import Sum
 from dpbench.records.result import mean_interval
 from dpbench.records.spec import make_spec
@@ -172,7 +172,7 @@ def private_of(prepared: PreparedRun) -> Private:
     """Return the units of a run's private rows, each row's place in its unit by a hash of its features."""
     rows = prepared.roles.private
     owners = rows.units
-    if not isinstance(owners, Units):
+    if not isinstance(owners, PrivacyUnits):
         raise TypeError("Expected units.")
     x = rows.x[rows.index]  # (n, d)
     hashes = [hashlib.sha256(row.numpy().tobytes()).digest() for row in x]

@@ -13,7 +13,7 @@ from dpbench.api import Budget, Curator, Learner, Planned, PublicData, Task
 from dpbench.harness.fitting import FitInput
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import make_learner_curator
@@ -36,7 +36,7 @@ class Bound:
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Bound:
         """Return the same over transformed rows."""
-        return Bound(self.curator.answer(Map(transform)))
+        return Bound(self.curator.answer(MapQuestion(transform)))
 
 
 def private_rows(n: int = 40, d: int = 5, classes: int = 3, seed: int = 0) -> PrivateRows:

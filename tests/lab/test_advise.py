@@ -20,7 +20,7 @@ from dpbench import Records
 from dpbench.harness.cutting import cut_rows
 from dpbench.records.protocol import SplitRule
 from dpbench_lab.advise.advice import FEWEST_REHEARSED
-from dpbench_lab.advise.folder import list_training_images, number_units
+from dpbench_lab.advise.folder import assign_unit_numbers, list_training_images
 from dpbench_lab.advise.forecast import Forecaster, ForecastInput, read_board_records
 from tests.helpers import readme
 from tests.helpers.commands import Output, Refusal, call
@@ -128,7 +128,7 @@ def test_public_images_of_patients_are_those_of_a_run(patients: Path, units: str
     rule = SplitRule(0.25, 1.0, None, 0, "patient")
     ours, theirs = (
         cut_rows(np.arange(len(files)), rule, numbers)
-        for numbers in (number_units(patients, files, dataset), train.units)
+        for numbers in (assign_unit_numbers(patients, files, dataset), train.units)
     )
     assert all((mine == other).all() for mine, other in zip(ours, theirs, strict=True))
 

@@ -17,17 +17,17 @@ from dp_accounting import get_epsilon_gaussian
 from dpbench.board.index import Index
 from dpbench.errors import SpecError
 from dpbench.registry import load
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.render import make_renderer
 from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_claims_folder, read_catalogue, read_paper
 from dpbench_lab.claims.page import PAGE
 from dpbench_lab.claims.verdict import (
     RECORD,
-    Verdict,
+    ClaimVerdict,
     digest_claim,
     judge_all_claims,
     judge_claim,
-    list_assumptions,
+    list_accounting_remarks,
     read_verdicts,
     write_verdicts,
 )
@@ -57,7 +57,7 @@ def claim(**given: Any) -> Claim:
     return Claim(id="one", sources=dict.fromkeys(values, "Table 1"), **values)
 
 
-def verdict(**given: Any) -> Verdict:
+def verdict(**given: Any) -> ClaimVerdict:
     """Return what follows from such a claim."""
     stated = claim(**given)
     return judge_claim(
@@ -103,7 +103,7 @@ def test_the_claims_that_come_out_understated_are_those_of_the_central_limit_the
 
 def test_recorded_remarks_are_those_that_claims_have() -> None:
     kept = {(verdict.paper, verdict.claim): verdict.remarks for verdict in read_verdicts(CATALOGUE)}
-    assert kept == {(paper.key, claim.id): list_assumptions(claim) for paper, claim in CLAIMS}
+    assert kept == {(paper.key, claim.id): list_accounting_remarks(claim) for paper, claim in CLAIMS}
 
 
 def test_the_recorded_verdicts_are_those_of_the_claims_as_they_stand() -> None:
@@ -111,13 +111,13 @@ def test_the_recorded_verdicts_are_those_of_the_claims_as_they_stand() -> None:
     assert recorded == [(paper.key, claim.id, digest_claim(claim)) for paper, claim in CLAIMS]
 
 
-def one_by_one(papers: Sequence[Paper]) -> list[Verdict]:
+def one_by_one(papers: Sequence[Paper]) -> list[ClaimVerdict]:
     return [judge_claim(paper, claim) for paper in papers for claim in paper.claims]
 
 
 @pytest.mark.parametrize("judged", [one_by_one, pytest.param(judge_all_claims, marks=pytest.mark.slow)])
 def test_a_recorded_verdict_repeats_for_plans_that_take_no_time(
-    judged: Callable[[Sequence[Paper]], list[Verdict]],
+    judged: Callable[[Sequence[Paper]], list[ClaimVerdict]],
 ) -> None:
     whole = [paper for paper in PAPERS if paper.key == "tang-2023"]
     probes = [
@@ -341,7 +341,7 @@ def test_a_leaderboard_without_a_catalogue_gets_that_of_the_package(tmp_path: Pa
 
 
 def site_of(root: Path) -> str:
-    site = Site.from_index(Index(ranking="", standings=()), root, load(), docs=False)
+    site = SiteContext.from_index(Index(ranking="", standings=()), root, load(), docs=False)
     ((_, page),) = PAGE.files(site, make_renderer(site.settings, (PAGE.package,)))
     return page.decode()
 

@@ -66,7 +66,7 @@ def test_the_rule_clip_is_what_dpbench_does(tmp_path: object) -> None:
 
 def test_the_record_has_every_rule_on_every_board() -> None:
     found = {(row.data, row.epsilon, row.learner, row.rule): row for row in study.read_scores()}
-    assert found.keys() == {(*cell, rule) for cell, rule in itertools.product(study.list_cells(), RULES)}
+    assert found.keys() == {(*cell, rule) for cell, rule in itertools.product(study.list_study_cells(), RULES)}
     for row in found.values():
         assert len(row.scores) == len(study.SEEDS) and row.pace in study.PACES
         assert row.private == pytest.approx(int(row.data.partition(", ")[2].replace(",", "")), rel=0.01)
@@ -74,8 +74,8 @@ def test_the_record_has_every_rule_on_every_board() -> None:
 
 def test_the_table_states_paired_gains() -> None:
     first, *others = study.read_scores()
-    assert study.compute_gain(first, first).mean == 0
+    assert study.compute_gain_over_clipping(first, first).mean == 0
     shifted = first.model_copy(update={"scores": tuple(score + 0.01 for score in first.scores), "rule": "psac"})
-    assert study.compute_gain(shifted, first).mean == pytest.approx(0.01)
+    assert study.compute_gain_over_clipping(shifted, first).mean == pytest.approx(0.01)
     lines = study.render_table([first, *others]).splitlines()
-    assert len(lines) == 2 + len(study.list_cells()) + len(study.LEARNERS)
+    assert len(lines) == 2 + len(study.list_study_cells()) + len(study.LEARNERS)

@@ -20,8 +20,8 @@ from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 from dpbench_lab.explain.chart import draw_explanation, list_stage_gains
 from dpbench_lab.explain.command import _print_explanation
-from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Signal
-from dpbench_lab.explain.ladder import _max_dimensions, explain_learners
+from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, ReleaseSignal
+from dpbench_lab.explain.ladder import _max_projection_dimensions, explain_learners
 from dpbench_lab.explain.lifting import Protection, SumRecord, lift_protection, measure_signals, record_sums
 from tests.helpers.commands import Output, Refusal, call
 from tests.helpers.sessions import session
@@ -186,7 +186,9 @@ def test_a_lifted_curator_says_the_sigma_of_the_private_run_however_it_is_mapped
     assert curator.map(lambda x: 2 * x).sigma == curator.sigma == {"sums": 3.0}
 
 
-def _observed(clip: float | tuple[float, ...], rows: Any, rate: float, steps: int) -> tuple[list[Tensor], Signal]:
+def _observed(
+    clip: float | tuple[float, ...], rows: Any, rate: float, steps: int
+) -> tuple[list[Tensor], ReleaseSignal]:
     plan, seen = [Release("sums", steps=steps, sample_rate=rate)], list[SumRecord]()
     curator = record_sums(curator_over(private_rows(), plan).handle(), seen)
     sums = [curator.noisy_sum(rows, release="sums", clip=clip) for _ in range(steps)]
@@ -240,9 +242,9 @@ def test_a_projection_of_activations_has_what_their_network_pools_to() -> None:
         learner=SimpleNamespace(public="unlabelled"),
         public=SimpleNamespace(x=torch.zeros(50, 4, 3, 3)),
     )
-    assert _max_dimensions(base) == 4
+    assert _max_projection_dimensions(base) == 4
     task.tail = None
-    assert _max_dimensions(base) == 36
+    assert _max_projection_dimensions(base) == 36
 
 
 def test_sampled_units_of_several_images_have_no_signal() -> None:

@@ -101,7 +101,7 @@ def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins:
     grid = read_grid(file, plugins)
     assert grid.name == name
     assert grid.plot is not None
-    assert len(literature.choose_series(grid.plot, name)) == len(grid.plot.published)
+    assert len(literature.find_published_series(grid.plot, name)) == len(grid.plot.published)
     assert file.read_text().startswith("# ")
 
 
@@ -283,17 +283,17 @@ def test_the_cells_do_not_depend_on_the_plot(sweep: Path, plugins: Registry) -> 
 def test_words_stand_to_the_right_of_numbers_and_what_has_no_x_last() -> None:
     linear = make_x_axis([None, 2.0, math.inf, 1.0], log=False)
     assert linear.coordinates == pytest.approx({1.0: 1, 2.0: 2, math.inf: 2.15, None: 2.3})
-    assert linear.boundary == pytest.approx(2.075)
+    assert linear.number_word_boundary == pytest.approx(2.075)
     log = make_x_axis([1.0, 100.0, None], log=True)
-    assert (log.coordinates[None], log.boundary) == pytest.approx((100 * 100**0.15, 100 * 100**0.075))
+    assert (log.coordinates[None], log.number_word_boundary) == pytest.approx((100 * 100**0.15, 100 * 100**0.075))
     words = make_x_axis(["b", None, "a"], log=True)
-    assert (words.coordinates, words.log, words.boundary) == ({"b": 0, "a": 1, None: 2}, False, None)
+    assert (words.coordinates, words.log, words.number_word_boundary) == ({"b": 0, "a": 1, None: 2}, False, None)
 
 
 def test_tick_labels_that_would_touch_are_told() -> None:
     plot = Plot(x="learner.k")
-    assert make_x_axis([100.0, 101.0, 200.0], log=False).is_crowded(plot, inches=3)
-    assert not make_x_axis([100.0, 150.0, 200.0], log=False).is_crowded(plot, inches=3)
+    assert make_x_axis([100.0, 101.0, 200.0], log=False).has_touching_labels(plot, inches=3)
+    assert not make_x_axis([100.0, 150.0, 200.0], log=False).has_touching_labels(plot, inches=3)
 
 
 BOUND = """

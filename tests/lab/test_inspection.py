@@ -24,7 +24,7 @@ from dpbench_lab.inspect import machines, spectrum
 from dpbench_lab.inspect.inspection import run_inspection
 from dpbench_lab.inspect.margins import group_margins_by_class, largest_margin, measure_margins
 from dpbench_lab.inspect.panels import WARNING, write_inspection_plot
-from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
+from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, SvmMargins, make_request
 from dpbench_lab.inspect.separability import choose_pairs, compute_normal_separability, measure_separability
 from tests.helpers import gallery
 from tests.helpers.commands import Refusal
@@ -85,7 +85,7 @@ def of_covariance(values: Sequence[float], n: int, d: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("n", "d"), [(50, 7), (7, 50)], ids=["by the covariance", "by the Gram matrix"])
 def test_the_eigenvalues_are_those_of_the_covariance(n: int, d: int) -> None:
-    found = spectrum.compute_components(of_covariance([4, 2, 1], n, d), centre=True)
+    found = spectrum.compute_eigen_decomposition(of_covariance([4, 2, 1], n, d), centre=True)
     assert found.values == pytest.approx([4, 2, 1, 0, 0, 0, 0], abs=1e-12)
     assert found.vectors.shape == (d, 3)
     assert found.vectors.T @ found.vectors == pytest.approx(np.eye(3), abs=1e-9)
@@ -94,15 +94,15 @@ def test_the_eigenvalues_are_those_of_the_covariance(n: int, d: int) -> None:
 @pytest.mark.parametrize(("n", "d"), [(50, 7), (7, 50)])
 def test_the_components_are_eigenvectors(n: int, d: int) -> None:
     x = of_covariance([4, 2, 1], n, d)
-    found = spectrum.compute_components(x, centre=True)
+    found = spectrum.compute_eigen_decomposition(x, centre=True)
     covariance = np.cov(x.T, bias=True)
     assert covariance @ found.vectors == pytest.approx(found.vectors * found.values[:3], abs=1e-9)
 
 
 def test_without_centring_the_components_are_those_of_the_second_moment() -> None:
     x = np.array([[3.0, 0], [3, 1], [3, -1]])
-    assert spectrum.compute_components(x, centre=False).values == pytest.approx([9, 2 / 3])
-    assert spectrum.compute_components(x, centre=True).values == pytest.approx([2 / 3, 0])
+    assert spectrum.compute_eigen_decomposition(x, centre=False).values == pytest.approx([9, 2 / 3])
+    assert spectrum.compute_eigen_decomposition(x, centre=True).values == pytest.approx([2 / 3, 0])
 
 
 def test_explained_variance_is_the_share_of_the_first_k() -> None:
@@ -121,7 +121,7 @@ def test_effective_ranks_have_their_closed_forms(values: list[float], participat
 
 def test_equal_rows_have_no_spectrum() -> None:
     with pytest.raises(DataError, match="got 9 equal rows"):
-        spectrum.compute_components(np.full((9, 4), 0.1), centre=True)
+        spectrum.compute_eigen_decomposition(np.full((9, 4), 0.1), centre=True)
 
 
 def test_rows_are_scaled_to_length_1_and_zeros_stay() -> None:
@@ -194,9 +194,9 @@ def test_more_pairs_than_asked_for_are_drawn_by_the_seed() -> None:
 # Margins
 
 
-def margins_of(x: np.ndarray, y: np.ndarray, k: Sequence[int] = (1, 2)) -> Margins:
+def margins_of(x: np.ndarray, y: np.ndarray, k: Sequence[int] = (1, 2)) -> SvmMargins:
     return group_margins_by_class(
-        measure_margins(x, y, spectrum.compute_components(x, centre=True), k, 1e4), NAMES[: len(np.unique(y))]
+        measure_margins(x, y, spectrum.compute_eigen_decomposition(x, centre=True), k, 1e4), NAMES[: len(np.unique(y))]
     )
 
 
@@ -239,8 +239,8 @@ def test_the_smallest_margin_is_over_classes() -> None:
 def test_everything_is_the_same_for_rotated_features() -> None:
     x, y = clouds()
     turned = rotated(x)
-    values = spectrum.compute_components(x, centre=True).values
-    assert spectrum.compute_components(turned, centre=True).values == pytest.approx(values)
+    values = spectrum.compute_eigen_decomposition(x, centre=True).values
+    assert spectrum.compute_eigen_decomposition(turned, centre=True).values == pytest.approx(values)
     for here, there in zip(
         measure_separability(x, y, NAMES, asked()).pairs,
         measure_separability(turned, y, NAMES, asked()).pairs,

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from dpbench.board.distance import compute_distances
+from dpbench.board.distance import compute_mean_distances
 from dpbench.board.index import Index
 from dpbench.errors import DataError
 from dpbench.records.board import find_board
@@ -30,7 +30,7 @@ def index(tmp_path: Path) -> Index:
         (tmp_path / folder).mkdir()
     filled = filed(tmp_path, find_board("digits-eps1"), synthetic(find_board("digits-eps1"), 6, seed=0))
     standings = (filled, standing_of(find_board("pcam-resnet50-eps0.1"), []))
-    return Index(ranking="By the mean.", distances=compute_distances(standings), standings=standings)
+    return Index(ranking="By the mean.", distances=compute_mean_distances(standings), standings=standings)
 
 
 def _explanation(learner: str) -> Explanation:

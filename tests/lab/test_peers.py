@@ -12,7 +12,7 @@ from dpbench_lab.reproduce import peers
 from dpbench_lab.reproduce.catalogue import PEERS
 from dpbench_lab.reproduce.peer_section import make_board_section_renderer
 from dpbench_lab.reproduce.peers import (
-    LibraryScores,
+    LibraryFitScores,
     compare_with_peer,
     find_measured_file,
     list_board_specs,
@@ -24,7 +24,7 @@ from dpbench_lab.reproduce.peers import (
 from tests.helpers.commands import call
 
 PAGE = Path(__file__).parents[2] / "dpbench" / "docs" / "explanation" / "speed.md"
-APART = LibraryScores(accuracies=(0.5, 0.51, 0.52), seconds=1.0)
+APART = LibraryFitScores(accuracies=(0.5, 0.51, 0.52), seconds=1.0)
 
 
 @pytest.mark.parametrize("name", PEERS)

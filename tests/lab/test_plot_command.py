@@ -10,7 +10,7 @@ import pytest
 from dpbench.analysis import figure_data
 from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import collect_figure_data
-from dpbench.analysis.plots import Position
+from dpbench.analysis.plots import PlotPosition
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.tables import make_grids
 from dpbench.records.packed import list_records
@@ -96,7 +96,7 @@ def test_a_folder_of_results_is_drawn_against_epsilon(
     assert [(axis.get_xscale(), [tick.get_text() for tick in axis.get_xticklabels()]) for axis in axes] == [
         ("log", ["1", "8"])
     ]
-    assert drawn.measured[Position((), "thrift", 8.0)] == next(
+    assert drawn.measured[PlotPosition((), "thrift", 8.0)] == next(
         tables[0].score(row) for line, row in tables[0].column(1) if line.label == "thrift"
     )
     assert call("plot", str(boards[0])) == 0

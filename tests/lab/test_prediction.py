@@ -9,18 +9,25 @@ import pytest
 from dpbench.records.spec import make_spec
 from dpbench_lab.inspect.inspection import run_inspection
 from dpbench_lab.inspect.prediction import predict_gains
-from dpbench_lab.inspect.report import ClassPair, Inspection, Separability, SeparabilityRange, Spectrum, make_request
+from dpbench_lab.inspect.report import (
+    ClassPair,
+    EigenvalueSpectrum,
+    Inspection,
+    PairSeparability,
+    SeparabilityRange,
+    make_request,
+)
 from tests.helpers.sessions import session
 
 
-def _found(xi: tuple[float, ...], gamma: float) -> Separability:
+def _found(xi: tuple[float, ...], gamma: float) -> PairSeparability:
     spread = SeparabilityRange(smallest=xi, median=xi, largest=xi)
     pair = ClassPair(classes=("a", "b"), gamma=gamma, wrong=0.0, own=xi, shared=xi)
-    return Separability(pairs=(pair,), possible=1, own=spread, shared=spread)
+    return PairSeparability(pairs=(pair,), possible=1, own=spread, shared=spread)
 
 
-def _spectrum(explained: tuple[float, ...]) -> Spectrum:
-    return Spectrum(eigenvalues=(1.0,), explained=explained, participation_ratio=1, entropy_rank=1)
+def _spectrum(explained: tuple[float, ...]) -> EigenvalueSpectrum:
+    return EigenvalueSpectrum(eigenvalues=(1.0,), explained=explained, participation_ratio=1, entropy_rank=1)
 
 
 def test_both_readings_are_their_formulas() -> None:

@@ -15,9 +15,14 @@ from dpbench.errors import DataError, UnknownName
 from dpbench.records.result import Interval
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
-from dpbench_lab.reproduce.catalogue import Study, find_study, read_studies
-from dpbench_lab.reproduce.document import compare_studies, comparison_remarks, comparison_rows, render_markdown_page
-from dpbench_lab.reproduce.measurements import Measurement, Rate
+from dpbench_lab.reproduce.catalogue import ReproductionStudy, find_study, read_studies
+from dpbench_lab.reproduce.document import (
+    compare_studies,
+    format_comparison_rows,
+    list_comparison_remarks,
+    render_markdown_page,
+)
+from dpbench_lab.reproduce.measurements import Measurement, TheoremRate
 from dpbench_lab.reproduce.protocol import RunFacts
 from dpbench_lab.reproduce.verdict import StudyComparison, compare_with_paper
 from tests.helpers import readme
@@ -30,8 +35,10 @@ PAGE = ROOT / "dpbench" / "docs" / "explanation" / "papers.md"
 TABLE_1 = "pillar-table-1-cifar10"  # 84.89, 84.40, 83.22, 84.54, 85.89 of dp-sgd, jl, adadps, gep, pillar
 
 
-def _study(**given: Any) -> Study:
-    return Study(**{"name": "a", "paper": "P", "place": "Table 1", "shows": "Something.", "sweep": "s", **given})
+def _study(**given: Any) -> ReproductionStudy:
+    return ReproductionStudy(
+        **{"name": "a", "paper": "P", "place": "Table 1", "shows": "Something.", "sweep": "s", **given}
+    )
 
 
 def _measured(accuracies: dict[str, float], half: float = 0.1) -> list[Measurement]:
@@ -116,7 +123,7 @@ def test_an_accuracy_that_is_the_share_of_the_largest_class_decides_nothing() ->
     assert compare_with_paper(study, _runs({"a": 66.9, "b": 70.0}, chance=0.5)).verdict == "holds"
     found = compare_with_paper(study, _runs({"a": 66.9, "b": 70.0}, chance=0.669))
     assert found.verdict == "cannot tell"
-    assert "a scores 66.90, which is not clearly above the 66.90 of always" in " ".join(comparison_remarks(found))
+    assert "a scores 66.90, which is not clearly above the 66.90 of always" in " ".join(list_comparison_remarks(found))
     claimed = _study(orders=[{**ORDER, "at_chance": True}], protocol=PROTOCOL)
     assert compare_with_paper(claimed, _runs({"a": 66.9, "b": 70.0}, chance=0.669)).verdict == "holds"
 
@@ -131,7 +138,7 @@ def test_another_learner_than_the_papers_decides_nothing_and_neither_do_baseline
     other = [replace(our, facts=replace(our.facts, learner="c")) for our in _runs({"b": 60}) if our.facts]
     found = compare_with_paper(_study(orders=[ORDER], protocol=PROTOCOL), [*_runs({"a": 50}), *other])
     assert found.verdict == "cannot tell"
-    assert "Not decided, because c is not the paper's learner." in comparison_remarks(found)
+    assert "Not decided, because c is not the paper's learner." in list_comparison_remarks(found)
     ours = {"dp-sgd": 84.0, "jl": 84.0}
     alone = _study(published=[TABLE_1], protocol={"own": "pillar"})
     assert compare_with_paper(alone, _runs(ours)).verdict == "cannot tell"
@@ -146,7 +153,7 @@ def test_other_data_than_the_papers_has_a_verdict_of_its_own() -> None:
 
 def test_a_line_says_what_differs_from_the_papers_protocol() -> None:
     study = _study(orders=[ORDER], protocol={**PROTOCOL, "steps": [500, 6000], "network": ["resnet50"]})
-    said = comparison_remarks(compare_with_paper(study, _runs({"a": 50, "b": 60})))[1]
+    said = list_comparison_remarks(compare_with_paper(study, _runs({"a": 50, "b": 60})))[1]
     assert said == (
         "Here (and in the paper): network pixels (resnet50); settings no search (not stated); accountant pld (prv); "
         "steps 30 (500 to 6,000); seeds 5 (not stated)."
@@ -170,7 +177,7 @@ def test_losses_of_two_extractors_are_compared_and_one_extractor_does_not_stand_
 
     found = compare_with_paper(study, measured(["a", "b"]))
     assert found.verdict == "holds"
-    assert comparison_rows(found)[-1][2] == "+5.00 points of loss"
+    assert format_comparison_rows(found)[-1][2] == "+5.00 points of loss"
     assert compare_with_paper(study, measured(["a"])).verdict == "not run"
 
 
@@ -206,7 +213,7 @@ def test_an_order_that_chance_could_have_put_so_does_not_hold_and_says_why() -> 
     study = _study(orders=[ORDER])
     found = compare_with_paper(study, _measured({"a": 59.8, "b": 60.1}, half=0.3))
     assert found.verdict == "does not hold"
-    assert comparison_rows(found)[-1][2] == "60.10 ± 0.30 and 59.80 ± 0.30: too close to tell"
+    assert format_comparison_rows(found)[-1][2] == "60.10 ± 0.30 and 59.80 ± 0.30: too close to tell"
     assert compare_with_paper(study, _measured({"a": 59.8, "b": 60.3}, half=0.3)).verdict == "holds"
     alone = [
         replace(measurement, interval=Interval(mean=measurement.interval.mean, low=None, high=None))
@@ -234,7 +241,7 @@ def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0
     ours = [
         Measurement(
             {}, Interval(mean=error, low=error - half, high=error + half), True,
-            Rate({"dataset.m": m}, 1 / (constant * m), m == 10, 1e-4),
+            TheoremRate({"dataset.m": m}, 1 / (constant * m), m == 10, 1e-4),
         )
         for m, error in errors.items()
     ]  # fmt: skip
@@ -248,7 +255,7 @@ def test_a_rate_that_errors_follow_within_a_factor_of_two_holds_and_no_error_mee
     assert found.rated is not None
     assert found.rated.constant == pytest.approx(1)
     assert found.rated.highest.factor == pytest.approx(1.8)
-    assert comparison_remarks(found)[0] == "Verdict: holds. It falls."
+    assert list_comparison_remarks(found)[0] == "Verdict: holds. It falls."
 
 
 def test_a_rate_that_is_met_with_another_constant_or_undercut_holds_up_to_a_constant() -> None:
@@ -261,7 +268,7 @@ def test_an_error_above_twice_the_rate_beyond_its_interval_does_not_hold_unless_
     assert _beside({10: 0.1, 20: 0.12}, half=0.03).verdict == "holds"
     outside = _beside({10: 0.1, 20: 0.12}, outside=[{"dataset.m": 20}])
     assert (outside.verdict, outside.compared_count) == ("holds", 1)
-    assert "Not compared, because outside the theorem's conditions: dataset.m 20." in comparison_remarks(outside)
+    assert "Not compared, because outside the theorem's conditions: dataset.m 20." in list_comparison_remarks(outside)
 
 
 def test_a_rate_without_the_cell_of_its_constant_is_not_run() -> None:
@@ -285,7 +292,7 @@ def test_every_figure_of_a_theorem_is_compared_and_its_finding_is_one_sentence()
 
 
 def test_a_figure_of_a_theorem_says_what_it_can_refute() -> None:
-    said = comparison_remarks(_beside({10: 0.1, 20: 0.05}))
+    said = list_comparison_remarks(_beside({10: 0.1, 20: 0.05}))
     assert said[1] == "What this figure can refute: Errors above it."
     with pytest.raises(ValueError, match="both what was found and what it can refute"):
         _study(rate=True, finding="It falls.")
@@ -304,7 +311,7 @@ def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_expl
             assert comparison.study.because or comparison.study.finding, (
                 f"{comparison.study.name} does not hold, and nobody says why"
             )
-        assert comparison_remarks(comparison)[0].startswith(f"Verdict: {comparison.verdict}.")
+        assert list_comparison_remarks(comparison)[0].startswith(f"Verdict: {comparison.verdict}.")
 
 
 @pytest.mark.slow

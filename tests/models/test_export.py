@@ -12,7 +12,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.models.export import ROWS, export_predictor, onnx_exact_linear
 from dpbench.models.model_file import build_model_file
 from dpbench.models.process import ModelProcess
-from dpbench.models.worker import walk_messages
+from dpbench.models.worker import walk_protobuf_messages
 from dpbench.privacy.core.exact.products import DEEPEST
 from dpbench.privacy.core.exact.quantised import exact_linear
 from dpbench.support.device import find_device
@@ -76,7 +76,9 @@ def test_a_graph_says_nothing_of_the_code_that_it_comes_from() -> None:
     graph = export_predictor(predict, (4,), CPU)
     assert graph == export_predictor(predict, (4,), CPU)
     model = onnx.ModelProto.FromString(graph)
-    assert b".py" not in graph and not any(getattr(message, "doc_string", "") for message in walk_messages(model))
+    assert b".py" not in graph and not any(
+        getattr(message, "doc_string", "") for message in walk_protobuf_messages(model)
+    )
     (given,), (found,) = model.graph.input, model.graph.output
     assert (given.name, found.name) == ("examples", "scores")
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
-from dpbench.cli.predict import _format_cell
+from dpbench.cli.predict import _format_table_cell
 from dpbench.errors import DataError, NotReproducible, SpecError
 from dpbench.models import Model
 from dpbench.models.model_file import build_model_file
@@ -272,7 +272,7 @@ def test_a_card_without_a_number_of_private_images_is_shown() -> None:
 
 
 def test_no_class_adds_a_line_to_what_predict_prints() -> None:
-    assert _format_cell("cat\nother.png\tdog\x1b[2J") == "cat?other.png?dog?[2J"
+    assert _format_table_cell("cat\nother.png\tdog\x1b[2J") == "cat?other.png?dog?[2J"
 
 
 def test_what_is_no_model_file_is_refused_in_a_sentence(tmp_path: Path) -> None:

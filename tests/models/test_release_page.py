@@ -12,8 +12,8 @@ import pytest
 import dpbench
 from dpbench.analysis.describe import render_markdown
 from dpbench.audit.figures import find_earlier_audits
-from dpbench.audit.released_scores import rate_from_counts
-from dpbench.cli.audit_released import find_audit
+from dpbench.audit.released_scores import make_roc_point
+from dpbench.cli.audit_released import find_audit_of_attacked_run
 from dpbench.errors import DataMissing, NotReproducible, PrivacyError
 from dpbench.harness.session import Session
 from dpbench.models import Model
@@ -110,7 +110,7 @@ def test_a_model_with_secure_noise_is_attacked_by_shadows_whose_noise_repeats(tm
 def test_a_failed_audit_and_a_bound_that_is_exceeded_are_reasons_against_a_release(model: Model) -> None:
     figures = DerivedFigures.model_construct(failed=("noise: size of all noise (e 2e+05)",))
     audit = Audit.model_construct(seed=0, sensitivity=None, noise=None, attack=None, figures=figures)
-    rate = rate_from_counts(0.01, 60, 100, 10, 1_000, 0.02)
+    rate = make_roc_point(0.01, 60, 100, 10, 1_000, 0.02)
     test = MembershipTest(
         attack="lira", targets="average", records=10, members=100, others=1_000, auc=0.7, rates=(rate,)
     )
@@ -142,10 +142,10 @@ def test_the_page_shows_the_audit_of_most_seeds_or_one_that_failed_and_none_that
     shown = []
     for audit in (first, second, failed):
         audit.write_to(tmp_path / "audit" / f"{start}-seed-{audit.seed}.json")
-        found = find_audit(attack, tmp_path)
+        found = find_audit_of_attacked_run(attack, tmp_path)
         shown.append(found and found.seeds)
     assert shown == [(0,), (0, 1), (2,)]
-    assert find_audit(attack, tmp_path / "other") is None
+    assert find_audit_of_attacked_run(attack, tmp_path / "other") is None
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from dpbench_lab.museum.cores import CORES
-from dpbench_lab.museum.cores.broken_core import check_patches
-from dpbench_lab.museum.cores.patch import Edit, Patch
+from dpbench_lab.museum.cores.broken_core import find_stale_patches
+from dpbench_lab.museum.cores.patch import Patch, SourceEdit
 
 ROOT = Path(__file__).parents[2]
 MUTANTS = {core.name: core for core in CORES if core.tests}
@@ -52,7 +52,7 @@ def main(words: Sequence[str]) -> int:
     """
     audited, words = "--audit" in words, [word for word in words if word != "--audit"]
     named = [core for core in MUTANTS.values() if not words or any(word in core.name for word in words)]
-    stale = check_patches(named)
+    stale = find_stale_patches(named)
     print(*stale.values(), sep="\n", end="\n" * bool(stale), flush=True)
     wanted = [core.name for core in named if core.name not in stale]
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -98,7 +98,7 @@ def _try_mutant(name: str, below: str, audited: bool) -> Outcome:
 @contextmanager
 def _edited(patch: Patch, folder: Path) -> Iterator[None]:
     """Edit a file of the copy for a while, if the core is broken by an edit."""
-    if not isinstance(patch, Edit):
+    if not isinstance(patch, SourceEdit):
         yield
         return
     file = folder / "dpbench" / patch.file
@@ -145,7 +145,7 @@ def _run(folder: Path, tests: Sequence[str], name: str | None, tells: Connection
 
 def _replaced(name: str | None) -> AbstractContextManager[None]:
     """Replace functions of the copy's dpbench, if the core is broken by that."""
-    if name is None or isinstance(MUTANTS[name].patch, Edit):
+    if name is None or isinstance(MUTANTS[name].patch, SourceEdit):
         return nullcontext()
     from dpbench_lab.museum.cores import CORES as COPY  # as the copy has them
     from dpbench_lab.museum.cores.patch import Replacement

@@ -13,7 +13,7 @@ from dpbench import SpecError, registry
 from dpbench.records.protocol import Component
 from dpbench.registry.components import build
 from dpbench.support.fields import is_required_field
-from dpbench.support.settings import LIMITS, Limits, list_settings
+from dpbench.support.settings import LIMITS, SettingLimits, list_settings
 
 REGISTRY = registry.load()
 COMPONENTS = [item.cls for known in REGISTRY.components.values() for item in known.values()]
@@ -67,7 +67,7 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_name(kind: registry.Com
         build(REGISTRY, kind, component)
 
 
-def edges(limits: Limits, whole: bool) -> Iterator[float]:
+def edges(limits: SettingLimits, whole: bool) -> Iterator[float]:
     """Yield values just out of range, and what is no number."""
     below = (lambda bound: bound - 1) if whole else (lambda bound: math.nextafter(bound, -math.inf))
     above = (lambda bound: bound + 1) if whole else (lambda bound: math.nextafter(bound, math.inf))
@@ -91,7 +91,7 @@ LIMITED = [
     ("cls", "name", "limits", "value"), LIMITED, ids=[f"{cls.name}:{name}={value}" for cls, name, _, value in LIMITED]
 )
 def test_a_setting_takes_nothing_beyond_the_range_that_it_states(
-    cls: Callable[..., Any], name: str, limits: Limits, value: float
+    cls: Callable[..., Any], name: str, limits: SettingLimits, value: float
 ) -> None:
     required = {item.name: "x" for item in dataclasses.fields(cls) if is_required_field(item)}  # type: ignore[arg-type]
     with pytest.raises(SpecError) as refused:

@@ -9,7 +9,7 @@ import torch
 from dpbench import Chunk, RankOne, Release, Task
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 from dpbench.privacy.curator import make_learner_curator
 from tests.helpers.unit_mechanisms import RULES, Pairs, Private, Ruled, mean_of_clips
 
@@ -39,7 +39,7 @@ def test_no_rule_lets_a_unit_move_the_sum_by_more_than_the_clip(rule: str, alike
 
 def test_the_mean_of_clipped_rows_is_what_the_core_answers() -> None:
     rows, y = torch.randn(10, 5, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
-    held = PrivateRows(rows, y, torch.arange(10), Units(OWNERS))
+    held = PrivateRows(rows, y, torch.arange(10), PrivacyUnits(OWNERS))
     curator = bind(held, Task((5,), 3, 4, torch.device("cpu")), [Release("a", 2)], 0.0, Randomness.research(0, "test"))
 
     def gradient(chunk: Chunk) -> RankOne:

@@ -22,14 +22,14 @@ from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankO
 from dpbench.privacy.core.forms.residual.bases import DenseBasis
 from dpbench.privacy.core.forms.residual.form import Residual
 from dpbench.privacy.core.head import HeadGradient
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 from dpbench.privacy.core.sum import Sum
-from dpbench.privacy.core.witness import SumObservation, Witness
+from dpbench.privacy.core.witness import AuditWitness, SumObservation
 from dpbench.privacy.mechanisms.choice.cells import count_rows_in_cells, wrap_as_cells
 from dpbench.privacy.mechanisms.choice.question import LeastLossChoice, MajorityChoiceByPart, sum_losses
-from dpbench.privacy.mechanisms.choice.steps import project_totals
+from dpbench.privacy.mechanisms.choice.steps import project_cells_to_losses
 from dpbench.privacy.mechanisms.votes import assign_shards
 from tests.helpers.worlds import note, noted
 
@@ -44,7 +44,7 @@ def world(sizes: Sequence[int], seed: int = 0, power: int = 0) -> PrivateRows:
     x = torch.randn(len(of), FEATURES, generator=draw) * 10.0**power
     for place, number in enumerate((math.inf, math.nan, 0.0, 1e-30, 3e18)):
         x[place::17] = number if place % 2 else x[place::17] * (number if math.isfinite(number) else 1e12)
-    return PrivateRows(x, torch.randint(CLASSES, (len(of),), generator=draw), torch.arange(len(of)), Units(of))
+    return PrivateRows(x, torch.randint(CLASSES, (len(of),), generator=draw), torch.arange(len(of)), PrivacyUnits(of))
 
 
 def without(rows: PrivateRows, unit: int) -> PrivateRows:
@@ -53,7 +53,7 @@ def without(rows: PrivateRows, unit: int) -> PrivateRows:
     kept = np.flatnonzero(rows.units.of != unit)
     of = rows.units.of[kept]
     left = torch.from_numpy(kept)
-    return PrivateRows(rows.x[left], rows.y[left], torch.arange(len(kept)), Units(of - (of > unit)))
+    return PrivateRows(rows.x[left], rows.y[left], torch.arange(len(kept)), PrivacyUnits(of - (of > unit)))
 
 
 def summed(
@@ -63,8 +63,8 @@ def summed(
     seen: list[SumObservation] = []
     task = Task(rows.example_shape, CLASSES, rows.count, torch.device("cpu"))
     randomness = Randomness.research(0, "a test of units")
-    curator = bind(rows, task, [Release("sum")], 1.0, randomness, Witness(seen.append))
-    curator = curator.answer(Map(lambda x: x.nan_to_num(0.0, 1e20, -1e20))) if mapped else curator
+    curator = bind(rows, task, [Release("sum")], 1.0, randomness, AuditWitness(seen.append))
+    curator = curator.answer(MapQuestion(lambda x: x.nan_to_num(0.0, 1e20, -1e20))) if mapped else curator
     curator.answer(Sum(asked, "sum", clip, chunk_size))
     return seen[0].sums
 
@@ -179,7 +179,7 @@ def test_units_are_sampled_whole_and_each_with_its_chance() -> None:
 
 @given(st.integers(1, 10_000))
 def test_the_shares_of_a_unit_add_up_to_one_at_most(size: int) -> None:
-    share = Fraction(float(Units(np.zeros(size, np.int64)).shares[0]))
+    share = Fraction(float(PrivacyUnits(np.zeros(size, np.int64)).shares[0]))
     assert 1 - Fraction(1, 2**40) < size * share <= 1
 
 
@@ -187,7 +187,7 @@ def test_a_map_keeps_units() -> None:
     rows = world([3, 4])
     task = Task(rows.example_shape, CLASSES, rows.count, torch.device("cpu"))
     curator = bind(rows, task, [Release("sum")], 1.0, Randomness.research(0, "units"))
-    assert curator.answer(Map(lambda x: x[:, :2])).rows.units is rows.units
+    assert curator.answer(MapQuestion(lambda x: x[:, :2])).rows.units is rows.units
 
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=4), st.integers(0, 2**31))
@@ -206,7 +206,7 @@ def test_a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing(sizes: lis
     both = []
     for some in (kept | True, kept):
         chunk = Chunk(rows.x[some], cells[some], cells[some])
-        both.append(project_totals(count_rows_in_cells(in_cells(chunk), rows.units.shares[some]), matrix))
+        both.append(project_cells_to_losses(count_rows_in_cells(in_cells(chunk), rows.units.shares[some]), matrix))
     change = (both[0].total - both[1].total).tolist()
     assert all(0 <= Fraction(number) * Fraction(float(both[0].grid)) <= 1 for number in change)
 
@@ -215,7 +215,7 @@ def test_choices_over_units_count_each_unit_once() -> None:
     """One unit of fifty rows votes for 0, three of one row each for 1."""
     of = np.array([0] * 50 + [1, 2, 3])
     y = torch.tensor([0] * 50 + [1] * 3)
-    rows = PrivateRows(torch.zeros(53, 1), y, torch.arange(53), Units(of))
+    rows = PrivateRows(torch.zeros(53, 1), y, torch.arange(53), PrivacyUnits(of))
     task = Task((1,), CLASSES, 4, torch.device("cpu"))
     plan = [Choice("choice", 2, steps=1), Choice("votes", 2, parts=1)]
     curator = bind(rows, task, plan, 0.0, Randomness.research(0, "units"))
@@ -239,4 +239,4 @@ def test_votes_deal_a_units_rows_to_one_shard_whatever_the_others_are() -> None:
 @pytest.mark.parametrize("of", [[0, 2], [-1, 0], [], [[0, 1]]])
 def test_units_that_are_no_numbering_are_refused(of: list[int]) -> None:
     with pytest.raises(SpecError, match="counted from 0 without gaps"):
-        Units(np.array(of, dtype=np.int64))
+        PrivacyUnits(np.array(of, dtype=np.int64))

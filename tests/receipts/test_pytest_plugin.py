@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 
 from dpbench import Receipt, SpecError, receipt
 from dpbench.receipts import Concentrated, Search, Training, gaussian_steps
-from dpbench.receipts.pytest_plugin import LoopAudit, make_claim
+from dpbench.receipts.pytest_plugin import LoopAuditor, make_claim_from_receipt
 
 
 def written(sigma: float) -> Receipt:
@@ -29,27 +29,27 @@ def loop(x: Tensor, y: Tensor, seed: int) -> list[Tensor]:
     return [total + 2 * torch.randn(total.shape, generator=generator) for _ in range(2)]
 
 
-def test_the_fixture_is_an_entry_point_of_pytest(dpbench_audit: LoopAudit) -> None:
+def test_the_fixture_is_an_entry_point_of_pytest(dpbench_audit: LoopAuditor) -> None:
     (found,) = entry_points(group="pytest11", name="dpbench-audit")
     assert found.value == "dpbench.receipts.pytest_plugin"
-    assert isinstance(dpbench_audit, LoopAudit)
+    assert isinstance(dpbench_audit, LoopAuditor)
 
 
-def test_a_loop_as_tight_as_its_receipt_passes(dpbench_audit: LoopAudit) -> None:
+def test_a_loop_as_tight_as_its_receipt_passes(dpbench_audit: LoopAuditor) -> None:
     assert dpbench_audit(loop, written(2.0), steps=2, canaries=1_000).passed
 
 
-def test_a_loop_with_less_noise_than_its_receipt_fails_the_test(dpbench_audit: LoopAudit) -> None:
+def test_a_loop_with_less_noise_than_its_receipt_fails_the_test(dpbench_audit: LoopAuditor) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"less private than its receipt states.\nnoise"):
         dpbench_audit(loop, written(2.3), steps=2, canaries=1_000)
 
 
-def test_a_receipt_that_does_not_fit_itself_fails_the_test(dpbench_audit: LoopAudit) -> None:
+def test_a_receipt_that_does_not_fit_itself_fails_the_test(dpbench_audit: LoopAuditor) -> None:
     with pytest.raises(pytest.fail.Exception, match="epsilon: 1 is stated"):
         dpbench_audit(loop, written(2.0).model_copy(update={"epsilon": 1.0}), steps=2)
 
 
-def test_a_file_that_changed_after_its_receipt_fails_the_test(dpbench_audit: LoopAudit, tmp_path: Path) -> None:
+def test_a_file_that_changed_after_its_receipt_fails_the_test(dpbench_audit: LoopAuditor, tmp_path: Path) -> None:
     model = tmp_path / "model.pt"
     model.write_bytes(b"weights")
     training = Training(events=gaussian_steps(sigma=2.0, steps=100), size=1_000)
@@ -64,7 +64,7 @@ def test_a_file_that_changed_after_its_receipt_fails_the_test(dpbench_audit: Loo
 
 
 def test_a_loop_or_a_receipt_that_cannot_be_audited_fails_the_test_in_a_sentence(
-    dpbench_audit: LoopAudit, tmp_path: Path
+    dpbench_audit: LoopAuditor, tmp_path: Path
 ) -> None:
     with pytest.raises(pytest.fail.Exception, match="Expected 3 answers of shape") as failed:
         dpbench_audit(loop, written(2.0), steps=3)
@@ -76,4 +76,4 @@ def test_a_loop_or_a_receipt_that_cannot_be_audited_fails_the_test_in_a_sentence
 def test_a_receipt_of_another_mechanism_cannot_be_held_to_a_loop() -> None:
     other = written(2.0).model_copy(update={"training": Training(events=Concentrated(rho=1.0))})
     with pytest.raises(SpecError, match="steps of one Gaussian mechanism"):
-        make_claim(other)
+        make_claim_from_receipt(other)

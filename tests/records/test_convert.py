@@ -19,7 +19,7 @@ from dpbench.records.checksums import compute_seal
 from dpbench.records.convert import convert_results
 from dpbench.records.packed import list_records, read_record
 from dpbench.records.result import Result
-from dpbench.records.schema1 import find_changed_value, upgrade_record
+from dpbench.records.schema1 import find_changed_value, upgrade_to_current_schema
 from dpbench.support.files import canonical_digest
 from dpbench.support.folders import lock_folder
 from tests.helpers.commands import call
@@ -65,8 +65,8 @@ def assert_converted(folder: Path, before: dict[str, dict[str, Any]]) -> None:
     for name, content in now.items():
         read = Result.model_validate(content)
         assert find_changed_value(before[name], read) is None
-        assert content == upgrade_record(before[name], Result)
-        assert read.remarks == Result.model_validate(upgrade_record(before[name], Result)).remarks
+        assert content == upgrade_to_current_schema(before[name], Result)
+        assert read.remarks == Result.model_validate(upgrade_to_current_schema(before[name], Result)).remarks
 
 
 def test_every_result_is_converted_and_all_else_stays_as_it_was(folder: Path) -> None:

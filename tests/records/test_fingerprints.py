@@ -9,8 +9,8 @@ import pytest
 
 from dpbench.records.fingerprints import (
     TOLERANCE,
-    Behaviour,
     CodeDigests,
+    ComponentBehaviour,
     ComponentFingerprints,
     FitFingerprint,
     read_fingerprints,
@@ -22,11 +22,11 @@ SCORES = np.random.default_rng(0).normal(size=(50, 10))
 EMPTY = ComponentFingerprints(kind="learner", name="mine")
 
 
-def behaviour(scores: np.ndarray = SCORES, task: str = "a task") -> Behaviour:
-    return Behaviour(task=task, fits={"2": FitFingerprint.from_scores(scores, 12), "inf": "It refuses."})
+def behaviour(scores: np.ndarray = SCORES, task: str = "a task") -> ComponentBehaviour:
+    return ComponentBehaviour(task=task, fits={"2": FitFingerprint.from_scores(scores, 12), "inf": "It refuses."})
 
 
-def moved(by: float) -> Behaviour:
+def moved(by: float) -> ComponentBehaviour:
     return behaviour(SCORES + by * SCORES.std() * np.random.default_rng(1).normal(size=SCORES.shape))
 
 
@@ -58,25 +58,25 @@ def test_another_task_or_a_refusal_less_is_no_agreement() -> None:
         "2": FitFingerprint.from_scores(SCORES, 12),
         "inf": FitFingerprint.from_scores(SCORES, 12),
     }
-    assert not behaviour().agrees(Behaviour(task="a task", fits=fits))
+    assert not behaviour().agrees(ComponentBehaviour(task="a task", fits=fits))
 
 
 def test_a_fingerprint_stands_once_for_all_codes_that_have_it() -> None:
     kept = EMPTY.with_behaviour({"k": 5}, behaviour(), OLD).with_behaviour({"k": 5}, moved(TOLERANCE / 3), NEW)
-    assert len(kept.prints) == 1 and kept.is_same({"k": 5}, OLD, NEW) is True
+    assert len(kept.prints) == 1 and kept.has_same_behaviour({"k": 5}, OLD, NEW) is True
     kept = kept.with_behaviour({"k": 5}, moved(1.0), OTHER)
-    assert len(kept.prints) == 2 and kept.is_same({"k": 5}, OLD, OTHER) is False
+    assert len(kept.prints) == 2 and kept.has_same_behaviour({"k": 5}, OLD, OTHER) is False
 
 
 def test_of_unknown_codes_and_settings_nobody_knows() -> None:
     kept = EMPTY.with_behaviour({"k": 5}, behaviour(), OLD)
-    assert kept.is_same({"k": 5}, OLD, NEW) is None and kept.is_same({"k": 6}, OLD, OLD) is None
+    assert kept.has_same_behaviour({"k": 5}, OLD, NEW) is None and kept.has_same_behaviour({"k": 6}, OLD, OLD) is None
 
 
 def test_of_settings_that_no_task_covers_nobody_knows() -> None:
-    nothing = Behaviour(task="", fits={}, not_covered="k is too large.")
+    nothing = ComponentBehaviour(task="", fits={}, not_covered="k is too large.")
     kept = EMPTY.with_behaviour({"k": 5000}, nothing, OLD).with_behaviour({"k": 5000}, nothing, NEW)
-    assert len(kept.prints) == 1 and kept.is_same({"k": 5000}, OLD, NEW) is None
+    assert len(kept.prints) == 1 and kept.has_same_behaviour({"k": 5000}, OLD, NEW) is None
 
 
 def test_settings_that_were_left_open_have_to_be_chosen_alike() -> None:

@@ -20,7 +20,7 @@ from dpbench.records.journal import RunJournal
 from dpbench.records.metrics import BIN_COUNT
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result, SeedResult
-from dpbench.records.schema1 import find_changed_value, upgrade_record
+from dpbench.records.schema1 import find_changed_value, upgrade_to_current_schema
 from dpbench.records.stated_plan import LATER_LIMITS, list_guarantee_limits
 from dpbench.records.tuning import Tuning
 from dpbench.support.files import canonical_digest
@@ -89,7 +89,7 @@ def test_audits_and_reruns_find_an_old_result_by_the_digest_of_its_seal(name: st
     assert read.converted_from == canonical_digest(old(name)["seal"])
     written = json.loads(read.model_dump_json())
     assert written["evidence_digest"] == evidence_digest(written)
-    assert upgrade_record(written, Result) is written
+    assert upgrade_to_current_schema(written, Result) is written
 
 
 def without(content: dict[str, Any], path: str) -> dict[str, Any]:
@@ -126,13 +126,14 @@ def test_an_old_result_with_a_field_missing_is_refused_in_one_sentence(field: st
 )
 def test_an_old_result_that_was_changed_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(MalformedFile) as raised:
-        upgrade_record({**old_form(result()), **change}, Result)
+        upgrade_to_current_schema({**old_form(result()), **change}, Result)
     assert said in str(raised.value)
 
 
 def test_the_status_of_an_old_result_is_the_boards_to_change() -> None:
     assert (
-        Result.model_validate(upgrade_record({**old_form(result()), "status": "disputed"}, Result)).status == "disputed"
+        Result.model_validate(upgrade_to_current_schema({**old_form(result()), "status": "disputed"}, Result)).status
+        == "disputed"
     )
 
 
@@ -176,7 +177,7 @@ def test_what_an_upgrade_counts_is_what_the_file_had_to_the_last_bit(data: st.Da
     task = result().task.model_copy(update={"classes": tuple("abcd"[:classes])})
     before = result().model_copy(update={"seeds": drawn, "task": task})
     content = old_form(before)
-    read = Result.model_validate(upgrade_record(content, Result))
+    read = Result.model_validate(upgrade_to_current_schema(content, Result))
     assert find_changed_value(content, read) is None
     assert read.metrics == before.metrics
     assert (read.seeds, read.class_accuracies, read.remarks) == (drawn, before.class_accuracies, before.remarks)
@@ -185,7 +186,7 @@ def test_what_an_upgrade_counts_is_what_the_file_had_to_the_last_bit(data: st.Da
 @pytest.mark.parametrize("field", ["metrics.accuracy.mean", "seeds.1.macro_f1", "seeds.0.class_accuracy.0"])
 def test_a_number_that_would_change_is_named(field: str) -> None:
     content = old_form(result())
-    read = Result.model_validate(upgrade_record(content, Result))
+    read = Result.model_validate(upgrade_to_current_schema(content, Result))
     *steps, last = [int(step) if step.isdigit() else step for step in field.split(".")]
     place: Any = content
     for step in steps:
@@ -208,13 +209,13 @@ def test_a_card_of_an_earlier_version_says_what_it_said() -> None:
     privacy = result().privacy
     stated = list_guarantee_limits(privacy, 1_234)
     content = {"schema_version": 1, "privacy": {**json.loads(privacy.model_dump_json()), "not_covered": list(stated)}}
-    made = upgrade_record(content, Card)
+    made = upgrade_to_current_schema(content, Card)
     assert (made["schema_version"], made["left_out"], made["private_size"]) == (2, 1_234, None)
     assert "not_covered" not in made["privacy"]
 
 
 def test_a_tuning_of_an_earlier_version_has_what_nobody_looked_up_as_none() -> None:
-    assert upgrade_record({"digest": "a"}, Tuning) == {"digest": "a", "default": None, "looks": None}
+    assert upgrade_to_current_schema({"digest": "a"}, Tuning) == {"digest": "a", "default": None, "looks": None}
 
 
 @pytest.mark.parametrize("content", [None, 3, [], "text", {}, {"seeds": 1}, {"schema_version": 1, "seeds": [1]}])

@@ -16,11 +16,11 @@ from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.errors import NotReproducible
 from dpbench.harness.fingerprints import learners, taking
 from dpbench.harness.fingerprints.taking import take_fingerprint
-from dpbench.records.fingerprints import Behaviour, CodeDigests, read_fingerprints
+from dpbench.records.fingerprints import CodeDigests, ComponentBehaviour, read_fingerprints
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
-from dpbench.registry.same_code import FingerprintStore, compare_code
+from dpbench.registry.same_code import FingerprintStore, compare_with_installed_code
 from dpbench.support.code import code_digest, core_digest
 from tests.helpers.commands import call
 from tests.helpers.sessions import session
@@ -147,7 +147,9 @@ def here(learner: str) -> CodeDigests:
     return CodeDigests(dpbench=str(core_digest()), plugin=str(code_digest(load().find("learner", learner).cls)))
 
 
-def write_fingerprint(folder: Path, learner: str, k: int, change: Callable[[Behaviour], Behaviour]) -> None:
+def write_fingerprint(
+    folder: Path, learner: str, k: int, change: Callable[[ComponentBehaviour], ComponentBehaviour]
+) -> None:
     """Keep what a learner does here, and what the other code did."""
     kept, now = read_fingerprints(folder, "learner", learner), here(learner)
     found = take_fingerprint("learner", learner, {"k": k}, load())
@@ -188,17 +190,17 @@ def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: 
     asked = list[tuple[str, str]]()
     take = taking.take_fingerprint
 
-    def counted(kind: Any, name: str, *given: Any) -> Behaviour:
+    def counted(kind: Any, name: str, *given: Any) -> ComponentBehaviour:
         asked.append((kind, name))
         return take(kind, name, *given)
 
     monkeypatch.setattr(taking, "take_fingerprint", counted)
     plugins, result = load(), committed("class-means")
-    known = taking.open_fingerprints(plugins)
+    known = taking.open_fingerprint_store(plugins)
     known._read_component("learner", "class-means")
     known._read["learner", "class-means"] = without(known._read["learner", "class-means"], here("class-means"))
     for _ in range(2):
-        found = compare_code(result, plugins, known, same_data=True)
+        found = compare_with_installed_code(result, plugins, known, same_data=True)
     assert found["learner"] in {"fingerprint", "digest"} and asked.count(("learner", "class-means")) == 1
 
 
@@ -240,7 +242,7 @@ def test_a_maintainer_takes_missing_fingerprints_and_keeps_the_others(
     written = {file: file.read_bytes() for file in (tmp_path / "fingerprints").rglob("*.json")}
     assert {file.stem for file in written} == {"class-means", "pixels", "core"}
 
-    def refuse(*_: object) -> Behaviour:
+    def refuse(*_: object) -> ComponentBehaviour:
         raise AssertionError("it is there already")
 
     monkeypatch.setattr(taking, "take_fingerprint", refuse)
@@ -259,7 +261,7 @@ def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -
     plan = tuple(use.model_copy(update={"relative_noise": 2.0}) for use in result.privacy.plan)
     forged = result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": plan})})
     raised = at_version("0.3.0")
-    known = taking.open_fingerprints(load())
+    known = taking.open_fingerprint_store(load())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.board.verify.plan_check.load_stored_fingerprints", lambda: known)
         assert [field for field, _ in check_learner_plan(forged, raised)] == ["privacy.plan"]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.site.extras import Extras, ExtraSection
+from dpbench.site.extras import ExtraSection, SiteExtras
 from dpbench.site.layout import PageSection
 from dpbench.site.own_text import LeaderboardText
 from dpbench.site.render import make_renderer
-from dpbench.site.settings import Settings
+from dpbench.site.settings import SiteSettings
 from dpbench.site.text import sanitise_string
 from tests.helpers.commands import Refusal
 
@@ -27,7 +27,7 @@ def test_pages_have_the_title_of_the_leaderboard_and_its_words_on_submissions(tm
     (tmp_path / "site.toml").write_text(TEXT, encoding="utf-8")
     assert LeaderboardText.read(tmp_path).submission == "Write to Anna."
     for root, title in ((tmp_path, "Ward &lt;4&gt;"), (None, "dpbench")):
-        renderer = make_renderer(Settings("", "", "", ""), root=root)
+        renderer = make_renderer(SiteSettings("", "", "", ""), root=root)
         page = renderer.page("cite", "cite.html", "", {"groups": [], "own": ""}).decode()
         assert f'index.html">{title}</a>' in page
 
@@ -40,7 +40,7 @@ def test_a_text_that_does_not_fit_is_refused_with_its_file(text: str, tmp_path: 
 
 def test_a_page_about_a_folder_that_a_leaderboard_lacks_is_left_out(tmp_path: Path) -> None:
     section = PageSection("figures", "Figures", "figures.html")
-    extras = Extras(
+    extras = SiteExtras(
         pages=(ExtraSection(section, lambda *_: [], "x", "figures"), ExtraSection(section, lambda *_: [], "y"))
     )
     assert extras.for_leaderboard(tmp_path).packages == ("y",)

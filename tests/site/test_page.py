@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dpbench.board.distance import compute_distances
+from dpbench.board.distance import compute_mean_distances
 from dpbench.board.index import Entry, Index
 from dpbench.main import load_extras
 from dpbench.records.board import find_board
@@ -37,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place, standing in enumerate(standings):
         standings[place] = standing.model_copy(update={"entries": tuple(map(_named, enumerate(standing.entries)))})
     standings.append(standing_of(find_board(OPEN), []))
-    index = Index(ranking="By the mean.", distances=compute_distances(standings), standings=tuple(standings))
+    index = Index(ranking="By the mean.", distances=compute_mean_distances(standings), standings=tuple(standings))
     build_site(index, root, root / "site", extras=load_extras())
     return root / "site"
 
@@ -62,7 +62,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     entries = tuple(entry.model_copy(update=bad) for entry in standing.entries)
     other = standing_of(find_board(BOARDS[1]), [])
     whole = (standing.model_copy(update={"entries": entries, "licence": HOSTILE}), other)
-    build_site(Index(ranking=HOSTILE, distances=compute_distances(whole), standings=whole), root, root / "site")
+    build_site(Index(ranking=HOSTILE, distances=compute_mean_distances(whole), standings=whole), root, root / "site")
     return root / "site"
 
 

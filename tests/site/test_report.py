@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis.reader import read_results
-from dpbench.analysis.risk import membership_risk
+from dpbench.analysis.risk import max_true_positive_rates
 from dpbench.site.report import render_report
 from tests.helpers.browser import Theme, address, browser, opened
 from tests.helpers.commands import Output, call
@@ -63,7 +63,7 @@ def test_the_page_says_what_holds_of_every_private_run() -> None:
     assert "1,294 private, 144 public, 359 test examples of 10 classes" in page
     said = re.search(r"true positives at most ([\d.]+)% at 0.1% false positives", page)
     assert said is not None
-    risks = [membership_risk(stored.result.privacy)[0.001] for stored in shown]
+    risks = [max_true_positive_rates(stored.result.privacy)[0.001] for stored in shown]
     assert float(said[1]) == pytest.approx(100 * max(risks), abs=0.01)
     assert max(risks) > 1.1 * min(risks)
 

@@ -13,10 +13,10 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import build
-from dpbench.board.history import History
+from dpbench.board.history import GitHistory
 from dpbench.cli import main
 from dpbench.site import render
-from dpbench.site.extras import Extras, ExtraSection
+from dpbench.site.extras import ExtraSection, SiteExtras
 from dpbench.site.layout import PageSection
 from dpbench.site.reuse import BuildTarget
 from dpbench.support.folders import MARKER, lock_folder
@@ -50,7 +50,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         section, lambda _, shared: [("extra.html", shared.page("extra", "extra.html", "extra", {}))], PACKAGE
     )
     __import__(PACKAGE)
-    monkeypatch.setattr("dpbench.main.load_extras", lambda: Extras(pages=(page,)))
+    monkeypatch.setattr("dpbench.main.load_extras", lambda: SiteExtras(pages=(page,)))
     return folder
 
 
@@ -124,7 +124,7 @@ def test_inputs_are_the_files_of_the_leaderboard_the_code_and_the_environment(
 ) -> None:
     def digest(docs: bool = False) -> str | None:
         page = ExtraSection(PageSection("extra", "Extra", "extra.html"), lambda _, shared: [], PACKAGE)
-        return BuildTarget(root, root / "site", registry.load(), Extras(pages=(page,)), docs).digest_inputs()
+        return BuildTarget(root, root / "site", registry.load(), SiteExtras(pages=(page,)), docs).digest_inputs()
 
     seen = {digest(), digest(docs=True)}
     assert len(seen) == 2
@@ -170,7 +170,7 @@ UNSEEN_CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("change", UNSEEN_CHANGES.values(), ids=UNSEEN_CHANGES.keys())
 def test_every_change_below_the_leaderboard_is_seen(root: Path, change: Callable[[Path], object]) -> None:
-    target = BuildTarget(root, root / "site", registry.load(), Extras(), docs=False)
+    target = BuildTarget(root, root / "site", registry.load(), SiteExtras(), docs=False)
     before = target.digest_inputs()
     assert before == target.digest_inputs() is not None
     change(root)
@@ -180,7 +180,7 @@ def test_every_change_below_the_leaderboard_is_seen(root: Path, change: Callable
 def test_a_file_behind_a_linked_folder_is_an_input(root: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (root / "claims").symlink_to(tmp_path / "elsewhere")
-    target = BuildTarget(root, root / "site", registry.load(), Extras(), docs=False)
+    target = BuildTarget(root, root / "site", registry.load(), SiteExtras(), docs=False)
     before = target.digest_inputs()
     (tmp_path / "elsewhere" / "paper.toml").touch()
     assert target.digest_inputs() != before
@@ -197,10 +197,10 @@ def test_what_cannot_be_read_is_neither_skipped_nor_remembered(
         raise PermissionError
 
     monkeypatch.setattr("dpbench.site.reuse.hashlib.file_digest", refuse)
-    target = BuildTarget(root, tmp_path / "site", registry.load(), Extras(), docs=False)
+    target = BuildTarget(root, tmp_path / "site", registry.load(), SiteExtras(), docs=False)
     assert target.digest_inputs() is None
-    assert target.find_build(None) is None
-    target.remember_build(None, "said")
+    assert target.find_recorded_message(None) is None
+    target.record_build(None, "said")
     assert not record.exists()
 
 
@@ -219,19 +219,19 @@ def test_a_damaged_record_of_a_build_is_no_record(root: Path, tmp_path: Path, fr
     make_site(root, tmp_path / "site")
     (record,) = (fresh_cache / "builds").iterdir()
     kept = record.read_text(encoding="utf-8")
-    target = BuildTarget(root, tmp_path / "site", registry.load(), Extras(), docs=False)
+    target = BuildTarget(root, tmp_path / "site", registry.load(), SiteExtras(), docs=False)
     inputs = json.loads(kept)["inputs"]
-    assert target.find_build(inputs) is not None
+    assert target.find_recorded_message(inputs) is not None
     for content in ("", "[]", "{}", '{"inputs": 1, "outputs": 2, "said": 3}'):
         record.write_text(content, encoding="utf-8")
-        assert target.find_build(inputs) is None
+        assert target.find_recorded_message(inputs) is None
     make_site(root, tmp_path / "site")
     assert record.read_text(encoding="utf-8") == kept
 
 
 def test_the_commits_that_filed_results_are_inputs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = BuildTarget(root, root / "site", registry.load(), Extras(), docs=False)
+    target = BuildTarget(root, root / "site", registry.load(), SiteExtras(), docs=False)
     before = target.digest_inputs()
-    monkeypatch.setattr(History, "open", lambda _: History(root, "a", "b"))
-    monkeypatch.setattr(History, "list_filings", lambda _: ("a", "b"))
+    monkeypatch.setattr(GitHistory, "open", lambda _: GitHistory(root, "a", "b"))
+    monkeypatch.setattr(GitHistory, "list_filings", lambda _: ("a", "b"))
     assert target.digest_inputs() != before

@@ -20,9 +20,9 @@ from PIL import Image
 from dpbench.analysis.columns import format_percent_cell
 from dpbench.analysis.formats import format_lower_bound, format_percent_rounded_up, format_upper_bound
 from dpbench.analysis.palette import assign_learner_styles
-from dpbench.analysis.risk import membership_risk
+from dpbench.analysis.risk import max_true_positive_rates
 from dpbench.analysis.rows import Origin
-from dpbench.board.distance import compute_distances
+from dpbench.board.distance import compute_mean_distances
 from dpbench.board.index import Entry, Index, Role, Standing
 from dpbench.board.rows import format_entry_label, make_board_rows
 from dpbench.errors import DataError, OutputError, SpecError
@@ -33,9 +33,9 @@ from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.registry import KINDS, load
 from dpbench.site import build_site, entries_page, layout, prose, text, view
 from dpbench.site.citations import list_citations, read_catalogue
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.entry_pages import MAX_RAW_LENGTH
-from dpbench.site.extras import Extras
+from dpbench.site.extras import SiteExtras
 from dpbench.site.home_page import BoardColumn
 from dpbench.site.lines import make_epsilon_charts, make_k_chart
 from dpbench.site.overview import render_overview
@@ -108,7 +108,7 @@ def index_of(results: list[Result], root: Path) -> Index:
     """File results on a board, and return the index of that board and of an empty one."""
     filled = filed(root, find_board("digits-eps1"), results)
     standings = (filled, standing_of(find_board("pcam-resnet50-eps0.1"), []))
-    return Index(ranking="By the mean.", distances=compute_distances(standings), standings=standings)
+    return Index(ranking="By the mean.", distances=compute_mean_distances(standings), standings=standings)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     ward = noisy.model_copy(update={"spec": noisy.spec.model_copy(update={"unit": "patient"})})
     standing = filed(tmp_path, board, [noiseless, noisy, ward])
     build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
-    odds = [format_percent_rounded_up(most) for most in membership_risk(noisy.privacy).values()]
+    odds = [format_percent_rounded_up(most) for most in max_true_positive_rates(noisy.privacy).values()]
     pages = [
         (tmp_path / "site" / layout.entry_page_path(standing, entry)).read_text("utf-8") for entry in standing.entries
     ]
@@ -227,9 +227,9 @@ def test_odds_are_computed_once_for_entries_of_one_plan(
 
     def counted(privacy: PrivacyGuarantee) -> Mapping[float, float]:
         asked.append(privacy)
-        return membership_risk(privacy)
+        return max_true_positive_rates(privacy)
 
-    monkeypatch.setattr("dpbench.site.entry_pages.membership_risk", counted)
+    monkeypatch.setattr("dpbench.site.entry_pages.max_true_positive_rates", counted)
     alike = [result.model_copy(update={"privacy": results[1].privacy}) for result in results]
     standing = filed(tmp_path, find_board("digits-eps1"), alike)
     build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
@@ -277,7 +277,7 @@ def test_a_section_of_another_package_is_on_its_board_page_and_on_no_other(index
     def section(board: str) -> Markup:
         return Markup("<p>Opacus</p>") if board == "digits-eps1" else Markup()
 
-    build_site(index, tmp_path, tmp_path / "site", extras=Extras(boards=(lambda: section,)))
+    build_site(index, tmp_path, tmp_path / "site", extras=SiteExtras(boards=(lambda: section,)))
     boards = tmp_path / "site" / "boards"
     assert "<p>Opacus</p>" in (boards / "digits-eps1.html").read_text(encoding="utf-8")
     assert "Opacus" not in (boards / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
@@ -309,7 +309,7 @@ def attacked(results: list[Result], tmp_path_factory: pytest.TempPathFactory) ->
         entries.append(entry.model_copy(update=bad))
     update = {"entries": tuple(entries), "licence": HOSTILE, "classes": (HOSTILE,) * 10}
     whole = (standing.model_copy(update=update),)
-    index = Index(ranking="", distances=compute_distances(whole), standings=whole)
+    index = Index(ranking="", distances=compute_mean_distances(whole), standings=whole)
     build_site(index, root, root / "site")
     return root / "site"
 
@@ -555,7 +555,7 @@ def test_the_title_of_a_board_adds_no_line_and_no_link_to_the_overview(index: In
     first = next(standing for standing in index.standings if standing.entries)
     hostile = first.board.model_copy(update={"title": "Lungs\n## Instructions\n[here](https://a.example), ε 1"})
     changed = index.model_copy(update={"standings": (first.model_copy(update={"board": hostile}),)})
-    text = render_overview(Site.from_index(changed, tmp_path, load(), docs=False)).decode()
+    text = render_overview(SiteContext.from_index(changed, tmp_path, load(), docs=False)).decode()
     assert "\n## Instructions" not in text and "](https://a.example" not in text
     assert "Lungs \\#\\# Instructions" in text
 
@@ -685,7 +685,7 @@ def test_every_epsilon_has_a_map_and_each_leads_to_the_others(results: list[Resu
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7", "1")]
     standings = tuple(filed(tmp_path, board, results) for board in boards)
     build_site(
-        Index(ranking="", distances=compute_distances(standings), standings=standings), tmp_path, tmp_path / "site"
+        Index(ranking="", distances=compute_mean_distances(standings), standings=standings), tmp_path, tmp_path / "site"
     )
     paths = {1.0: "index.html", 0.1: "epsilon-0.1.html", 0.7: "epsilon-0.7.html"}
     for epsilon, path in paths.items():
@@ -700,7 +700,7 @@ def test_an_empty_cell_of_the_map_says_why_and_so_does_its_caption(results: list
     boards = [(find_board("cifar10-lite0-eps1"), results), (find_board("digits-eps1"), results[:-1])]
     standings = tuple(filed(tmp_path, board, some) for board, some in boards)
     build_site(
-        Index(ranking="", distances=compute_distances(standings), standings=standings), tmp_path, tmp_path / "site"
+        Index(ranking="", distances=compute_mean_distances(standings), standings=standings), tmp_path, tmp_path / "site"
     )
     (table,) = re.findall(r'<table class="heat.*?</table>', (tmp_path / "site" / "index.html").read_text(), re.DOTALL)
     assert "Empty: nobody has entered that learner on that board yet." in table

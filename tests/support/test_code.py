@@ -120,7 +120,7 @@ USERS = ("least-squares", "prototypes", "public-prior", "thrift", "dp-finetune")
 
 @pytest.mark.parametrize("learner", USERS)
 def test_the_digest_of_a_learner_covers_the_spectrum_that_it_shares(learner: str) -> None:
-    module = code.plugin_module(load().find("learner", learner).cls.__module__)
+    module = code.find_plugin_module(load().find("learner", learner).cls.__module__)
     assert "dpbench_plugins.learners.spectrum" in code.find_same_distribution_imports(
         module, Path(str(sys.modules[module].__file__))
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.support.own_folders import create_cache_entry, is_intact, prepare_user_only_folder
+from dpbench.support.own_folders import create_cache_entry, is_cache_entry_intact, prepare_user_only_folder
 
 
 @pytest.fixture
@@ -20,21 +20,21 @@ def entry(fresh_cache: Path) -> Path:
 
 
 def test_an_entry_is_intact_until_one_of_its_files_changes(entry: Path) -> None:
-    assert is_intact(entry)
+    assert is_cache_entry_intact(entry)
     (entry / "part" / "file").write_bytes(b"other")
-    assert not is_intact(entry)
+    assert not is_cache_entry_intact(entry)
 
 
 @pytest.mark.parametrize("damage", ["", "[", "{}"])
 def test_an_entry_without_a_list_of_its_digests_is_not_intact(entry: Path, damage: str) -> None:
     (entry / "digests.json").write_text(damage)
-    assert not is_intact(entry)
+    assert not is_cache_entry_intact(entry)
 
 
 def test_a_second_process_leaves_the_entry_of_the_first(entry: Path) -> None:
     with create_cache_entry(entry) as new:
         (new / "file").write_bytes(b"later")
-    assert is_intact(entry) and not (entry / "file").exists()
+    assert is_cache_entry_intact(entry) and not (entry / "file").exists()
     assert [each.name for each in entry.parent.iterdir()] == ["entry"]
 
 

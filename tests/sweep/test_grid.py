@@ -18,14 +18,14 @@ from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
 from dpbench.support.messages import format_duration
 from dpbench.sweep.cell_files import SweepFolder
-from dpbench.sweep.conduct import survey_sweep, sweep
+from dpbench.sweep.conduct import get_sweep_overview, sweep
 from dpbench.sweep.display import CellCounter
-from dpbench.sweep.executor import CellOutcome, Executor
+from dpbench.sweep.executor import CellOutcome, SweepExecutor
 from dpbench.sweep.grid import Cell, SweepGrid, read_grid
 from dpbench.sweep.local import LocalPool
-from dpbench.sweep.resources import Resources
-from dpbench.sweep.start import make_executor
-from dpbench.sweep.worker import Worker
+from dpbench.sweep.resources import SweepResources
+from dpbench.sweep.start import make_sweep_executor
+from dpbench.sweep.worker import CellWorker
 from tests.helpers.sessions import session
 
 FIXED = {"dataset": "digits", "seeds": 1}
@@ -128,12 +128,12 @@ def test_a_file_that_cannot_be_read_is_named(plugins: Registry, tmp_path: Path, 
 )
 def test_resources_that_make_no_sense_are_refused(resources: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
-        Resources(**resources)
+        SweepResources(**resources)
 
 
 def test_dask_without_a_scheduler_is_processes_of_this_machine(tmp_path: Path) -> None:
-    asked = [Resources(executor=name, workers=2, device="cpu") for name in ("local", "dask")]
-    local, dask = (make_executor(resources, SweepFolder(tmp_path)) for resources in asked)
+    asked = [SweepResources(executor=name, workers=2, device="cpu") for name in ("local", "dask")]
+    local, dask = (make_sweep_executor(resources, SweepFolder(tmp_path)) for resources in asked)
     assert isinstance(local, LocalPool) and dask == local
 
 
@@ -151,7 +151,7 @@ def test_an_answer_of_another_version_is_the_error_of_its_cell(plugins: Registry
 def test_a_remembering_worker_gives_what_a_run_gives(plugins: Registry, more: dict[str, Any]) -> None:
     learner = "jl:k=5" if "search" in more else "jl:k=5,steps=3"
     (cell,) = grid_of(plugins, fixed={**FIXED, **more}, grid={"learner": [learner]}).cells
-    alone, worker = session(plugins).run(cell.spec), Worker("cpu", torch.get_num_threads(), plugins)
+    alone, worker = session(plugins).run(cell.spec), CellWorker("cpu", torch.get_num_threads(), plugins)
     for _ in range(2):
         outcome = CellOutcome.from_answer(cell, worker.run_cell(cell.spec.model_dump_json()))
         result = outcome.result
@@ -164,14 +164,14 @@ def test_a_remembering_worker_gives_what_a_run_gives(plugins: Registry, more: di
 
 
 def test_a_remembering_worker_refuses_what_a_run_refuses(plugins: Registry) -> None:
-    worker = Worker("cpu", 1, plugins)
+    worker = CellWorker("cpu", 1, plugins)
     for delta, refused in ((1e-5, False), (0.01, True)):
         spec = make_spec({"learner": "jl:k=5,steps=1", "seeds": 1, "delta": delta}, "the test")
         content = json.loads(worker.run_cell(spec.model_dump_json()))
         assert ("Expected delta=0.01 in (0, 1/n)" in content.get("error", "")) == refused
 
 
-class Idle(Executor):
+class Idle(SweepExecutor):
     """Runs nothing."""
 
     workers = 1
@@ -189,13 +189,13 @@ def finished(plugins: Registry, folder: SweepFolder, cells: tuple[Cell, ...]) ->
 
 def test_an_overview_tells_done_from_failed_from_to_do_and_estimates(plugins: Registry, tmp_path: Path) -> None:
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"], "split_seed": [0, 1, 2, 3]}}
-    before = survey_sweep(definition, tmp_path, plugins)
+    before = get_sweep_overview(definition, tmp_path, plugins)
     assert (before.states, before.seconds) == (("to do",) * 4, None)
     cells, folder = before.grid.cells, before.folder
     result = finished(plugins, folder, cells)
     folder.record_failure(cells[1], "It rained.")
     (tmp_path / cells[2].file_name).write_text("{")
-    after = survey_sweep(definition, tmp_path, plugins)
+    after = get_sweep_overview(definition, tmp_path, plugins)
     assert after.states == ("done", "failed", "to do", "to do")
     assert after.seconds == pytest.approx(2 * sum(result.seconds.values()))
     assert folder.read_failure(cells[1]) == "It rained."
@@ -228,9 +228,9 @@ def test_a_failed_refresh_is_a_failure_beside_the_older_result(
     cells, folder = grid_of(plugins, grid=definition["grid"]).cells, SweepFolder(tmp_path)
     finished(plugins, folder, cells)
     monkeypatch.setattr("dpbench.registry.same_code.code_digest", lambda _: "0" * 16)
-    assert survey_sweep(definition, tmp_path, plugins).states == ("other code",)
+    assert get_sweep_overview(definition, tmp_path, plugins).states == ("other code",)
     folder.record_failure(cells[0], "It rained.")
-    assert survey_sweep(definition, tmp_path, plugins).states == ("failed",)
+    assert get_sweep_overview(definition, tmp_path, plugins).states == ("failed",)
     summary = sweep(definition, tmp_path, plugins=plugins)
     assert (summary.ran, summary.skipped, summary.changed) == (0, 0, ()) and len(summary.failed) == 1
 
@@ -244,7 +244,7 @@ def test_a_result_that_was_edited_is_run_again(plugins: Registry, tmp_path: Path
     content["seeds"][0]["predictions"] = "0" * 64
     file.write_text(json.dumps(content))
     assert folder.result(cells[0]) is None
-    assert survey_sweep(definition, tmp_path, plugins).states == ("to do",)
+    assert get_sweep_overview(definition, tmp_path, plugins).states == ("to do",)
     assert "changed after the file was written" in folder.log_file.read_text()
 
 

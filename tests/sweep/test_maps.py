@@ -19,7 +19,7 @@ from dpbench import Predict, ProbeLearner, PublicData, Task, registry
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
-from dpbench.sweep.worker import Worker
+from dpbench.sweep.worker import CellWorker
 from tests.helpers.sessions import session
 
 
@@ -28,7 +28,7 @@ def spec(**options: float | str) -> Spec:
     return make_spec({"dataset": "digits", "learner": learner, "seeds": 2}, "the test")
 
 
-def worked(worker: Worker, spec: Spec) -> Result:
+def worked(worker: CellWorker, spec: Spec) -> Result:
     return Result.model_validate(json.loads(worker.run_cell(spec.model_dump_json()))["result"])
 
 
@@ -38,7 +38,7 @@ CELLS = [spec(), spec(learning_rate=1.0), spec(clip=0.1, steps=30), spec(k=7), s
 @pytest.mark.slow
 def test_cells_that_share_a_map_get_the_numbers_of_runs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_PLUGINS", "sklearn,pixels,pillar")
-    worker, plugins = Worker("cpu", 1), registry.load()
+    worker, plugins = CellWorker("cpu", 1), registry.load()
     for spec in CELLS:
         found, alone = worked(worker, spec), session(plugins).run(spec)
         assert found.seeds == alone.seeds
@@ -57,7 +57,7 @@ def test_a_map_is_made_once_for_all_cells_that_share_it(monkeypatch: pytest.Monk
         return features(self, *asked)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Pillar, "features", counted)
-    worker = Worker("cpu", 1)
+    worker = CellWorker("cpu", 1)
     for spec in CELLS:
         worked(worker, spec)
     assert made == {5: 2, 7: 2}  # once a seed

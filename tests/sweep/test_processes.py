@@ -20,7 +20,7 @@ from dpbench.cli import sweep as command
 from dpbench.errors import OutputError
 from dpbench.records.result import Result
 from dpbench.sweep.conduct import sweep
-from dpbench.sweep.resources import Resources
+from dpbench.sweep.resources import SweepResources
 from tests.conftest import built_once
 
 COMMAND = """
@@ -103,7 +103,7 @@ def undisturbed(cheer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _sweep(out: Path) -> None:
-    summary = sweep(tomllib.loads(SWEEP), out, resources=Resources(workers=2, threads=1, device="cpu"))
+    summary = sweep(tomllib.loads(SWEEP), out, resources=SweepResources(workers=2, threads=1, device="cpu"))
     assert (summary.ran, summary.skipped, summary.failed) == (12, 0, ())
 
 
@@ -279,7 +279,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
 @pytest.mark.long
 def test_a_full_disk_is_one_sentence_and_the_rest_follows(undisturbed: Path, tmp_path: Path) -> None:
     some = tomllib.loads(SWEEP.replace('"pillar:steps=30", ', ""))
-    resources = Resources(workers=1, threads=1, device="cpu")
+    resources = SweepResources(workers=1, threads=1, device="cpu")
     with small_disk(tmp_path / "disk", "40k") as resized:
         out = tmp_path / "disk" / "out"
         with pytest.raises(OutputError, match=r"Cannot write .*No space left on device"):

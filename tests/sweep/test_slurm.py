@@ -14,7 +14,7 @@ import pytest
 
 from dpbench.errors import SpecError
 from dpbench.sweep.conduct import sweep
-from dpbench.sweep.resources import Resources, SlurmOptions, parse_slurm_options
+from dpbench.sweep.resources import SlurmOptions, SweepResources, parse_slurm_options
 from tests.helpers.commands import Refusal
 from tests.sweep.test_processes import COMMAND, LINUX, alive, ended, numbers, results, started, until, written
 
@@ -87,7 +87,7 @@ def test_a_sweep_on_slurm_jobs_gives_the_numbers_of_this_machine(tmp_path: Path,
     assert "slurm: 3 cells run, 0 done before, 0 failed" in said
     assert len(list(jobs.glob("*.sh"))) == 2
     assert cancelled(jobs)
-    sweep(tmp_path / "out.toml", tmp_path / "here", resources=Resources(workers=1, threads=1, device="cpu"))
+    sweep(tmp_path / "out.toml", tmp_path / "here", resources=SweepResources(workers=1, threads=1, device="cpu"))
     assert numbers(tmp_path / "out") == numbers(tmp_path / "here")
     assert len(results(tmp_path / "here")) == 3
 
@@ -173,19 +173,23 @@ def test_without_slurm_a_sweep_is_refused_at_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DPBENCH_PLUGINS", "sklearn,pixels,pillar")
     with pytest.raises(SpecError, match="No sbatch on the PATH of this machine"):
-        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=Resources("slurm", workers=1))
+        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=SweepResources("slurm", workers=1))
 
 
 def test_without_dask_jobqueue_the_extra_is_named(tmp_path: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask_jobqueue.slurm", None)
     monkeypatch.delitem(sys.modules, "dpbench.sweep.slurm", raising=False)
     with pytest.raises(SpecError, match=re.escape("pip install 'dpbench-vision[slurm]'")):
-        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=Resources("slurm", workers=1))
+        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=SweepResources("slurm", workers=1))
 
 
 def test_a_device_that_no_machine_has_is_refused_before_jobs_are_submitted(tmp_path: Path, jobs: Path) -> None:
     with pytest.raises(SpecError, match="Expected --device gpu to be one of auto, cpu, cuda"):
-        sweep(written(SWEEP, tmp_path / "out"), tmp_path / "out", resources=Resources("slurm", workers=1, device="gpu"))
+        sweep(
+            written(SWEEP, tmp_path / "out"),
+            tmp_path / "out",
+            resources=SweepResources("slurm", workers=1, device="gpu"),
+        )
     assert not list(jobs.iterdir())
 
 
@@ -203,8 +207,8 @@ def test_slurm_options_are_typed_and_may_repeat_where_that_makes_sense() -> None
         (lambda: parse_slurm_options(["queue"]), "Expected a value for 'queue' of --slurm, as in --slurm queue=VALUE"),
         (lambda: parse_slurm_options(["queue=a", "queue=b"]), "Expected 'queue' of --slurm once, got 'a' and 'b'"),
         (lambda: parse_slurm_options(["memory=much"]), "Expected memory=much of --slurm to be a size, like 8GB"),
-        (lambda: Resources("slurm"), "Expected --workers with --executor slurm"),
-        (lambda: Resources("local", slurm=SlurmOptions()), "Expected --slurm only with --executor slurm"),
+        (lambda: SweepResources("slurm"), "Expected --workers with --executor slurm"),
+        (lambda: SweepResources("local", slurm=SlurmOptions()), "Expected --slurm only with --executor slurm"),
     ],
 )  # fmt: skip
 def test_what_slurm_does_not_have_or_go_with_is_refused(

@@ -21,7 +21,7 @@ from PIL import Image
 
 from dpbench import DeclaredImages, Records, Split, Splits
 from dpbench.errors import DataError, PrivacyError, SpecError
-from dpbench.harness.roles import assign_roles
+from dpbench.harness.roles import extract_examples_by_role
 from dpbench.testing.checking import check_instance
 from tests.harness.test_roles import Flat, deal
 from tests.helpers.accidents import ACCIDENTS, NOT_COVERED
@@ -268,7 +268,7 @@ def observe_dataset(change: Callable[[Split], Split], folder: Path) -> str:
 
     dataset = Changed(path=str(folder))
     try:
-        assign_roles(deal(dataset, extractor=Small(), public_fraction=0.1))
+        extract_examples_by_role(deal(dataset, extractor=Small(), public_fraction=0.1))
     except (PrivacyError, DataError, SpecError):
         return "refused"
     outcomes = check_instance("dataset", dataset, "accident")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.board.build import INDEX, SCHEMA, write_index
-from dpbench.board.distance import compute_distances
+from dpbench.board.distance import compute_mean_distances
 from dpbench.board.index import Index
 from dpbench.main import load_extras
 from dpbench.records.board import find_board
@@ -52,7 +52,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("board")
     filled = filed(root, find_board(BOARDS[0]), synthetic(find_board(BOARDS[0]), 5, seed=0))
     standings = (filled, standing_of(find_board(BOARDS[1]), []))
-    write_index(Index(ranking="By the mean.", distances=compute_distances(standings), standings=standings), root)
+    write_index(Index(ranking="By the mean.", distances=compute_mean_distances(standings), standings=standings), root)
     return root
 
 

@@ -12,7 +12,7 @@ from dpbench.audit.attack import MOST_CANARIES, choose_guess_count
 from dpbench.audit.figures import compute_figures
 from dpbench.board.folder import ResultFile, find_json_object, validate_record
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.errors import Complaint, MalformedFile
+from dpbench.errors import LeaderboardComplaint, MalformedFile
 from dpbench.records.audit import Audit, CanaryAttackResult, DerivedFigures
 from dpbench.records.checksums import compute_seal
 from dpbench.records.result import Result
@@ -36,19 +36,19 @@ def find_audit(stored: ResultFile, root: Path) -> Audit | None:
     return audit if audit and audit.seal else None
 
 
-def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> list[LeaderboardComplaint]:
     """Return complaints about the audit of a result: it is unreadable, of another result, or failed."""
     name = audit_path(stored, root).relative_to(root).as_posix()
     try:
         content = find_json_object(audit_path(stored, root))
         found = None if content is None else validate_record(Audit, content)
     except MalformedFile as error:
-        return [Complaint(name, error.field, error.said)]
+        return [LeaderboardComplaint(name, error.field, error.said)]
     if content is None or found is None:
         return []
     if found.seal and found.seal != compute_seal(content):  # nothing else in it is then worth a word
-        return [Complaint(name, "seal", "changed after it was written: audit the result again")]
-    return [Complaint(name, *complaint) for complaint in check_audit(found, result)]
+        return [LeaderboardComplaint(name, "seal", "changed after it was written: audit the result again")]
+    return [LeaderboardComplaint(name, *complaint) for complaint in check_audit(found, result)]
 
 
 def check_audit(audit: Audit, result: Result) -> FieldComplaints:
@@ -111,7 +111,7 @@ def check_audit_statistics(audit: Audit) -> FieldComplaints:
     found = compute_figures(
         audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack, audit.own, audit.figures, audit.earlier
     )
-    if not _figures_agree(found, audit.figures):
+    if not _audit_figures_agree(found, audit.figures):
         yield "figures", "they do not follow from the recorded statistics: audit it again"
 
 
@@ -134,7 +134,7 @@ def _check_guess_counts(attack: CanaryAttackResult, name: str) -> FieldComplaint
         yield f"{name}.members", "expected each canary to be in the data with chance 1/2"
 
 
-def _figures_agree(computed: DerivedFigures, stated: DerivedFigures) -> bool:
+def _audit_figures_agree(computed: DerivedFigures, stated: DerivedFigures) -> bool:
     """Return whether the computed figures equal the stated figures, up to rounding.
 
     Figures without `evidence` are from before e-values, when audits failed more easily: they may state a failure that

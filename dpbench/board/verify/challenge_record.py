@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpbench.board.folder import ResultFile, find_json_object, validate_record
-from dpbench.board.history import History
+from dpbench.board.history import GitHistory
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.board.verify.scores import check_confusion_matrices, check_scores, check_shared_test_split
-from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible
+from dpbench.errors import DataMissing, LeaderboardComplaint, MalformedFile, NotReproducible
 from dpbench.records.challenge import Challenge, derive_challenge_seeds, replace_seeds
 from dpbench.records.checksums import compute_seal
 from dpbench.records.identity import find_learner_digest
@@ -65,9 +65,9 @@ def find_challenge(stored: ResultFile, result: Result, root: Path) -> Challenge 
     return record if record and record.seal and record.content == result.evidence_digest else None
 
 
-def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[Complaint]:
+def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[LeaderboardComplaint]:
     """Return complaints about all challenge records of a leaderboard, each with its file."""
-    found: list[Complaint] = []
+    found: list[LeaderboardComplaint] = []
     checked: list[tuple[str, FiledResult, Challenge]] = []
     for entry in filed:
         file = challenge_path(entry.stored, root)
@@ -76,26 +76,28 @@ def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[
             content = find_json_object(file)
             record = None if content is None else validate_record(Challenge, content)
         except MalformedFile as error:
-            found.append(Complaint(name, error.field, error.said))
+            found.append(LeaderboardComplaint(name, error.field, error.said))
             continue
         if content is None or record is None:
             continue
         if record.digest == entry.result.digest and record.content != entry.result.evidence_digest:
             continue  # of this result as it was before it was replaced
         if record.seal and record.seal != compute_seal(content):
-            found.append(Complaint(name, "seal", "changed after it was written: run the challenge seeds again"))
+            found.append(
+                LeaderboardComplaint(name, "seal", "changed after it was written: run the challenge seeds again")
+            )
             continue
         checked.append((name, entry, record))
-    history = History.open(root) if checked else None
+    history = GitHistory.open(root) if checked else None
     for name, entry, record in checked:
         wrong = list(check_challenge(record, entry, history)) or list(
             _check_submitter_seeds(record, entry, len(checked))
         )
-        found += [Complaint(name, *complaint) for complaint in wrong]
+        found += [LeaderboardComplaint(name, *complaint) for complaint in wrong]
     return found
 
 
-def check_challenge(record: Challenge, filed: FiledResult, history: History | None) -> FieldComplaints:
+def check_challenge(record: Challenge, filed: FiledResult, history: GitHistory | None) -> FieldComplaints:
     """Yield a complaint for each statement of a challenge record that contradicts the result, the history or itself.
 
     The seeds must be those that the result's evidence and the filing commit give, the scores must agree with the
@@ -137,7 +139,7 @@ def _check_submitter_seeds(record: Challenge, filed: FiledResult, record_count: 
         return
     own, fresh = _collect_seed_scores(record, filed)
     means = [math.fsum(scores) / len(scores) for scores in (own, fresh)]
-    half = prediction_half_width(own, fresh, record_count) + 1 / result.task.test
+    half = prediction_interval_half_width(own, fresh, record_count) + 1 / result.task.test
     if abs(means[0] - means[1]) > half:
         yield (
             "seeds",
@@ -147,17 +149,19 @@ def _check_submitter_seeds(record: Challenge, filed: FiledResult, record_count: 
         )
 
 
-def prediction_half_width(own: Sequence[float], fresh: Sequence[float], record_count: int) -> float:
+def prediction_interval_half_width(
+    submitter_scores: Sequence[float], challenge_scores: Sequence[float], record_count: int
+) -> float:
     """Return half the width of the prediction interval for the difference between two mean scores.
 
     If all `record_count` records are honest, the chance that any difference lies outside is at most `MISS_RATE`.
     """
     from scipy.special import stdtrit
 
-    freedom = len(own) + len(fresh) - 2
-    spread = sum(float(np.var(scores)) * len(scores) for scores in (own, fresh)) / freedom
+    freedom = len(submitter_scores) + len(challenge_scores) - 2
+    spread = sum(float(np.var(scores)) * len(scores) for scores in (submitter_scores, challenge_scores)) / freedom
     quantile = float(stdtrit(freedom, 1 - MISS_RATE / (2 * max(1, record_count))))
-    return quantile * math.sqrt(spread * (1 / len(own) + 1 / len(fresh)))
+    return quantile * math.sqrt(spread * (1 / len(submitter_scores) + 1 / len(challenge_scores)))
 
 
 def run_challenge(filed: FiledResult, root: Path, session: Session, by: str | None = None) -> Challenge:
@@ -194,7 +198,7 @@ def _find_published_commit(filed: FiledResult, root: Path) -> tuple[str, tuple[s
     """
     if filed.result.privacy.rng == "secure":
         raise NotReproducible("Its noise is secure, so no seed decides it. Boards do not rank it.")
-    history = History.open(root)
+    history = GitHistory.open(root)
     if history is None:
         raise NotReproducible(
             f"{root} has no whole git history, which names the commit that filed it. Use a full clone."

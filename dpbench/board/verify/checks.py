@@ -28,24 +28,24 @@ from typing import Any
 
 from dpbench.board.folder import ResultFile, read_json_object, validate_record
 from dpbench.board.verify.declarations import (
-    check_copies,
     check_features_origin,
+    check_image_copies,
     check_provenance,
-    check_selection,
-    check_task,
+    check_settings_selection,
+    check_task_facts,
 )
-from dpbench.board.verify.derive import EpsilonInputs, check_bounds, make_epsilon_inputs
+from dpbench.board.verify.derive import EpsilonInputs, check_guarantee_bounds, make_epsilon_inputs
 from dpbench.board.verify.expectations import FieldComplaints, ReviewContext
 from dpbench.board.verify.scores import check_confusion_matrices, check_scores, check_shared_test_split
 from dpbench.board.verify.source_code import check_source_code
-from dpbench.errors import Complaint, DpbenchError, MalformedFile
-from dpbench.privacy.core.accounting.accountant import is_pure
-from dpbench.records.board import Board, matches_dataset
+from dpbench.errors import DpbenchError, LeaderboardComplaint, MalformedFile
+from dpbench.privacy.core.accounting.accountant import is_pure_dp
+from dpbench.records.board import Board, is_expected_dataset
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
 from dpbench.records.tolerance import is_close
-from dpbench.registry.components import component_kind
+from dpbench.registry.components import component_kind_of_role
 
 COMPONENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
@@ -55,7 +55,7 @@ class CheckedFile:
     """A result file after its checks. Epsilon is derived separately, because many results share one derivation."""
 
     stored: ResultFile
-    complaints: tuple[Complaint, ...]
+    complaints: tuple[LeaderboardComplaint, ...]
     result: Result | None = None
     question: EpsilonInputs | None = None
     defaults_version: str = ""  # the earlier version of its learner by whose rule settings follow from the budget
@@ -65,9 +65,9 @@ class CheckedFile:
         """Whether there are no complaints."""
         return not self.complaints
 
-    def with_complaints(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
+    def with_further_complaints(self, field_complaints: Iterator[tuple[str, str]]) -> CheckedFile:
         """Return a copy of this file with further complaints."""
-        more = tuple(Complaint(self.stored.file, *parts) for parts in found)
+        more = tuple(LeaderboardComplaint(self.stored.file, *parts) for parts in field_complaints)
         return replace(self, complaints=self.complaints + more)
 
 
@@ -77,7 +77,7 @@ def check_result_file(stored: ResultFile, known: ReviewContext) -> CheckedFile:
     try:
         result = validate_record(Result, read_json_object(stored.path))
     except MalformedFile as error:
-        return start.with_complaints(iter([(error.field, error.said)]))
+        return start.with_further_complaints(iter([(error.field, error.said)]))
     named = itertools.chain(_check_component_names(result), _check_file_name(stored, result))
     wrong = list(itertools.chain(named, _check_result_content(result), _check_protocol(stored, result, known)))
     wrong += check_provenance(result, known.installed)
@@ -85,15 +85,15 @@ def check_result_file(stored: ResultFile, known: ReviewContext) -> CheckedFile:
         wrong += check_source_code(result)
     if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
         wrong += itertools.chain(
-            check_copies(result), check_shared_test_split(result), check_confusion_matrices(result)
+            check_image_copies(result), check_shared_test_split(result), check_confusion_matrices(result)
         )
         wrong += check_features_origin(result)
     try:
-        impossible = next(check_bounds(result.privacy, result.spec.epsilon), None)
+        impossible = next(check_guarantee_bounds(result.privacy, result.spec.epsilon), None)
         question = None if impossible else make_epsilon_inputs(result)
     except DpbenchError as error:
         question, wrong = None, [*wrong, ("privacy.plan", str(error))]
-    return CheckedFile(stored, (), result, question).with_complaints(iter(wrong))
+    return CheckedFile(stored, (), result, question).with_further_complaints(iter(wrong))
 
 
 def _check_component_names(result: Result) -> FieldComplaints:
@@ -112,7 +112,7 @@ def _check_result_content(result: Result) -> FieldComplaints:
     if not result.evidence_digest:
         yield "evidence_digest", "expected one, as every result of dpbench has"
     asked = {key: getattr(spec, key) for key in ("delta", "accountant", "adjacency")}
-    if is_pure(privacy.releases) and privacy.repeats is None:
+    if is_pure_dp(privacy.releases) and privacy.repeats is None:
         asked["delta"] = 0.0
     for key, expected in asked.items():
         if getattr(privacy, key) != expected:
@@ -127,35 +127,35 @@ def _check_result_content(result: Result) -> FieldComplaints:
             )
     if math.isinf(spec.epsilon) and privacy.sigma != 0:
         yield "privacy.sigma", f"expected 0 without privacy, got {privacy.sigma!r}"
-    yield from check_bounds(privacy, spec.epsilon)
-    yield from check_task(result)
-    yield from check_selection(result)
+    yield from check_guarantee_bounds(privacy, spec.epsilon)
+    yield from check_task_facts(result)
+    yield from check_settings_selection(result)
     yield from check_scores(result)
 
 
-def _check_protocol(stored: ResultFile, result: Result, known: ReviewContext) -> FieldComplaints:
-    board = known.boards.get(stored.board or "")
+def _check_protocol(stored: ResultFile, result: Result, context: ReviewContext) -> FieldComplaints:
+    board = context.boards.get(stored.board or "")
     for key, expected, got in (
-        find_protocol_differences(board, fill_new_options(result.spec, known), result) if board else ()
+        find_protocol_differences(board, fill_new_options(result.spec, context), result) if board else ()
     ):
         yield f"spec.{key}", f"expected {expected}, as board {stored.board}, got {got}"
     if board and result.privacy.repeats and result.privacy.rng == "research":
         yield "privacy.rng", "expected secure with selection private-accounted: the number of runs follows from a seed"
 
 
-def fill_new_options(spec: Spec, known: ReviewContext) -> Spec:
+def fill_new_options(spec: Spec, context: ReviewContext) -> Spec:
     """Return a spec with default values for options that its data and extractor have gained since it ran."""
     whole: dict[str, Any] = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(spec, role)
         whole[role] = part and part.with_parts(
-            [_fill_default_options(component, role, known) for component in part.parts]
+            [_fill_default_options(component, role, context) for component in part.parts]
         )
     return spec.model_copy(update=whole)
 
 
-def _fill_default_options(part: Component, role: str, known: ReviewContext) -> Component:
-    here = known.installed.get((component_kind(role), part.name))
+def _fill_default_options(part: Component, role: str, context: ReviewContext) -> Component:
+    here = context.installed.get((component_kind_of_role(role), part.name))
     return Component(name=part.name, options={**(here.defaults if here else {}), **part.options})
 
 
@@ -171,7 +171,7 @@ def find_protocol_differences(board: Board, spec: Spec, result: Result | None = 
         wrong.append(("dataset", f"the data with digests {board.data}"[:200], str(result.task.digests)[:200]))
     for key, expected in board.protocol.items():
         got = getattr(spec, key)
-        if key in {"dataset", "public_dataset"} and matches_dataset(board, got, expected):
+        if key in {"dataset", "public_dataset"} and is_expected_dataset(board, got, expected):
             continue
         if got != expected and not (key == "epsilon" and math.isinf(got)) and (key, got) != ("metric", "accuracy"):
             wrong.append((key, str(expected)[:200], str(got)[:200]))

@@ -20,7 +20,7 @@ from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import is_close
 from dpbench.registry.components import build, find_selection_rule
-from dpbench.registry.same_code import SAME_CODE, CodeMatch, compare_code
+from dpbench.registry.same_code import SAME_CODE, CodeMatch, compare_with_installed_code
 
 TASK_FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
@@ -71,9 +71,9 @@ def _compare_task(rerun: PreparedRerun) -> Iterator[ClaimCheck]:
             yield _compare_values(f"task.{name}", getattr(stated, name), getattr(here, name))
 
 
-def _compare_values(claim: str, stated: Any, here: Any) -> ClaimCheck:
-    same = is_close(stated, here) if isinstance(stated, float) else stated == here
-    said = "" if same else f"the result states {_shorten(stated)}; here it is {_shorten(here)}"
+def _compare_values(claim: str, stated: Any, recomputed: Any) -> ClaimCheck:
+    same = is_close(stated, recomputed) if isinstance(stated, float) else stated == recomputed
+    said = "" if same else f"the result states {_shorten(stated)}; here it is {_shorten(recomputed)}"
     return ClaimCheck(claim=claim, verdict="same" if same else "differs", said=said)
 
 
@@ -113,10 +113,10 @@ def _compare_code_digests(rerun: PreparedRerun) -> Iterator[ClaimCheck]:
 
 
 def _compare_fingerprints(rerun: PreparedRerun) -> dict[str, CodeMatch]:
-    from dpbench.harness.fingerprints.taking import open_fingerprints
+    from dpbench.harness.fingerprints.taking import open_fingerprint_store
 
-    known = open_fingerprints(rerun.session.plugins)
-    return compare_code(rerun.result, rerun.session.plugins, known, same_data=True, choices=False)
+    known = open_fingerprint_store(rerun.session.plugins)
+    return compare_with_installed_code(rerun.result, rerun.session.plugins, known, same_data=True, choices=False)
 
 
 def collect_rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:
@@ -161,38 +161,38 @@ def _check_settings_origin(rerun: PreparedRerun) -> ClaimCheck:
     return _make_unchecked_claim(claim, said)
 
 
-def _make_unchecked_claim(claim: str, said: str) -> ClaimCheck:
-    return ClaimCheck(claim=claim, verdict="not checked", said=f"{said}: the author's word")
+def _make_unchecked_claim(claim: str, explanation: str) -> ClaimCheck:
+    return ClaimCheck(claim=claim, verdict="not checked", said=f"{explanation}: the author's word")
 
 
-def _compare_searches(stated: Selection, here: Selection) -> ClaimCheck:
+def _compare_searches(stated: Selection, repeated: Selection) -> ClaimCheck:
     """Check that two searches tried the same settings with similar scores, and that the stated choice is good here.
 
     The choice may score at most `MAX_CHOICE_LOSS` below the best setting of the repeated search.
     """
-    if stated.rule != here.rule:
-        return _compare_values("selection", stated.rule, here.rule)
-    scores = [{_setting_key(trial.setting): trial.value for trial in it.trials} for it in (stated, here)]
+    if stated.rule != repeated.rule:
+        return _compare_values("selection", stated.rule, repeated.rule)
+    scores = [{_make_setting_key(trial.setting): trial.value for trial in it.trials} for it in (stated, repeated)]
     if scores[0].keys() != scores[1].keys():
         said = "other settings are tried when the search is made again"
         return ClaimCheck(claim="search", verdict="differs", said=said)
-    far = [key for key, score in scores[0].items() if not _are_scores_close(score, scores[1][key])]
+    far = [key for key, score in scores[0].items() if not _are_trial_scores_close(score, scores[1][key])]
     if far:
         said = f"setting {far[0][:120]} scores {scores[1][far[0]]} here, and the result states {scores[0][far[0]]}"
         return ClaimCheck(claim="search.trials", verdict="differs", said=said)
     best = max((score for score in scores[1].values() if score is not None), default=0.0)
-    chosen = scores[1].get(_setting_key(stated.chosen or {}))
+    chosen = scores[1].get(_make_setting_key(stated.chosen or {}))
     if chosen is None or chosen < best - MAX_CHOICE_LOSS:
         said = f"the result states {_shorten(stated.chosen or {})}, which scores {chosen} here; the best scores {best}"
         return ClaimCheck(claim="search.chosen", verdict="differs", said=said)
     return ClaimCheck(claim="search", verdict="same", said=f"the search was made again, over {len(scores[1])} settings")
 
 
-def _setting_key(setting: Mapping[str, Any]) -> str:
+def _make_setting_key(setting: Mapping[str, Any]) -> str:
     return json.dumps(setting, sort_keys=True)
 
 
-def _are_scores_close(stated: float | None, here: float | None) -> bool:
-    if stated is None or here is None:
-        return stated is here
-    return abs(stated - here) <= MAX_TRIAL_DIFFERENCE
+def _are_trial_scores_close(stated: float | None, repeated: float | None) -> bool:
+    if stated is None or repeated is None:
+        return stated is repeated
+    return abs(stated - repeated) <= MAX_TRIAL_DIFFERENCE

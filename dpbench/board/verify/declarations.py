@@ -10,15 +10,15 @@ from typing import Any
 
 from dpbench.board.verify.expectations import FieldComplaints, InstalledComponent
 from dpbench.errors import DpbenchError
-from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsilon
+from dpbench.harness.guarantee import compute_epsilon_for_copies, compute_unit_epsilon
 from dpbench.records.identity import normalise_distribution
 from dpbench.records.overlap import MAX_LEFT_OUT, find_excess_overlap
 from dpbench.records.pack import PACK
 from dpbench.records.provenance import HARNESS, current_date, list_plugin_sources
 from dpbench.records.result import Result
-from dpbench.records.search import Selection, SelectionRule, least_clean_rule, list_settings_chosen_by_hand
+from dpbench.records.search import Selection, SelectionRule, choose_least_clean_rule, list_settings_chosen_by_hand
 from dpbench.records.tolerance import is_close
-from dpbench.registry.components import component_kind
+from dpbench.registry.components import component_kind_of_role
 
 OVERLAP_PAIRS = {"test in private", "test in public", "public in private"}
 PRIVATE_TOUCHED = {
@@ -32,7 +32,7 @@ PROJECT_PACKS: frozenset[str] = frozenset()
 """Origins of the feature packs that this project made with `.ci/packs`, as results state them; none so far."""
 
 
-def check_task(result: Result) -> FieldComplaints:
+def check_task_facts(result: Result) -> FieldComplaints:
     """Yield a complaint for each impossible size, class, count of copies or cost."""
     task = result.task
     for key, least in (("private", 1), ("public", 0), ("test", 1)):
@@ -62,8 +62,8 @@ def check_task(result: Result) -> FieldComplaints:
         if pair == "public in private" and task.public not in {0, counted.among}:
             yield "task.public", f"expected {counted.among} public examples, or 0 where the learner sees none"
     yield from _check_private_copies(result)
-    yield from _check_units(result)
-    yield from _check_costs(result)
+    yield from _check_privacy_units(result)
+    yield from _check_recorded_costs(result)
 
 
 def _check_private_copies(result: Result) -> FieldComplaints:
@@ -74,12 +74,12 @@ def _check_private_copies(result: Result) -> FieldComplaints:
     if copies.among != result.task.images or not copies.most <= max(1, copies.images) <= max(1, copies.among):
         yield "task.copies", f"expected copies among {result.task.images} private images, the commonest among them"
         return
-    found = _try_accountant(lambda: compute_copies_epsilon(result.privacy, copies.most))
+    found = _try_accountant(lambda: compute_epsilon_for_copies(result.privacy, copies.most))
     if not _is_upper_bound(stated, found):
         yield "copies_epsilon", f"expected {found!r} or more for {copies.most} copies of one image, got {stated!r}"
 
 
-def _check_units(result: Result) -> FieldComplaints:
+def _check_privacy_units(result: Result) -> FieldComplaints:
     """Yield complaints about impossible sizes of units, or a wrong epsilon for all images of a unit."""
     units, unit = result.task.units, result.spec.unit
     if unit is not None and (units is None or units.word != unit or units.count != result.task.private):
@@ -122,7 +122,7 @@ def _try_accountant(compute: Callable[[], float | None]) -> float | None:
         return None
 
 
-def check_copies(result: Result) -> FieldComplaints:
+def check_image_copies(result: Result) -> FieldComplaints:
     """Yield a complaint for each split that shares or repeats too many images, or whose processing is not stated.
 
     Boards also refuse a run with `allow_overlap`.
@@ -150,7 +150,7 @@ def check_features_origin(result: Result) -> FieldComplaints:
         )
 
 
-def _check_costs(result: Result) -> FieldComplaints:
+def _check_recorded_costs(result: Result) -> FieldComplaints:
     costs: dict[str, Mapping[str, float]] = {
         "seconds": result.seconds,
         "cpu_seconds": result.cpu_seconds,
@@ -162,7 +162,7 @@ def _check_costs(result: Result) -> FieldComplaints:
                 yield f"{name}.{phase}", f"expected a number that is not negative, got {value}"
 
 
-def check_selection(result: Result) -> FieldComplaints:
+def check_settings_selection(result: Result) -> FieldComplaints:
     """Yield a complaint for each contradiction between selection rule, record of the search, spec and guarantee."""
     asked, record = result.spec.search, result.search
     yield from _check_private_search_repeats(result)
@@ -181,7 +181,7 @@ def check_selection(result: Result) -> FieldComplaints:
     if asked is None:
         yield from _check_transferred_settings(result, record)
         return
-    if record.rule not in {asked.rule, least_clean_rule(asked.rule, "by-hand")}:
+    if record.rule not in {asked.rule, choose_least_clean_rule(asked.rule, "by-hand")}:
         yield "search.rule", f"expected {asked.rule}, as the spec asks, or by-hand"
     for key in ("seed", "space"):
         if getattr(asked, key) != getattr(record, key):
@@ -249,7 +249,7 @@ def _check_transferred_settings(result: Result, record: Selection) -> FieldCompl
     elsewhere = source.dataset != result.spec.dataset.name or source.selection in {"transfer", "default"}
     if record.rule == "transfer" and not elsewhere:
         yield "search.source", f"expected another dataset than {source.dataset!r} with transfer"
-    if least_clean_rule(source.selection, record.rule) != record.rule:
+    if choose_least_clean_rule(source.selection, record.rule) != record.rule:
         yield "search.source", f"expected a rule that is not cleaner than {source.selection}, by which they were found"
     if record.rule == "public-validation" and source.selection != record.rule:
         yield "search.source", f"expected settings that were chosen by {record.rule}, got {source.selection}"
@@ -264,7 +264,7 @@ def check_settings_source(result: Result, source: Result) -> FieldComplaints:
         return
     rules = [source.selection] + [origin.selection for origin in [source.search and source.search.source] if origin]
     facts = {"dataset": source.spec.dataset.name, "extractor": source.spec.extractor.names}
-    for key, expected in {**facts, "selection": least_clean_rule(*rules)}.items():
+    for key, expected in {**facts, "selection": choose_least_clean_rule(*rules)}.items():
         if (stated := getattr(record.source, key)) != expected:
             yield f"search.source.{key}", f"expected {expected}, as {source.file_name} states, got {stated[:200]}"
     had = {**source.spec.learner.options, **((source.search and source.search.chosen) or {})}
@@ -283,7 +283,7 @@ def _check_trials(record: Selection) -> FieldComplaints:
         yield "search.tried", f"expected {len(record.trials)}, the trials on record, got {record.tried}"
     highest = max((trial.value for trial in record.trials if trial.value is not None), default=None)
     best = [trial.setting for trial in record.trials if highest is not None and is_close(trial.value, highest)]
-    outside = [trial for trial in record.trials if not _is_in_space(trial.setting, record.space)]
+    outside = [trial for trial in record.trials if not _is_in_search_space(trial.setting, record.space)]
     if outside:
         yield "search.trials", f"expected settings of the space that was searched, got {outside[0].setting}"
     if record.chosen not in best:
@@ -301,7 +301,7 @@ def _check_public_reads(result: Result, public: str) -> FieldComplaints:
         yield "task.public", f"expected {expected}, as the learner declares public = {public!r}, got {task.public}"
 
 
-def _is_in_space(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> bool:
+def _is_in_search_space(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> bool:
     return setting.keys() == space.keys() and all(value in space[name] for name, value in setting.items())
 
 
@@ -309,7 +309,7 @@ def _check_component(
     role: str, result: Result, installed: Mapping[tuple[str, str], InstalledComponent]
 ) -> FieldComplaints:
     stated, part = result.components[role], result.spec.roles[role]
-    here = installed.get((component_kind(role), part.name))
+    here = installed.get((component_kind_of_role(role), part.name))
     version = result.provenance.get("dpbench")
     spelled = stated.distribution == HARNESS or normalise_distribution(stated.distribution) != HARNESS
     if not (spelled and re.fullmatch(_DISTRIBUTION, stated.distribution)):
@@ -332,23 +332,23 @@ def _check_component(
         )
     if role == "learner" and here.version == stated.version:
         yield from _check_public_reads(result, here.public)
-        yield from _check_hand_settings(result, here)
+        yield from _check_manual_options(result, here)
 
 
-def _check_hand_settings(result: Result, here: InstalledComponent) -> FieldComplaints:
+def _check_manual_options(result: Result, installed_learner: InstalledComponent) -> FieldComplaints:
     """Yield a complaint if the selection rule does not reflect the options that the user set by hand."""
-    asked, hand = result.spec.search, list_hand_options(result, here)
+    asked, hand = result.spec.search, list_manual_options(result, installed_learner)
     if asked is None and result.search is not None and result.selection != "default":
         return  # the file from which settings were taken decides
-    rule: SelectionRule = least_clean_rule(asked.rule if asked else "default", "by-hand" if hand else "default")
+    rule: SelectionRule = choose_least_clean_rule(asked.rule if asked else "default", "by-hand" if hand else "default")
     if result.selection != rule:
         by_hand = f"{', '.join(hand)[:200]} set by hand"
         own = f"options are the defaults of {result.spec.learner.name!r}"
         yield "selection", f"expected {rule}: {by_hand if hand else own}"
 
 
-def list_hand_options(result: Result, here: InstalledComponent) -> list[str]:
+def list_manual_options(result: Result, installed_learner: InstalledComponent) -> list[str]:
     """List the settings of a result that the user set by hand; settings that a search chose are left out."""
     space = result.search.space if result.search and result.spec.search else {}
-    defaults = here.list_defaults(result.components["learner"].version)
-    return list_settings_chosen_by_hand(result.spec.learner.options, defaults, space, here.texts)
+    defaults = installed_learner.list_defaults(result.components["learner"].version)
+    return list_settings_chosen_by_hand(result.spec.learner.options, defaults, space, installed_learner.texts)

@@ -89,14 +89,14 @@ def derive_epsilon(inputs: EpsilonInputs) -> DerivedEpsilon:
         evict_fft_plans()
 
 
-def check_bounds(privacy: PrivacyGuarantee, target: float) -> FieldComplaints:
+def check_guarantee_bounds(privacy: PrivacyGuarantee, epsilon_target: float) -> FieldComplaints:
     """Yield a complaint for each value that no run can have (an infinite σ, too many steps); nothing is computed."""
     if not math.isfinite(privacy.sigma):
         yield "privacy.sigma", "expected a finite number"
     if len(privacy.plan) > MAX_RELEASES or sum(release.steps for release in privacy.plan) > MAX_STEPS:
         yield "privacy.plan", f"expected at most {MAX_RELEASES:,} releases and {MAX_STEPS:,} steps"
-    if not privacy.epsilon <= target:
-        yield "privacy.epsilon", f"expected at most {target:g}, the target, got {privacy.epsilon!r}"
+    if not privacy.epsilon <= epsilon_target:
+        yield "privacy.epsilon", f"expected at most {epsilon_target:g}, the target, got {privacy.epsilon!r}"
     if MAX_EPSILON < privacy.epsilon < math.inf:
         yield "privacy.epsilon", f"expected at most {MAX_EPSILON:g}, or no privacy at all, got {privacy.epsilon!r}"
 

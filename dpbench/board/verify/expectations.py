@@ -10,9 +10,9 @@ from typing import Any
 from dpbench.board.folder import read_boards
 from dpbench.records.board import Board
 from dpbench.registry import Registration, Registry
-from dpbench.registry.boards import spell_out_board
+from dpbench.registry.boards import fill_in_board_defaults
 from dpbench.registry.components import make_component_record
-from dpbench.support.fields import free_text_fields
+from dpbench.support.fields import list_free_text_fields
 
 FieldComplaints = Iterator[tuple[str, str]]
 """Complaints of a check: pairs of a field and what is wrong with it."""
@@ -53,25 +53,35 @@ class ReviewContext:
         Raises:
             SpecError: a board cannot be read, or requires a component that is not installed.
         """
-        whole = {name: spell_out_board(board, plugins) for name, board in read_boards(root).items()}
+        whole = {name: fill_in_board_defaults(board, plugins) for name, board in read_boards(root).items()}
         boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}
         items = [(kind, item) for kind, found in plugins.components.items() for item in found.values()]
         installed: dict[tuple[str, str], InstalledComponent] = {
-            (kind, item.cls.name): _describe_component(item) for kind, item in items
+            (kind, item.cls.name): _describe_installed_component(item) for kind, item in items
         }
         return cls(boards, installed, plugins)
 
 
-def _describe_component(item: Registration) -> InstalledComponent:
+def _describe_installed_component(registration: Registration) -> InstalledComponent:
     try:
-        defaults = make_component_record(item.cls()).model_dump(mode="json")["options"]
+        defaults = make_component_record(registration.cls()).model_dump(mode="json")["options"]
     except Exception:  # an option without a default, or a stranger's own check: nothing to compare with
         defaults = {}
-    reference = bool(getattr(item.cls, "reference", False))
-    space = {name: list(values) for name, values in getattr(item.cls, "search_space", {}).items()}
-    public = str(getattr(item.cls, "public", "none"))
-    texts = free_text_fields(item.cls)
-    earlier = {found.name: found.metadata["earlier"] for found in fields(item.cls) if found.metadata.get("earlier")}
+    reference = bool(getattr(registration.cls, "reference", False))
+    space = {name: list(values) for name, values in getattr(registration.cls, "search_space", {}).items()}
+    public = str(getattr(registration.cls, "public", "none"))
+    texts = list_free_text_fields(registration.cls)
+    earlier = {
+        found.name: found.metadata["earlier"] for found in fields(registration.cls) if found.metadata.get("earlier")
+    }
     return InstalledComponent(
-        item.plugin, item.distribution, item.version, defaults, space, reference, public, texts, earlier
+        registration.plugin,
+        registration.distribution,
+        registration.version,
+        defaults,
+        space,
+        reference,
+        public,
+        texts,
+        earlier,
     )

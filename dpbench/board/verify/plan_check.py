@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from dpbench.api import Extractor, Learner, Planned, Task
 from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import DataMissing, DpbenchError
-from dpbench.harness.plans import ask_plan, find_stated_rule, settle_by_stated_rule
-from dpbench.harness.tuning.space import set_options
+from dpbench.harness.plans import ask_learner_for_plan, find_rule_of_stated_settings, settle_by_stated_rule
+from dpbench.harness.tuning.space import apply_setting
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
@@ -20,9 +20,9 @@ from dpbench.records.stated_plan import PrivacyGuarantee
 from dpbench.records.tolerance import agree_up_to_rounding
 from dpbench.registry import Registry
 from dpbench.registry.components import build
-from dpbench.registry.same_code import SAME_CODE, compare_code, load_stored_fingerprints
+from dpbench.registry.same_code import SAME_CODE, compare_with_installed_code, load_stored_fingerprints
 from dpbench.support.code import DPBENCH
-from dpbench.support.fields import filled_fields
+from dpbench.support.fields import list_filled_in_fields
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +73,7 @@ class StatedFit:
     def build_learner(self, plugins: Registry) -> Learner:
         """Build the learner with its stated settings; those that it chose from the budget are left open."""
         learner = self.spec.learner.model_copy(update={"options": {**self.options}})
-        return set_options(build(plugins, "learner", learner), dict.fromkeys(self.settled))
+        return apply_setting(build(plugins, "learner", learner), dict.fromkeys(self.settled))
 
     def restore_task(self, tail: _TailLoader | None = None) -> Task:
         """Return the task of the fit, on the CPU."""
@@ -117,11 +117,11 @@ def check_stated_plan(fit: StatedFit, plugins: Registry) -> list[tuple[str, str]
         asked, task = fit.build_learner(plugins), fit.restore_task(tail)
         who = lambda doing: f"{doing} of {name!r}"
         learner = settle_by_stated_rule(asked, fit.settled, who, task, spec.budget)
-        plan = ask_plan(learner, who, task, spec.budget)
+        plan = ask_learner_for_plan(learner, who, task, spec.budget)
     except DpbenchError as error:
         missing = tail is not None and tail.missing
         return None if missing else [("privacy.plan", f"learner {name!r} does not plan for this task: {error}")]
-    return [*_compare_plans(fit, filled_fields(asked, learner), plan)]
+    return [*_compare_plans(fit, list_filled_in_fields(asked, learner), plan)]
 
 
 def _compare_plans(fit: StatedFit, settled: Mapping[str, Any], plan: Sequence[Planned]) -> FieldComplaints:
@@ -148,14 +148,14 @@ def find_defaults_version(result: Result, plugins: Registry) -> str:
     try:
         fit = StatedFit.from_result(result)
         asked, task, budget = fit.build_learner(plugins), fit.restore_task(), fit.spec.budget
-        found = find_stated_rule(asked, fit.settled, item.describe_call, task, budget)
+        found = find_rule_of_stated_settings(asked, fit.settled, item.describe_call, task, budget)
     except DpbenchError:
         return ""
     return brought.version if found is None else found[0]
 
 
 def _has_equivalent_code(result: Result, plugins: Registry) -> bool:
-    found = compare_code(result, plugins, load_stored_fingerprints(), same_data=None, choices=False)
+    found = compare_with_installed_code(result, plugins, load_stored_fingerprints(), same_data=None, choices=False)
     return {found.get("learner"), found.get(DPBENCH)} <= {*SAME_CODE}
 
 

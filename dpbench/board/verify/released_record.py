@@ -8,10 +8,10 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from dpbench.audit.released_scores import rate_from_counts
+from dpbench.audit.released_scores import make_roc_point
 from dpbench.board.folder import ResultFile, find_json_object, validate_record
 from dpbench.board.verify.expectations import FieldComplaints
-from dpbench.errors import Complaint, MalformedFile, PrivacyError
+from dpbench.errors import LeaderboardComplaint, MalformedFile, PrivacyError
 from dpbench.privacy.core.accounting.membership import FALSE_POSITIVE_RATES, true_positive_rate
 from dpbench.records.checksums import compute_seal
 from dpbench.records.released import (
@@ -32,7 +32,7 @@ def released_path(stored: ResultFile, root: Path) -> Path:
     return root / FOLDER / stored.path.parent.name / stored.path.name
 
 
-def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> list[LeaderboardComplaint]:
     """Return complaints about the attack on a result's models: it is unreadable, of another result, or miscounted."""
     path = released_path(stored, root)
     name = path.relative_to(root).as_posix()
@@ -40,12 +40,12 @@ def find_released_complaints(stored: ResultFile, result: Result, root: Path) -> 
         content = find_json_object(path)
         found = None if content is None else validate_record(ReleasedModelAttack, content)
     except MalformedFile as error:
-        return [Complaint(name, error.field, error.said)]
+        return [LeaderboardComplaint(name, error.field, error.said)]
     if content is None or found is None:
         return []
     if found.seal != compute_seal(content):
-        return [Complaint(name, "seal", "changed after it was written: attack the result again")]
-    return [Complaint(name, *complaint) for complaint in check_released_attack(found, result)]
+        return [LeaderboardComplaint(name, "seal", "changed after it was written: attack the result again")]
+    return [LeaderboardComplaint(name, *complaint) for complaint in check_released_attack(found, result)]
 
 
 def check_released_attack(attack: ReleasedModelAttack, result: Result) -> FieldComplaints:
@@ -88,7 +88,7 @@ def _rates_follow_from_counts(test: MembershipTest, bounds: dict[float, float]) 
         found.positives <= test.members
         and found.false <= found.rate * test.others
         and _rates_agree(
-            found, rate_from_counts(
+            found, make_roc_point(
                 found.rate, found.positives, test.members, found.false, test.others, bounds[found.rate]
             )
         )

@@ -25,7 +25,7 @@ from dpbench.board.verify.verdict import (
     judge_seeds,
     list_compared_scores,
 )
-from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
+from dpbench.errors import DataMissing, LeaderboardComplaint, MalformedFile, NotReproducible, SpecError
 from dpbench.records.checksums import compute_seal
 from dpbench.records.provenance import current_date
 from dpbench.records.rerun import CODE_CLAIM, Rerun, SeedRerun
@@ -50,21 +50,21 @@ def find_rerun(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
     return record if record and record.seal and record.content == result.evidence_digest else None
 
 
-def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> list[LeaderboardComplaint]:
     """Return complaints about the re-run record of a result: unreadable, changed, or contradicting the result."""
     file = rerun_path(stored, root)
     name = file.relative_to(root).as_posix()
     try:
         record = _read_record(file)
     except MalformedFile as error:
-        return [Complaint(name, error.field, error.said)]
+        return [LeaderboardComplaint(name, error.field, error.said)]
     if record is not None and record.digest != result.digest:
-        return [Complaint(name, "digest", "the record is of another result: remove it")]
+        return [LeaderboardComplaint(name, "digest", "the record is of another result: remove it")]
     if record is None or record.content != result.evidence_digest:
         return []
     if record.seal and record.seal != compute_seal(read_json_object(file)):
-        return [Complaint(name, "seal", "changed after it was written: run the result again")]
-    return [Complaint(name, *complaint) for complaint in check_rerun(record, result)]
+        return [LeaderboardComplaint(name, "seal", "changed after it was written: run the result again")]
+    return [LeaderboardComplaint(name, *complaint) for complaint in check_rerun(record, result)]
 
 
 def check_rerun(record: Rerun, result: Result) -> FieldComplaints:
@@ -105,7 +105,9 @@ def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, b
 
     stated, prepared = _select_seeds(result, seeds), session.rerun(result)
     try:
-        found = [_compare_seed(result, seed, fit_and_score_seed(prepared, seed.seed)) for seed in reversed(stated)]
+        found = [
+            _compare_rerun_seed(result, seed, fit_and_score_seed(prepared, seed.seed)) for seed in reversed(stated)
+        ]
         whole = seeds is None
         claims = compare_claims(PreparedRerun(result, prepared, session)) if whole else ()
     except DataMissing as error:
@@ -174,12 +176,14 @@ def describe_rerun_differences(record: Rerun) -> str:
     """Describe the seeds that differ and the claims that are false."""
     false = [f"{claim.claim}: {claim.said}" for claim in record.false_claims]
     differ = [
-        f"seed {seed.seed}: differs, accuracy {seed.accuracy:.6g}" for seed in record.seeds if not _seed_agrees(seed)
+        f"seed {seed.seed}: differs, accuracy {seed.accuracy:.6g}"
+        for seed in record.seeds
+        if not _agrees_with_stated_seed(seed)
     ]
     return "; ".join([*differ, *false])
 
 
-def _seed_agrees(rerun: SeedRerun) -> bool:
+def _agrees_with_stated_seed(rerun: SeedRerun) -> bool:
     return rerun.outcome != "differs"
 
 
@@ -196,10 +200,10 @@ def _select_seeds(result: Result, seeds: Sequence[int] | None) -> list[SeedResul
     return [seed for seed in result.seeds if seeds is None or seed.seed in seeds]
 
 
-def _compare_seed(result: Result, stated: SeedResult, found: SeedResult) -> SeedRerun:
+def _compare_rerun_seed(result: Result, stated: SeedResult, rerun_seed: SeedResult) -> SeedRerun:
     return SeedRerun(
-        seed=stated.seed, outcome="differs", accuracy=found.accuracy, predictions=found.predictions,
-        correct=found.correct, agreement=compute_agreement(stated, found.correct, result),
-        scores={name: found.metrics[name] for name in list_compared_scores(stated)},
-        group_correct=found.group_correct if stated.group_correct is not None else None,
+        seed=stated.seed, outcome="differs", accuracy=rerun_seed.accuracy, predictions=rerun_seed.predictions,
+        correct=rerun_seed.correct, agreement=compute_agreement(stated, rerun_seed.correct, result),
+        scores={name: rerun_seed.metrics[name] for name in list_compared_scores(stated)},
+        group_correct=rerun_seed.group_correct if stated.group_correct is not None else None,
     )  # fmt: skip

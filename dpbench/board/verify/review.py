@@ -19,7 +19,7 @@ from dpbench.board.verify.declarations import check_settings_source
 from dpbench.board.verify.derive import DerivedEpsilon, EpsilonInputs, compare_epsilon, derive_epsilon
 from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.plan_check import check_learner_plan, find_defaults_version
-from dpbench.errors import Complaint
+from dpbench.errors import LeaderboardComplaint
 from dpbench.records.identity import identify_learner
 from dpbench.records.result import Result
 from dpbench.records.tolerance import is_close
@@ -42,14 +42,14 @@ Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
-class Review:
+class LeaderboardReview:
     """The checked results of a leaderboard in order, and complaints about files that are not results."""
 
     results: tuple[CheckedFile, ...]
-    strays: tuple[Complaint, ...] = ()
+    strays: tuple[LeaderboardComplaint, ...] = ()
 
     @property
-    def complaints(self) -> tuple[Complaint, ...]:
+    def complaints(self) -> tuple[LeaderboardComplaint, ...]:
         """All complaints, sorted by file."""
         found = [*self.strays, *(complaint for checked in self.results for complaint in checked.complaints)]
         return tuple(sorted(found, key=lambda complaint: complaint.file))
@@ -60,40 +60,40 @@ class Review:
         return not self.complaints
 
 
-def review_leaderboard(root: Path, known: ReviewContext) -> Review:
+def review_leaderboard(root: Path, context: ReviewContext) -> LeaderboardReview:
     """Check every result of the leaderboard in `root`.
 
     Raises:
         DpbenchError: a board cannot be read.
     """
-    stored, strays = list_results(root, dict(known.boards))
-    return Review(review_files(stored, known).results, tuple(strays))
+    stored, strays = list_results(root, dict(context.boards))
+    return LeaderboardReview(review_files(stored, context).results, tuple(strays))
 
 
-def review_files(stored: Sequence[ResultFile], known: ReviewContext) -> Review:
+def review_files(stored: Sequence[ResultFile], context: ReviewContext) -> LeaderboardReview:
     """Check result files: each alone, then epsilon, plan, and their agreement with one another."""
     collect_garbage_rarely()
     with _provide_map_function(len(stored)) as mapped:
-        found = mapped(partial(check_result_file, known=replace(known, plugins=None)), stored)
+        found = mapped(partial(check_result_file, known=replace(context, plugins=None)), stored)
         checked = list(track(found, "Checking results", len(stored)))
         questions = list(dict.fromkeys(file.question for file in checked if file.question is not None))
         derived = track(mapped(derive_epsilon, questions), "Deriving ε", len(questions))
         answers = dict(zip(questions, derived, strict=True))
-    planned = _check_plans([_compare_epsilon(file, answers) for file in checked], known)
-    return Review(tuple(_check_board_agreement(_check_setting_sources(planned), known)))
+    planned = _check_plans([_compare_epsilon(file, answers) for file in checked], context)
+    return LeaderboardReview(tuple(_check_board_agreement(_check_setting_sources(planned), context)))
 
 
-def check_against_board(file: CheckedFile, others: Iterable[CheckedFile], known: ReviewContext) -> CheckedFile:
+def check_against_board(file: CheckedFile, board_files: Iterable[CheckedFile], context: ReviewContext) -> CheckedFile:
     """Check that a result agrees with the other results of its board; return it with any complaints."""
-    *_, found = _check_board_agreement(_check_setting_sources([*others, file]), known)
+    *_, found = _check_board_agreement(_check_setting_sources([*board_files, file]), context)
     return found
 
 
 @contextmanager
-def _provide_map_function(count: int) -> Iterator[OrderedMapFunction]:
+def _provide_map_function(item_count: int) -> Iterator[OrderedMapFunction]:
     """Provide a map function over several processes, or over this process if there are few items."""
-    workers = min(_count_cores(), -(-count // CHUNK_SIZE))
-    if count < MIN_PARALLEL_FILES or workers < 2:
+    workers = min(_count_cores(), -(-item_count // CHUNK_SIZE))
+    if item_count < MIN_PARALLEL_FILES or workers < 2:
         yield _SerialMapFunction()
         return
     with process_pool(workers) as pool:
@@ -127,17 +127,17 @@ def _count_cores() -> int:
 def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonInputs, DerivedEpsilon]) -> CheckedFile:
     if checked.result is None or checked.question is None:
         return checked
-    return checked.with_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
+    return checked.with_further_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
 
 
-def _check_plans(files: list[CheckedFile], known: ReviewContext) -> list[CheckedFile]:
+def _check_plans(files: list[CheckedFile], context: ReviewContext) -> list[CheckedFile]:
     """Ask learners for their plans. With many files, a separate process checks those that may need torch."""
     shown = track(files, "Asking learners for plans", len(files))
     if len(files) < MIN_PARALLEL_FILES:
-        return [_check_plan(file, known) for file in shown]
+        return [_check_plan(file, context) for file in shown]
     with process_pool(1) as pool:
-        apart = pool.map(partial(_check_plan, known=known), filter(_may_plan_need_torch, files), chunksize=8)
-        return [next(apart) if _may_plan_need_torch(file) else _check_plan(file, known) for file in shown]
+        apart = pool.map(partial(_check_plan, known=context), filter(_may_plan_need_torch, files), chunksize=8)
+        return [next(apart) if _may_plan_need_torch(file) else _check_plan(file, context) for file in shown]
 
 
 def _may_plan_need_torch(file: CheckedFile) -> bool:
@@ -148,7 +148,7 @@ def _may_plan_need_torch(file: CheckedFile) -> bool:
 def _check_plan(checked: CheckedFile, known: ReviewContext) -> CheckedFile:
     if checked.result is None or known.plugins is None:
         return checked
-    found = checked.with_complaints(check_learner_plan(checked.result, known.plugins))
+    found = checked.with_further_complaints(check_learner_plan(checked.result, known.plugins))
     return replace(found, defaults_version=find_defaults_version(checked.result, known.plugins))
 
 
@@ -156,14 +156,14 @@ def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
     """Check settings against the run from which they were taken, if that run is among these results."""
     known = {result.result.digest: result.result for result in results if result.result is not None}
     return [
-        result.with_complaints(check_settings_source(result.result, known[source.digest]))
+        result.with_further_complaints(check_settings_source(result.result, known[source.digest]))
         if result.result and (source := result.result.search and result.result.search.source) and source.digest in known
         else result
         for result in results
     ]
 
 
-def _check_board_agreement(results: list[CheckedFile], known: ReviewContext) -> Iterator[CheckedFile]:
+def _check_board_agreement(results: list[CheckedFile], context: ReviewContext) -> Iterator[CheckedFile]:
     """Compare each result's task facts with those of the majority on its board; ties go to the first result.
 
     A second result with the same learner, settings and selection rule gets a complaint: it would only be another draw
@@ -181,17 +181,17 @@ def _check_board_agreement(results: list[CheckedFile], known: ReviewContext) -> 
         if result.result is None or board is None:
             yield result
             continue
-        checked = result.with_complaints(_find_deviating_facts(result.result, board, common))
+        checked = result.with_further_complaints(_find_deviating_facts(result.result, board, common))
         file = result.stored.file
-        other = first.setdefault(_identify_entry(result.result, board, known), file) if checked.ok else file
+        other = first.setdefault(_identify_entry(result.result, board, context), file) if checked.ok else file
         why = f"{other} has the same learner, settings and rule: a board has one result of them"
-        yield checked if other == file else checked.with_complaints(iter([("spec", why)]))
+        yield checked if other == file else checked.with_further_complaints(iter([("spec", why)]))
 
 
-def _identify_entry(result: Result, board: str, known: ReviewContext) -> str:
+def _identify_entry(result: Result, board: str, context: ReviewContext) -> str:
     """Return a key that is unique on a board: learner, settings and selection rule, with defaults filled in."""
     learner, spec = identify_learner(result), result.spec
-    here = known.installed.get(("learner", learner.name))
+    here = context.installed.get(("learner", learner.name))
     settings = {**(here.defaults if here else {}), **result.settings}
     facts = [board, learner.name, learner.family, result.selection, spec.metric, str(spec.epsilon), spec.secure_rng]
     repeats = spec.search.model_dump(mode="json") if spec.search and result.privacy.repeats else None
@@ -215,8 +215,10 @@ def _collect_shared_facts(result: Result) -> dict[str, str]:
     if task.units is not None:
         found["task.units"] = {key: getattr(task.units, key) for key in UNIT_FACTS}
     found["seeds.confusion"] = next((seed.evidence.class_sizes for seed in result.seeds if seed.evidence), None)
-    return {key: str(_sort_keys(value)) for key, value in found.items() if value is not None}
+    return {key: str(_sort_keys_recursively(value)) for key, value in found.items() if value is not None}
 
 
-def _sort_keys(value: object) -> object:
-    return {key: _sort_keys(part) for key, part in sorted(value.items())} if isinstance(value, dict) else value
+def _sort_keys_recursively(value: object) -> object:
+    return (
+        {key: _sort_keys_recursively(part) for key, part in sorted(value.items())} if isinstance(value, dict) else value
+    )

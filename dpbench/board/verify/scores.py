@@ -122,8 +122,8 @@ def _check_stated_scores(scores: StatedScores, task: TaskFacts, hits: int | None
         yield "stated.class_accuracy", "expected accuracy to lie between the worst and the best class"
 
 
-def _check_auroc(seed: SeedResult, result: Result, present: int) -> FieldComplaints:
-    if (seed.auroc is None) != (len(result.task.classes) != 2 or present != 2):
+def _check_auroc(seed: SeedResult, result: Result, test_class_count: int) -> FieldComplaints:
+    if (seed.auroc is None) != (len(result.task.classes) != 2 or test_class_count != 2):
         yield "auroc", "expected it where there are two classes, and nowhere else"
     elif seed.auroc is not None and seed.evidence is not None:
         (_, false), (_, true) = seed.evidence.confusion  # the answers are a point of the curve, which never falls

@@ -94,7 +94,7 @@ def describe_tolerance(result: Result, provenance: Mapping[str, Any]) -> str:
     """Describe in words the tolerance of a result's re-run, given the provenance of the re-run."""
     if result.privacy.rng == "secure":
         return (
-            f"accuracy within {_prediction_half_width(result):.4g} of the mean: "
+            f"accuracy within {_prediction_interval_half_width(result):.4g} of the mean: "
             "all new seeds fall there 99 times in 100"
         )
     there, here = find_engines(result.provenance), find_engines(provenance)
@@ -109,9 +109,13 @@ def describe_tolerance(result: Result, provenance: Mapping[str, Any]) -> str:
 def _judge_seed(rerun: SeedRerun, result: Result, min_agreement: float) -> Outcome:
     if result.privacy.rng == "secure":
         mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
-        return "same within tolerance" if abs(rerun.accuracy - mean) <= _prediction_half_width(result) else "differs"
+        return (
+            "same within tolerance"
+            if abs(rerun.accuracy - mean) <= _prediction_interval_half_width(result)
+            else "differs"
+        )
     stated = next(seed for seed in result.seeds if seed.seed == rerun.seed)
-    if not _follows_from_correct_answers(rerun, stated, result) or not _groups_agree(rerun, stated, result):
+    if not _follows_from_correct_answers(rerun, stated, result) or not _group_counts_agree(rerun, stated, result):
         return "differs"
     if rerun.predictions == stated.predictions:  # then all that is counted from them is the same too
         same = rerun.agreement == 1.0 and is_close(rerun.accuracy, stated.accuracy)
@@ -137,7 +141,7 @@ def _follows_from_correct_answers(rerun: SeedRerun, stated: SeedResult, result: 
     return is_close(rerun.accuracy, hits) and is_close(rerun.agreement, agreement)
 
 
-def _groups_agree(rerun: SeedRerun, stated: SeedResult, result: Result) -> bool:
+def _group_counts_agree(rerun: SeedRerun, stated: SeedResult, result: Result) -> bool:
     """Return whether correct predictions by group differ by at most the number of predictions that changed.
 
     A prediction changed if it is correct in one run only. Returns True if the result has no groups, or the re-run seed
@@ -181,7 +185,7 @@ def _scores_agree(rerun: SeedRerun, stated: SeedResult, max_difference: float) -
     return True
 
 
-def _prediction_half_width(result: Result) -> float:
+def _prediction_interval_half_width(result: Result) -> float:
     """Return half the 99% prediction interval for the accuracies of all re-run seeds, plus one test example."""
     from scipy.stats import t
 

@@ -60,7 +60,7 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
     for source, file in zip(wanted, files, strict=True):
         if file.exists() and _has_checksum(file, source.checksum):
             continue
-        with progress.transfer_bar(f"Downloading {file.name}", source.size) as (advance, total):
+        with progress.show_transfer_bar(f"Downloading {file.name}", source.size) as (advance, total):
             _resume_download(source, file, advance, total)
         if not _has_checksum(file, source.checksum):
             file.unlink()
@@ -121,12 +121,12 @@ def _resume_download(
                 return
             reason = " ".join(f"status {error.code} {error.reason}".split())
             if error.code not in RETRIED_STATUSES:
-                raise _unreachable_error(wanted, file, reason) from error
+                raise _make_unreachable_error(wanted, file, reason) from error
         except (OSError, HTTPException) as error:
             reason = str(getattr(error, "reason", "") or error)
         except ValueError as error:  # of the address
-            raise _unreachable_error(wanted, file, f"an address that cannot be read ({error})") from error
-    raise _unreachable_error(wanted, file, reason)
+            raise _make_unreachable_error(wanted, file, f"an address that cannot be read ({error})") from error
+    raise _make_unreachable_error(wanted, file, reason)
 
 
 def _receive_remaining_bytes(
@@ -221,7 +221,7 @@ def _has_checksum(file: Path, checksum: str) -> bool:
         return hashlib.file_digest(content, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest() == digest
 
 
-def _unreachable_error(wanted: Download, file: Path, reason: str) -> DataError:
+def _make_unreachable_error(wanted: Download, file: Path, reason: str) -> DataError:
     kept = (
         f"The partial download in {file} is kept; repeat the command to continue"
         if file.exists()

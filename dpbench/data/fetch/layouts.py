@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dpbench.api import Dataset, Download, Source
 from dpbench.data.fetch import download
-from dpbench.data.sources import describe_homes, find_dataset
+from dpbench.data.sources import describe_data_paths, find_dataset
 from dpbench.errors import DataError, OutputError
 from dpbench.support import progress
 from dpbench.support.paths import restrict_data_search
@@ -23,10 +23,14 @@ def stage_dataset(dataset: Dataset, source: Source, path: Path, staging: Path) -
     Raises:
         DataError: `path` is not the dataset, and contains neither the dataset nor its published archives.
     """
-    if path.is_file() and any(download.unpack for download in source.downloads) and _published_archives(path, source):
+    if (
+        path.is_file()
+        and any(download.unpack for download in source.downloads)
+        and _list_published_archives(path, source)
+    ):
         _unpack_published_archives(path, staging, dataset, source)  # in a folder they may lie beside what was in them
         return
-    for layout in _possible_layouts(source, path):
+    for layout in _list_possible_layouts(source, path):
         if _link_layout(layout, staging, dataset):
             return
         for child in staging.iterdir():  # of a layout that was no home
@@ -42,7 +46,7 @@ def delete_path(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _possible_layouts(source: Source, path: Path) -> Iterator[dict[str, Path]]:
+def _list_possible_layouts(source: Source, path: Path) -> Iterator[dict[str, Path]]:
     """Yield every possible layout of `path`, as a mapping from paths in a data folder to the user's files."""
     for home in source.homes:
         common = os.path.commonpath(home)
@@ -62,25 +66,25 @@ def _link_layout(layout: dict[str, Path], staging: Path, dataset: Dataset) -> bo
         return find_dataset(dataset) is not None
 
 
-def _has_expected_type(place: str, origin: Path) -> bool:
-    """Return whether `origin` exists and, if `place` has an ending like an archive or table, is a file."""
-    return origin.is_file() if Path(place).suffix else origin.exists()
+def _has_expected_type(relative_path: str, origin: Path) -> bool:
+    """Return whether `origin` exists and, if `relative_path` has an ending like an archive or table, is a file."""
+    return origin.is_file() if Path(relative_path).suffix else origin.exists()
 
 
 def _unpack_published_archives(path: Path, staging: Path, dataset: Dataset, source: Source) -> None:
     """Unpack the published archives at `path` or in it; raise `DataError` if any of them is missing."""
-    wanted, files = source.downloads, _published_archives(path, source)
+    wanted, files = source.downloads, _list_published_archives(path, source)
     if files:
         unpack_files(files, wanted, staging)
         return
     archives = f", or the published {', '.join(map(download.file_name, wanted))}" if wanted else ""
     raise DataError(
-        f"Expected {describe_homes(source)}{archives} in {path}, but none of them is complete. You can get dataset "
-        f"{dataset.name!r} from {source.page or 'its publisher'}."
+        f"Expected {describe_data_paths(source)}{archives} in {path}, but none of them is complete. You can get "
+        f"dataset {dataset.name!r} from {source.page or 'its publisher'}."
     )
 
 
-def _published_archives(path: Path, source: Source) -> list[Path]:
+def _list_published_archives(path: Path, source: Source) -> list[Path]:
     """Return the published archives at `path` or in it; an empty list if any of them is missing."""
     wanted = source.downloads
     alone = path.is_file() and len(wanted) == 1
@@ -88,9 +92,9 @@ def _published_archives(path: Path, source: Source) -> list[Path]:
     return files if all(map(download.is_published_file, files, wanted)) else []
 
 
-def unpack_files(files: Sequence[Path], wanted: Sequence[Download], staging: Path) -> None:
+def unpack_files(files: Sequence[Path], downloads: Sequence[Download], staging: Path) -> None:
     """Unpack or copy downloaded files to their paths below `staging`."""
-    for file, source in zip(files, wanted, strict=True):
+    for file, source in zip(files, downloads, strict=True):
         with progress.show_status(f"Unpacking {file.name}"):
             download.unpack(file, source, staging)
 
@@ -125,24 +129,24 @@ def replace_links_with_copies(folder: Path) -> None:
             replace_links_with_copies(child)
 
 
-def _copy_tree(origin: Path, place: Path) -> None:
+def _copy_tree(origin: Path, destination: Path) -> None:
     if not origin.is_dir():
-        shutil.copyfile(origin, place)
+        shutil.copyfile(origin, destination)
         return
-    place.mkdir()
+    destination.mkdir()
     for child in sorted(origin.iterdir()):
-        _copy_tree(child, place / child.name)
+        _copy_tree(child, destination / child.name)
 
 
 Move = tuple[Path, Path]
 
 
 def plan_moves(
-    staging: Path, folder: Path, mine: Collection[str], others: Collection[str]
+    staging: Path, folder: Path, own_files: Collection[str], others: Collection[str]
 ) -> tuple[list[Move], tuple[str, ...]]:
     """Plan the moves from `staging` into `folder`; return the moves and the files that dpbench will own there.
 
-    `mine` are files that will be deleted before the moves; `others` are files that dpbench put there for other
+    `own_files` are files that will be deleted before the moves; `others` are files that dpbench put there for other
     datasets. An identical file that is already there is left alone and keeps its owner.
 
     Raises:
@@ -151,14 +155,14 @@ def plan_moves(
     moves: list[Move] = []
     paths: list[str] = []
 
-    def plan_path(staged: Path, place: str) -> None:
+    def plan_move_of_path(staged: Path, place: str) -> None:
         target = folder / place
-        if _will_be_free(target, place, mine):
+        if _will_path_be_free(target, place, own_files):
             moves.append((staged, target))
             paths.extend(_list_files(staged, place))
         elif _is_folder(staged) and _is_folder(target):
             for child in sorted(staged.iterdir()):
-                plan_path(child, f"{place}/{child.name}")
+                plan_move_of_path(child, f"{place}/{child.name}")
         elif not _is_same_file(staged, target):
             raise OutputError(
                 f"{target}, where this dataset belongs, already holds other files; dpbench leaves them as they are. "
@@ -168,7 +172,7 @@ def plan_moves(
             paths.append(place)
 
     for child in sorted(staging.iterdir()):
-        plan_path(child, child.name)
+        plan_move_of_path(child, child.name)
     return moves, tuple(paths)
 
 
@@ -197,20 +201,20 @@ def delete_files(folder: Path, paths: Collection[str]) -> None:
             parent.rmdir()
 
 
-def _list_files(path: Path, place: str) -> Iterator[str]:
-    """Yield the files, links and empty folders below a path; names start with `place`, the name of the path itself."""
+def _list_files(path: Path, name: str) -> Iterator[str]:
+    """Yield the files, links and empty folders below a path; names start with `name`, the name of the path itself."""
     children = sorted(path.iterdir()) if _is_folder(path) else []
     for child in children:
-        yield from _list_files(child, f"{place}/{child.name}" if place else child.name)
-    if not children and place:
-        yield place
+        yield from _list_files(child, f"{name}/{child.name}" if name else child.name)
+    if not children and name:
+        yield name
 
 
-def _will_be_free(target: Path, place: str, mine: Collection[str]) -> bool:
-    """Return whether nothing but empty folders will be left at a path after deleting the files in `mine`."""
+def _will_path_be_free(target: Path, relative_path: str, own_files: Collection[str]) -> bool:
+    """Return whether nothing but empty folders will be left at a path after deleting the files in `own_files`."""
     if _is_folder(target):
-        return all(_will_be_free(child, f"{place}/{child.name}", mine) for child in target.iterdir())
-    return place in mine or not os.path.lexists(target)
+        return all(_will_path_be_free(child, f"{relative_path}/{child.name}", own_files) for child in target.iterdir())
+    return relative_path in own_files or not os.path.lexists(target)
 
 
 def _is_folder(path: Path) -> bool:

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from dpbench.api import Dataset, Source
 from dpbench.data.fetch import download, hub, layouts
-from dpbench.data.sources import dataset_label, get_dataset_source, missing_data_error
+from dpbench.data.sources import format_dataset_spec, get_dataset_source, make_missing_data_error
 from dpbench.errors import DataError, DataMissing, OutputError, SpecError
 from dpbench.support import progress
 from dpbench.support.files import check_writable_folder, write_json
@@ -68,9 +68,9 @@ def fetch_dataset(dataset: Dataset, folder: Path) -> StoredDatasetRecord:
     """
     source = _require_readable_source(dataset)
     if not source.downloads and not source.hub:
-        raise missing_data_error(dataset)
+        raise make_missing_data_error(dataset)
     downloads = _dataset_path(dataset, folder, "downloads")
-    with _staging_folder(dataset, folder) as staging:
+    with _open_staging_folder(dataset, folder) as staging:
         if source.hub:
             hub.fetch_hub_files(source.hub, downloads, staging)
             origin = ", ".join(sorted({repository for repository, _ in source.hub}))
@@ -101,7 +101,7 @@ def import_dataset(dataset: Dataset, path: Path, folder: Path, *, link: bool = F
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataMissing(f"Expected dataset {dataset.name!r} in {path}: {reason}. Check the path.") from error
-    with _staging_folder(dataset, folder) as staging:
+    with _open_staging_folder(dataset, folder) as staging:
         layouts.stage_dataset(dataset, source, path, staging)
         earlier = read_stored_dataset_record(dataset, folder)
         layouts.check_no_self_overwrite(staging, folder, earlier.paths if earlier else ())
@@ -122,7 +122,7 @@ def remove_dataset(dataset: Dataset, folder: Path) -> StoredDatasetRecord:
                 layouts.delete_files(folder, gone)
                 _dataset_path(dataset, folder, "json").unlink()
                 return kept.model_copy(update={"paths": tuple(sorted(gone))})
-    name = dataset_label(dataset)
+    name = format_dataset_spec(dataset)
     raise DataMissing(
         f"dpbench has put no files of dataset {name!r} into {folder}, so there is nothing it may delete. `dpbench data "
         f"info {shlex.quote(name)}` shows where the data are; delete them yourself."
@@ -185,7 +185,7 @@ def _lock_dataset(dataset: Dataset, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _staging_folder(dataset: Dataset, folder: Path) -> Iterator[Path]:
+def _open_staging_folder(dataset: Dataset, folder: Path) -> Iterator[Path]:
     """Lock the dataset and yield an empty folder below `folder`; delete this folder after the block."""
     check_writable_folder(folder / ".dpbench")
     staging = _dataset_path(dataset, folder, "staging")
@@ -224,10 +224,10 @@ def _check_and_move_files(
     return kept
 
 
-def _write_record(dataset: Dataset, folder: Path, kept: StoredDatasetRecord) -> None:
-    write_json(_dataset_path(dataset, folder, "json"), kept.model_dump(mode="json"))
+def _write_record(dataset: Dataset, folder: Path, record: StoredDatasetRecord) -> None:
+    write_json(_dataset_path(dataset, folder, "json"), record.model_dump(mode="json"))
 
 
 def _dataset_path(dataset: Dataset, folder: Path, kind: str) -> Path:
     """Return the path of a dataset's record, lock, downloads or staging folder."""
-    return folder / ".dpbench" / f"{quote(dataset_label(dataset), safe='=,')}.{kind}"
+    return folder / ".dpbench" / f"{quote(format_dataset_spec(dataset), safe='=,')}.{kind}"

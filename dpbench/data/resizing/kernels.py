@@ -1,7 +1,7 @@
 """Resize an image by a weighted sum of pixels along each row, then along each column, in whole numbers as Pillow does.
 
 Pillow computes a filter's weights in float64, normalises them to sum 1, rounds them to 22 bits after the point and adds
-up integers, so its results follow from the order of a few operations on floats, which `_place_filter` repeats.
+up integers, so its results follow from the order of a few operations on floats, which `_fill_filter_weights` repeats.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpbench.data.resizing.instructions import (
     PRECISION,
     ROWS,
     copy_bytes,
-    read_word,
+    read_64_bits,
     sum_colours,
     sum_greys,
     sum_rows,
@@ -38,10 +38,10 @@ SHARPNESS = -0.5  # of the cubic: its slope at a distance of one pixel
 
 
 @kernel_helper
-def _weigh(distance: float, reach: int) -> float:
+def _compute_filter_weight(distance: float, radius: int) -> float:
     """Return a filter's weight at a distance in pixels of the coarser image."""
     x = abs(distance)
-    if reach == LINEAR:
+    if radius == LINEAR:
         return 1.0 - x if x < 1.0 else 0.0
     if x < 1.0:
         return ((SHARPNESS + 2.0) * x - (SHARPNESS + 3.0)) * x * x + 1.0
@@ -51,13 +51,13 @@ def _weigh(distance: float, reach: int) -> float:
 
 
 @kernel_helper
-def _count_terms(before: int, after: int, reach: int) -> int:
-    """Return the most pixels of an axis that a pixel is a sum of, if the axis is resized from `before` to `after`."""
-    return math.ceil(reach * max(before / after, 1.0)) * 2 + 1
+def _count_filter_terms(source_size: int, target_size: int, radius: int) -> int:
+    """Return the most pixels of an axis that a pixel is a sum of, given the axis's source and target size."""
+    return math.ceil(radius * max(source_size / target_size, 1.0)) * 2 + 1
 
 
 @kernel_helper
-def _place_filter(
+def _fill_filter_weights(
     before: int, after: int, first: int, reach: int, starts: np.ndarray, weights: np.ndarray
 ) -> Any:  # fmt: skip
     """Write the first source pixel of each target pixel from `first` on, and its weights (n, terms) int64.
@@ -74,7 +74,7 @@ def _place_filter(
         count = min(int(centre + half + 0.5), before) - start
         total = 0.0
         for term in range(count):
-            held[term] = _weigh((term + start - centre + 0.5) * shrink, reach)
+            held[term] = _compute_filter_weight((term + start - centre + 0.5) * shrink, reach)
             total += held[term]
         starts[place], most = start, max(most, i64(count))
         for term in range(weights.shape[1]):
@@ -84,7 +84,7 @@ def _place_filter(
 
 
 @kernel_helper
-def _address(array: np.ndarray) -> Any:
+def _get_address(array: np.ndarray) -> Any:
     """Return the address of an array's first byte, signed, because numba adds unsigned and signed numbers as floats."""
     return i64(array.ctypes.data)
 
@@ -147,10 +147,10 @@ def resize(  # noqa: PLR0913  # an image, what it is resized to, and where it go
     channels = found.shape[0]
     step = 4 if channels == 3 else 1  # bytes of a pixel
     starts, row_starts = np.empty(found.shape[2], i64), np.empty(found.shape[1], i64)
-    weights = np.empty((starts.shape[0], _count_terms(columns, width, reach)), i64)
-    row_weights = np.empty((row_starts.shape[0], _count_terms(rows, height, reach)), i64)
-    weights = weights[:, : _place_filter(columns, width, left, reach, starts, weights)]
-    row_weights = row_weights[:, : _place_filter(rows, height, top, reach, row_starts, row_weights)]
+    weights = np.empty((starts.shape[0], _count_filter_terms(columns, width, reach)), i64)
+    row_weights = np.empty((row_starts.shape[0], _count_filter_terms(rows, height, reach)), i64)
+    weights = weights[:, : _fill_filter_weights(columns, width, left, reach, starts, weights)]
+    row_weights = row_weights[:, : _fill_filter_weights(rows, height, top, reach, row_starts, row_weights)]
     along_rows, along_columns = _pack_along_rows(weights, channels), _pack_along_columns(row_weights)
     groups, pairs = along_rows.shape[1], along_columns.shape[1]
 
@@ -164,11 +164,11 @@ def resize(  # noqa: PLR0913  # an image, what it is resized to, and where it go
     for row in range(begin, end, ROWS):
         source = pixels + row * size
         if (row + ROWS) * size + margin > rows * size:
-            copy_bytes(source, _address(tail), min(ROWS, rows - row) * size)
-            source = _address(tail)
-        target = _address(between) + (row - begin) * stride
+            copy_bytes(source, _get_address(tail), min(ROWS, rows - row) * size)
+            source = _get_address(tail)
+        target = _get_address(between) + (row - begin) * stride
         for place in range(starts.shape[0]):
-            at, weighed = source + step * starts[place], _address(along_rows) + 4 * LOAD * groups * place
+            at, weighed = source + step * starts[place], _get_address(along_rows) + 4 * LOAD * groups * place
             if channels == 3:
                 sum_colours(at, size, weighed, groups, target + step * place, stride)
             else:
@@ -176,10 +176,10 @@ def resize(  # noqa: PLR0913  # an image, what it is resized to, and where it go
 
     line = np.empty(stride, u8)
     for row in range(found.shape[1]):
-        source = _address(between) + (row_starts[row] - begin) * stride
+        source = _get_address(between) + (row_starts[row] - begin) * stride
         for place in range(0, stride, LOAD):
-            weighed = _address(along_columns) + 8 * pairs * row
-            sum_rows(source + place, stride, weighed, pairs, _address(line) + place)
+            weighed = _get_address(along_columns) + 8 * pairs * row
+            sum_rows(source + place, stride, weighed, pairs, _get_address(line) + place)
         for channel in range(channels):
             stored, target_row = values[channel], found[channel, row]
             for place in range(found.shape[2]):
@@ -193,24 +193,24 @@ def find_buffer(array: int, pixels: int, channels: int) -> Any:
     An Arrow array is a struct of 64-bit words: its length, number of nulls, offset, numbers of buffers and of children,
     and the addresses of the tables of both. Grey pixels are an array of bytes, colours one of lists of four bytes.
     """
-    if read_word(array) != pixels or read_word(array + 16) != 0:
+    if read_64_bits(array) != pixels or read_64_bits(array + 16) != 0:
         return i64(0)
     if channels == 3:
-        if read_word(array + 32) != 1:
+        if read_64_bits(array + 32) != 1:
             return i64(0)
-        array = read_word(read_word(array + 48))
-        if read_word(array) != 4 * pixels or read_word(array + 16) != 0:
+        array = read_64_bits(read_64_bits(array + 48))
+        if read_64_bits(array) != 4 * pixels or read_64_bits(array + 16) != 0:
             return i64(0)
-    return read_word(read_word(array + 40) + 8) if read_word(array + 24) == 2 else i64(0)
+    return read_64_bits(read_64_bits(array + 40) + 8) if read_64_bits(array + 24) == 2 else i64(0)
 
 
 @cache
-def compile_all() -> None:
+def compile_resize_kernel() -> None:
     """Compile the kernel, or load it from disk. Call it before a private image is read."""
     pixels, values, found = np.zeros(7, i64), np.zeros((1, 256), f4), np.zeros((1, 1, 1), f4)
 
-    def call() -> None:
+    def call_kernels() -> None:
         find_buffer(pixels.ctypes.data, 1, 1)
         resize(pixels.ctypes.data, 1, 1, 1, 1, 0, 0, LINEAR, values, found)
 
-    compile_kernels([find_buffer, resize], Path(__file__).parent, call, "Images are resized")
+    compile_kernels([find_buffer, resize], Path(__file__).parent, call_kernels, "Images are resized")

@@ -14,7 +14,7 @@ from torch import Tensor
 ALONE = 2  # references to an array that nobody else has: the attribute's and the argument's
 
 
-class _Memory(threading.local):
+class _BatchMemory(threading.local):
     """The arrays of this thread's batch; each thread prepares a batch of its own."""
 
     array: np.ndarray | None = None  # (images, *shape) float32
@@ -22,12 +22,12 @@ class _Memory(threading.local):
     taken = 0
 
 
-_MEMORY = _Memory()
+_MEMORY = _BatchMemory()
 
 
 @contextmanager
-def batch_memory(images: int) -> Iterator[None]:
-    """While the block runs, have `take_array` return parts of one array, in this thread.
+def use_batch_memory(images: int) -> Iterator[None]:
+    """While the block runs, have `allocate_image_array` return parts of one array, in this thread.
 
     The array is used again for the next batch if no tensor of the batch before is left.
     """
@@ -40,7 +40,7 @@ def batch_memory(images: int) -> Iterator[None]:
         _MEMORY.images = 0
 
 
-def take_array(shape: tuple[int, ...]) -> np.ndarray:
+def allocate_image_array(shape: tuple[int, ...]) -> np.ndarray:
     """Return an array for an image that is being prepared, float32 and not filled."""
     array, images, taken = _MEMORY.array, _MEMORY.images, _MEMORY.taken
     if images and not taken and (array is None or array.shape != (images, *shape)):
@@ -51,15 +51,15 @@ def take_array(shape: tuple[int, ...]) -> np.ndarray:
     return array[taken]  # type: ignore[no-any-return]
 
 
-def stack_images(prepared: Sequence[Tensor]) -> Tensor:
+def stack_prepared_images(prepared: Sequence[Tensor]) -> Tensor:
     """Stack prepared images of one shape; do not copy them if they are consecutive parts of a batch's memory."""
     array, first = _MEMORY.array, prepared[0]
     if array is not None and len(prepared) <= len(array) and first.shape == array.shape[1:]:
         stacked = torch.from_numpy(array[: len(prepared)])
-        if all(map(_is_same_memory, prepared, stacked)):
+        if all(map(_starts_at_same_memory, prepared, stacked)):
             return stacked
     return torch.stack([*prepared])
 
 
-def _is_same_memory(one: Tensor, other: Tensor) -> bool:
-    return one.data_ptr() == other.data_ptr() and one.dtype == other.dtype and one.stride() == other.stride()
+def _starts_at_same_memory(first: Tensor, second: Tensor) -> bool:
+    return first.data_ptr() == second.data_ptr() and first.dtype == second.dtype and first.stride() == second.stride()

@@ -44,38 +44,40 @@ def resize_pixels(
     image = image if image.mode == mode else image.convert(mode)
     crop = crop or (0, 0, *size)
     table = np.ascontiguousarray(values.numpy(), np.float32)
-    if _is_fast(image.size, size, resample, crop) and _agrees_with_pillow():
-        found = _resize_in_loops(image, size, resample, crop, table)
+    if _is_supported_by_loops(image.size, size, resample, crop) and _agrees_with_pillow():
+        found = _resize_with_compiled_loops(image, size, resample, crop, table)
     else:
         pixels = _read_bytes(image.resize(size, resample).crop(crop))
         found = np.stack([table[channel][pixels[:, :, channel]] for channel in range(len(table))])
     return torch.from_numpy(found)
 
 
-def _is_fast(before: tuple[int, int], after: tuple[int, int], resample: Resampling, crop: Box) -> bool:
+def _is_supported_by_loops(
+    source_size: tuple[int, int], target_size: tuple[int, int], resample: Resampling, crop: Box
+) -> bool:
     """Return whether the loops know the filter, the crop is inside, and all versions of Pillow start with the rows.
 
     Pillow 13 starts with the columns if an image loses many more rows than columns, which gives other bits.
     """
     from PIL.Image import Resampling
 
-    (columns, rows), (width, height) = before, after
+    (columns, rows), (width, height) = source_size, target_size
     inside = 0 <= crop[0] < crop[2] <= width and 0 <= crop[1] < crop[3] <= height
     columns_first = rows > height and rows - height > 2 * (columns - width)
     return resample in {Resampling.BILINEAR, Resampling.BICUBIC} and inside and not columns_first and bool(rows)
 
 
-def _resize_in_loops(
+def _resize_with_compiled_loops(
     image: Image, size: tuple[int, int], resample: Resampling, crop: Box, table: np.ndarray
 ) -> np.ndarray:
     from PIL.Image import Resampling
 
     from dpbench.data.resizing import kernels
-    from dpbench.data.resizing.memory import take_array
+    from dpbench.data.resizing.memory import allocate_image_array
 
-    kernels.compile_all()
+    kernels.compile_resize_kernel()
     left, top, right, bottom = crop
-    found = take_array((len(table), bottom - top, right - left))
+    found = allocate_image_array((len(table), bottom - top, right - left))
     reach = kernels.CUBIC if resample == Resampling.BICUBIC else kernels.LINEAR
     address, _owner = _locate_pixels(image)
     kernels.resize(address, *image.size, *size, left, top, reach, table, found)
@@ -126,8 +128,10 @@ def _agrees_with_pillow() -> bool:
     for columns, rows, width, height in TRIED:
         image = Image.fromarray(draws.integers(0, 2, (rows, columns, 3), dtype=np.uint8) * 255)
         for resample in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
-            found = _resize_in_loops(image, (width, height), resample, (0, 0, width, height), table)
+            found = _resize_with_compiled_loops(image, (width, height), resample, (0, 0, width, height), table)
             if not np.array_equal(found, _read_bytes(image.resize((width, height), resample)).transpose(2, 0, 1)):
-                progress.print_line("Pillow resizes images itself, because dpbench's loops give other bits here.")
+                progress.print_progress_line(
+                    "Pillow resizes images itself, because dpbench's loops give other bits here."
+                )
                 return False
     return True

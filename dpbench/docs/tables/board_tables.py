@@ -41,9 +41,11 @@ def render_winners_table(index: Index) -> str:
     for standing in _list_standings_with_entries(index):
         if standing.board.epsilon != 1 or standing.board.name.removesuffix("-eps1") not in {**LADDERS, **FEW_EPSILONS}:
             continue
-        entries = _entries_with_role(standing, "entry")
+        entries = _list_entries_with_role(standing, "entry")
         first = [entry for entry in entries if entry.rank == 1 and not entry.reads_labels]
-        scores = [_format_first_score(standing, found) for found in (first, _entries_with_role(standing, "ceiling"))]
+        scores = [
+            _format_first_score(standing, found) for found in (first, _list_entries_with_role(standing, "ceiling"))
+        ]
         with_labels = _format_label_leaders(standing)
         rows.append([standing.board.title, _format_learners(first), scores[0], with_labels, scores[1]])
     return render_markdown_table(heads, rows)
@@ -52,7 +54,9 @@ def render_winners_table(index: Index) -> str:
 def render_verification_table(index: Index) -> str:
     """Return a table with the number of ranked entries, and how many are audited or re-run with all seeds."""
     entries = [
-        entry for standing in _list_standings_with_entries(index) for entry in _entries_with_role(standing, "entry")
+        entry
+        for standing in _list_standings_with_entries(index)
+        for entry in _list_entries_with_role(standing, "entry")
     ]
     audited, reproduced = sum(entry.audit is not None for entry in entries), sum(entry.reproduced for entry in entries)
     lines = ["| ranked entries | audited | all seeds re-run by the same code |", "|---:|---:|---:|"]
@@ -82,11 +86,11 @@ def render_distances_table(index: Index) -> str:
 
 def _format_label_leaders(standing: Standing) -> str:
     """Format the rank-1 entries that read public labels, with the best score; empty if there are none."""
-    first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
+    first = [entry for entry in _list_entries_with_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
     return f"{_format_learners(first)}: {_format_first_score(standing, first)}" if first else ""
 
 
-def _entries_with_role(standing: Standing, role: str) -> list[Entry]:
+def _list_entries_with_role(standing: Standing, role: str) -> list[Entry]:
     return [entry for entry in standing.entries if entry.role == role]
 
 
@@ -105,11 +109,11 @@ def render_user_options_table(index: Index) -> str:
     ]  # fmt: skip
     rows = []
     for family, title in {**LADDERS, **FEW_EPSILONS}.items():
-        (standing,) = (standing for standing in _list_family(index, family) if standing.board.epsilon == 1)
+        (standing,) = (standing for standing in _list_family_standings(index, family) if standing.board.epsilon == 1)
         default = {entry.learner: entry for entry in standing.entries if entry.selection == "default"}
         named = ("public-only", "public-prior", "dp-sgd", "thrift", "non-private")
         *scores, ceiling = (_format_points(standing, default.get(name)) for name in named)
-        others = [entry for entry in _entries_with_role(standing, "entry") if not entry.reads_labels]
+        others = [entry for entry in _list_entries_with_role(standing, "entry") if not entry.reads_labels]
         best = next(entry for entry in others if entry.learner != "thrift")
         tuned = "" if best.selection == "default" else f" ({RULES[best.selection]})"
         rows.append([title, *scores, f"{_format_points(standing, best)}, `{best.learner}`{tuned}", ceiling])
@@ -120,14 +124,14 @@ def _format_points(standing: Standing, entry: Entry | None) -> str:
     return f"{100 * entry.metrics[standing.board.metric].mean:.1f}" if entry else ""
 
 
-def _list_family(index: Index, family: str) -> list[Standing]:
+def _list_family_standings(index: Index, family: str) -> list[Standing]:
     pattern = re.compile(rf"{re.escape(family)}-eps[\d.]+")
     found = (standing for standing in _list_standings_with_entries(index) if pattern.fullmatch(standing.board.name))
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
 def _list_standings_with_entries(index: Index) -> list[Standing]:
-    return [standing for standing in index.standings if _entries_with_role(standing, "entry")]
+    return [standing for standing in index.standings if _list_entries_with_role(standing, "entry")]
 
 
 def _format_first_score(standing: Standing, entries: list[Entry]) -> str:
@@ -142,5 +146,5 @@ def render_families_heat_map(index: Index) -> str:
     groups = []
     for family, title in LADDERS.items():
         data, _, part = title.removesuffix(" private images").partition(", ")
-        groups.append(heat_map.HeatMapGroup((data, part), tuple(_list_family(index, family))))
+        groups.append(heat_map.HeatMapGroup((data, part), tuple(_list_family_standings(index, family))))
     return heat_map.render_heat_map(groups)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpbench.analysis.grid import ResultGrid, make_numeric_grid
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.rows import ResultRow, make_row
+from dpbench.analysis.rows import ResultRow, make_result_row
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Interval, Result
 
@@ -24,7 +24,9 @@ def render_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -
     return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
 
 
-def render_grid(grid: ResultGrid[ResultRow], heads: Sequence[str], format_cell: Callable[[ResultRow], str]) -> str:
+def render_grid_table(
+    grid: ResultGrid[ResultRow], heads: Sequence[str], format_cell: Callable[[ResultRow], str]
+) -> str:
     """Return a grid as a Markdown table. Labels are split at vertical bars into columns with the heads `heads`."""
     rows = [[*line.label.split(" | "), *(format_cell(row) if row else "" for row in line.rows)] for line in grid.lines]
     return render_markdown_table([*heads, *grid.columns], rows)
@@ -39,6 +41,10 @@ def render_epsilon_table(
     """Return a table of a metric by epsilon, with a row per name in the order of `results`; missing cells are empty."""
     lines: dict[str, dict[float, ResultRow]] = {}
     for result in results:
-        lines.setdefault(" | ".join(name_row(result)), {})[result.spec.epsilon] = make_row(StoredResult(Path(), result))
+        lines.setdefault(" | ".join(name_row(result)), {})[result.spec.epsilon] = make_result_row(
+            StoredResult(Path(), result)
+        )
     grid = make_numeric_grid("", metric, "ε", lines)
-    return render_grid(grid, heads, lambda row: format_score(grid.score(row)) if metric in row.facts.metrics else "")
+    return render_grid_table(
+        grid, heads, lambda row: format_score(grid.score(row)) if metric in row.facts.metrics else ""
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import HeatCell, draw_heat_map, new_figure, render_figure
 from dpbench.analysis.palette import INK, heat_map_colour
-from dpbench.board.distance import list_default_rows
+from dpbench.board.distance import list_best_default_rows
 from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow
 
@@ -50,7 +50,7 @@ def _make_figure(groups: tuple[HeatMapGroup, ...]) -> Figure:
         for column, standing in enumerate(group.standings):
             epsilon = f"{standing.board.epsilon:g}".lstrip("0")
             axes.text(left + column + 0.5, -0.25, epsilon, ha="center", va="bottom", fontsize=6)
-            rows_worst_first = list_default_rows(standing)
+            rows_worst_first = list_best_default_rows(standing)
             cells += [_make_cell(left + column, learners, row) for row in reversed(rows_worst_first)]
         left += len(group.standings) + GROUP_GAP
     draw_heat_map(axes, cells, columns, rows)
@@ -71,7 +71,7 @@ def _sort_learners(standings: Iterable[Standing]) -> list[str]:
     """Return the learners sorted by their mean distance from the best entry, closest first."""
     gaps: dict[str, list[float]] = {}
     for standing in standings:
-        for row in list_default_rows(standing):
+        for row in list_best_default_rows(standing):
             gaps.setdefault(row.facts.learner, []).append(row.distance_behind or 0.0)
     return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
 

@@ -18,7 +18,7 @@ RowKey = tuple[str, str]  # data, learner
 def render_calibration_table(results: Sequence[Result]) -> str:
     """Return a table of the calibration error at epsilon 1, with a row per learner and a column per dataset."""
     found: dict[str, dict[str, str]] = {}
-    for (data, learner), by in _group_rows(results):
+    for (data, learner), by in _group_results_by_row(results):
         result = by.get(1.0) or (next(iter(by.values())) if learner == PUBLIC_ONLY else None)  # the same at every ε
         if result is not None:
             found.setdefault(learner, {})[data] = format_score(result.metrics["ece"])
@@ -30,7 +30,7 @@ def render_public_prior_gain_table(results: Sequence[Result]) -> str:
     """Return a table of the points by which `public-prior` beats the better of `public-only` and `thrift`."""
     steps = sorted({result.spec.epsilon for result in results})
     lines = []
-    for data, rows in groupby(_group_rows(results), key=lambda row: row[0][0]):
+    for data, rows in groupby(_group_results_by_row(results), key=lambda row: row[0][0]):
         by = {learner: found for (_, learner), found in rows}
         if PUBLIC_PRIOR not in by:
             continue
@@ -50,7 +50,7 @@ def _mean_accuracy(result: Result) -> float:
     return 100 * result.metrics["accuracy"].mean
 
 
-def _group_rows(results: Sequence[Result]) -> Iterator[tuple[RowKey, Mapping[float, Result]]]:
+def _group_results_by_row(results: Sequence[Result]) -> Iterator[tuple[RowKey, Mapping[float, Result]]]:
     """Yield the key and the results by epsilon of each row; rows are in the order of `TITLES`, then by learner."""
     found: dict[RowKey, dict[float, Result]] = {}
     for result in results:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.docs.tables.grid_tables import render_markdown_table
 from dpbench.registry import Registry
-from dpbench.registry.components import read_summary
+from dpbench.registry.components import read_docstring_summary
 from dpbench.support.messages import format_seconds
 
 HEADS = "learner", "idea", "reads", "seconds a fit, median (most)", "boards at rank 1", "constants chosen on"
@@ -23,7 +23,7 @@ def render_learner_overview(index: Index, registry: Registry) -> str:
         entries = [
             (standing, entry) for standing in index.standings for entry in standing.entries if entry.learner == name
         ]
-        facts = (read_summary(item.cls), READS[item.cls.public], *_describe_entries(entries))
+        facts = (read_docstring_summary(item.cls), READS[item.cls.public], *_describe_entries(entries))
         rows.append([f"`{name}`", *facts, item.cls.rule_origin.removeprefix(IMAGES)])
     return render_markdown_table(HEADS, rows)
 

@@ -29,11 +29,11 @@ def render_trained_tails_table(results: Sequence[Result]) -> str:
 
     The names of learners that read public labels begin with `public-`.
     """
-    epsilons = sorted({_spent_epsilon(result) for result in results})
+    epsilons = sorted({_read_spent_epsilon(result) for result in results})
     found: dict[tuple[str, ...], dict[float, str]] = {}
     for result in sorted(results, key=_tail_sort_key):
-        line = f"{result.spec.dataset.name}, {result.task.private:,}", f"`{_name_tail(result)}`"
-        found.setdefault(line, {})[_spent_epsilon(result)] = format_score(result.metrics[result.spec.metric])
+        line = f"{result.spec.dataset.name}, {result.task.private:,}", f"`{_format_tail_name(result)}`"
+        found.setdefault(line, {})[_read_spent_epsilon(result)] = format_score(result.metrics[result.spec.metric])
     heads = ["data, private", "learner", *(f"ε {epsilon:g}" for epsilon in epsilons)]
     return render_markdown_table(
         heads, [[*line, *(cells.get(e, "") for e in epsilons)] for line, cells in found.items()]
@@ -41,16 +41,16 @@ def render_trained_tails_table(results: Sequence[Result]) -> str:
 
 
 def _tail_sort_key(result: Result) -> tuple[str, int, int]:
-    return result.spec.dataset.name, result.task.private, TAIL_ORDER.index(_name_tail(result))
+    return result.spec.dataset.name, result.task.private, TAIL_ORDER.index(_format_tail_name(result))
 
 
-def _name_tail(result: Result) -> str:
+def _format_tail_name(result: Result) -> str:
     learner = result.spec.learner
     answers = ":start=answers" * (learner.options.get("start") == "answers")
     return learner.name + ":tail=true" * bool(learner.options.get("tail")) + answers
 
 
-def _spent_epsilon(result: Result) -> float:
+def _read_spent_epsilon(result: Result) -> float:
     return result.spec.epsilon if result.privacy.plan else 0.0
 
 

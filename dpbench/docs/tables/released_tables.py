@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.draw import Line, draw_lines, format_tick_label, new_figure, render_figure, score_without_interval
 from dpbench.analysis.palette import REFERENCE, assign_learner_styles
-from dpbench.audit.released_scores import CONFIDENCE, clopper_pearson
+from dpbench.audit.released_scores import CONFIDENCE, clopper_pearson_interval
 from dpbench.records.released import TARGET_WORDS, ReleasedModelAttack, Targets
 from dpbench.records.result import Interval
 
@@ -51,7 +51,7 @@ class AttackRow:
     @property
     def share(self) -> Interval:
         """The true-positive rate with its 95% interval."""
-        low, high = clopper_pearson(self.positives, self.members, 1 - CONFIDENCE)
+        low, high = clopper_pearson_interval(self.positives, self.members, 1 - CONFIDENCE)
         return Interval(mean=self.positives / self.members, low=low, high=high)
 
 

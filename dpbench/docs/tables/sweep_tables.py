@@ -39,13 +39,13 @@ def render_tail_energy_table(results: Iterable[Result]) -> str:
         errors.setdefault((float(data["tau"]), k), []).append((int(data["n"]), error))
     lines = ["| τ | n with projection | n without projection | gain | 1 / √(1 − τ) |", "|---|---:|---:|---:|---:|"]
     for tau in sorted({tau for tau, _ in errors}):
-        projected, whole = (_interpolate_size(sorted(errors[tau, k]), 0.1) for k in (5, 0))
+        projected, whole = (_interpolate_example_count(sorted(errors[tau, k]), 0.1) for k in (5, 0))
         gains = f"{whole / projected:.1f} | {1 / math.sqrt(1 - tau):.1f}"
         lines.append(f"| {tau:g} | {projected:.0f} | {whole:.0f} | {gains} |")
     return "\n".join(lines)
 
 
-def _interpolate_size(measured: list[tuple[int, float]], target_error: float) -> float:
+def _interpolate_example_count(measured: list[tuple[int, float]], target_error: float) -> float:
     """Return the n at which the error falls to `target_error`, interpolated between two cells on logarithmic axes."""
     for (n, above), (more, below) in pairwise(measured):
         if above > target_error >= below:

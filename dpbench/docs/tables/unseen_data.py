@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import rankdata
 
-from dpbench.analysis.draw import marker_options, new_figure, render_figure
+from dpbench.analysis.draw import make_marker_options, new_figure, render_figure
 from dpbench.analysis.palette import QUIET, assign_learner_styles
-from dpbench.board.distance import average_families, collect_distances
+from dpbench.board.distance import average_over_families, collect_distances
 from dpbench.board.index import Standing
 
 if TYPE_CHECKING:
@@ -52,16 +52,16 @@ def compare_orders(standings: Iterable[Standing]) -> OrderComparison:
     data = {str(standing.board.dataset): standing.board.dataset.name in UNSEEN for standing in shown}
     labelled = {entry.learner for standing in shown for entry in standing.entries if entry.reads_labels}
     distances: Mapping[str, Mapping[str, float]] = {
-        learner: {name: average_families(families) for name, families in by_data.items()}
+        learner: {name: average_over_families(families) for name, families in by_data.items()}
         for learner, by_data in collect_distances(shown).items()
         if learner not in labelled and len(by_data) == len(data)
     }
     seen, unseen = ([name for name in sorted(data) if data[name] == kind] for kind in (False, True))
 
-    def mean_when_seen(learner: str) -> float:
+    def mean_distance_when_seen(learner: str) -> float:
         return float(np.mean([distances[learner][name] for name in seen]))
 
-    learners = tuple(sorted(distances, key=mean_when_seen))
+    learners = tuple(sorted(distances, key=mean_distance_when_seen))
     kinds = (np.array([[distances[learner][name] for name in kind] for learner in learners]) for kind in (seen, unseen))
     return OrderComparison(learners, *kinds)
 
@@ -99,7 +99,7 @@ def _make_figure(compared: OrderComparison) -> Figure:
     end = 1.1 * max(across.max(), up.max())
     axes.plot([0, end], [0, end], color=QUIET, linewidth=0.8, linestyle=":")
     for learner, x, y in zip(compared.learners, across, up, strict=True):
-        axes.plot([x], [y], linestyle="none", label=learner, **marker_options(styles[learner], 6))
+        axes.plot([x], [y], linestyle="none", label=learner, **make_marker_options(styles[learner], 6))
         axes.annotate(learner, (x, y), xytext=(5, 3), textcoords="offset points", fontsize=7)
     axes.set_xlabel("mean points behind the best: data that rules were chosen on")
     axes.set_ylabel("data that no rule was chosen on")

@@ -18,7 +18,7 @@ from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Joined, RankOne
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 from dpbench.privacy.curator import make_learner_curator
 from dpbench.records.protocol import SplitRule
 
@@ -34,17 +34,17 @@ def fingerprint_core() -> str:
     and code that only raises errors.
     """
     found = hashlib.sha256()
-    for units in (None, Units(np.arange(64) // 3)):
+    for units in (None, PrivacyUnits(np.arange(64) // 3)):
         for answer in _compute_answers(units):
             found.update(answer.numpy().tobytes())
-    found.update(" ".join(f"{value:.4g}" for value in compute_guarantees()).encode())
+    found.update(" ".join(f"{value:.4g}" for value in compute_example_guarantees()).encode())
     for owners in (None, np.arange(90) // 4):
         for rows in cut_rows(np.arange(90), SplitRule(0.2, 0.8, None, 3), owners):
             found.update(np.asarray(rows, dtype=np.int64).tobytes())
     return found.hexdigest()[:16]
 
 
-def compute_guarantees() -> Iterator[float]:
+def compute_example_guarantees() -> Iterator[float]:
     """Yield guarantees of fixed plans: epsilon for one row, for three rows and for a private search, and sigma."""
     plan = check_plan([Release("whole", 2), Release("sampled", 50, sample_rate=0.05)], IDENTITY)
     mixed = check_plan([*plan, Choice("choice", candidates=4)], IDENTITY)
@@ -56,7 +56,7 @@ def compute_guarantees() -> Iterator[float]:
     yield calibrate(plan, Budget(2.0, 1e-5), "pld")
 
 
-def _compute_answers(units: Units | None) -> Iterator[Tensor]:
+def _compute_answers(units: PrivacyUnits | None) -> Iterator[Tensor]:
     draw = np.random.default_rng(4)
     x = torch.from_numpy(draw.integers(-8, 9, (64, 12)) / 8).float()
     y = torch.from_numpy(draw.integers(4, size=64))

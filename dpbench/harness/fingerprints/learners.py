@@ -22,11 +22,11 @@ from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import IDENTITY
 from dpbench.harness.fingerprints.tasks import FixedTask, list_fixed_tasks, make_activation_task
 from dpbench.harness.fitting import FitInput, fit_once, predict_isolated
-from dpbench.harness.plans import ask_plan, settle_learner
-from dpbench.harness.roles import select_public
+from dpbench.harness.plans import ask_learner_for_plan, settle_learner
+from dpbench.harness.roles import select_declared_public_data
 from dpbench.privacy.core.accounting.calibration import calibrate
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.records.fingerprints import Behaviour, FitFingerprint
+from dpbench.records.fingerprints import ComponentBehaviour, FitFingerprint
 from dpbench.registry import Registry
 
 FIT_EPSILONS = (2.0, math.inf)
@@ -42,7 +42,7 @@ OPEN_SETTING_TASKS: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
 """Tasks for which open settings are chosen: shape, classes, private and public examples. Nothing is fitted on them."""
 
 
-def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
+def fingerprint_learner(learner: Learner, plugins: Registry) -> ComponentBehaviour:
     """Fit a learner without open settings at each epsilon, on the first fixed task that it can plan for.
 
     If the learner refuses an epsilon, the message is kept. A learner that refuses both epsilons on every task is marked
@@ -50,15 +50,15 @@ def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
     """
     refusals: dict[str, dict[str, str]] = {}
     for fixed in list_fixed_tasks(learner, plugins):
-        fits = {f"{epsilon:g}": _try_fit(learner, fixed, epsilon) for epsilon in FIT_EPSILONS}
+        fits = {f"{epsilon:g}": _fingerprint_fit_or_error(learner, fixed, epsilon) for epsilon in FIT_EPSILONS}
         if any(isinstance(fit, FitFingerprint) for fit in fits.values()):
-            return Behaviour(task=fixed.name, fits=fits)
+            return ComponentBehaviour(task=fixed.name, fits=fits)
         refusals[fixed.name] = {epsilon: str(fit) for epsilon, fit in fits.items()}
     name, said = next(iter(refusals.items()))
-    return Behaviour(task="", fits={}, not_covered=f"{name}: {next(iter(said.values()))}")
+    return ComponentBehaviour(task="", fits={}, not_covered=f"{name}: {next(iter(said.values()))}")
 
 
-def choose_open_settings(learner: Learner, plugins: Registry) -> dict[str, Any]:
+def choose_auto_settings(learner: Learner, plugins: Registry) -> dict[str, Any]:
     """Return the values that the learner chooses for its open settings, by task and epsilon. Nothing is fitted.
 
     The value is `refused` if the learner refuses the task or the epsilon.
@@ -85,7 +85,7 @@ def choose_open_settings(learner: Learner, plugins: Registry) -> dict[str, Any]:
     return found
 
 
-def _try_fit(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFingerprint | str:
+def _fingerprint_fit_or_error(learner: Learner, fixed: FixedTask, epsilon: float) -> FitFingerprint | str:
     try:
         return fit_on_fixed_task(learner, fixed, epsilon)
     except DpbenchError as error:
@@ -101,8 +101,8 @@ def fit_on_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> Fit
     budget = Budget(epsilon, DELTA)
     who = partial(_describe_call, learner)
     settled = settle_learner(learner, who, fixed.task, budget)
-    plan = ask_plan(settled, who, fixed.task, budget)
-    public, randomness = select_public(fixed.public, settled), Randomness.research(SEED, IDENTITY)
+    plan = ask_learner_for_plan(settled, who, fixed.task, budget)
+    public, randomness = select_declared_public_data(fixed.public, settled), Randomness.research(SEED, IDENTITY)
     fitted = fit_once(
         FitInput(settled, who, fixed.private, fixed.task, public, plan, _calibrate_sigma(plan, budget), randomness)
     )

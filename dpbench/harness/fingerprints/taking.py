@@ -18,8 +18,8 @@ from PIL import Image
 from dpbench.api import Extractor
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import fingerprint_core
-from dpbench.harness.fingerprints.learners import choose_open_settings, fingerprint_learner
-from dpbench.records.fingerprints import Behaviour, FingerprintKind, FitFingerprint, locate_fingerprint_folder
+from dpbench.harness.fingerprints.learners import choose_auto_settings, fingerprint_learner
+from dpbench.records.fingerprints import ComponentBehaviour, FingerprintKind, FitFingerprint, locate_fingerprint_folder
 from dpbench.registry import Registry
 from dpbench.registry.same_code import FingerprintStore
 from dpbench.support.plugin_calls import call_plugin
@@ -28,50 +28,52 @@ SIDE, IMAGES_PER_MODE, SUMS = 64, 4, 24
 MODES = {"colour": (SIDE, SIDE, 3), "grey": (SIDE, SIDE)}
 
 
-def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, Any], plugins: Registry) -> Behaviour:
+def take_fingerprint(
+    kind: FingerprintKind, name: str, settings: Mapping[str, Any], plugins: Registry
+) -> ComponentBehaviour:
     """Return the fingerprint of a component with these settings. A learner is fitted on a small task at two epsilons.
 
     If the component cannot be built with these settings, the fingerprint is marked as not covered.
     """
     if kind == "core":
-        return Behaviour(task=fingerprint_core(), fits={})
+        return ComponentBehaviour(task=fingerprint_core(), fits={})
     try:
         component = plugins.build(kind, name, settings)
     except DpbenchError as error:
-        return Behaviour(task="", fits={}, not_covered=str(error))
+        return ComponentBehaviour(task="", fits={}, not_covered=str(error))
     return fingerprint_learner(component, plugins) if kind == "learner" else fingerprint_extractor(component)
 
 
-def compute_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
-    """Return the values that the learner chooses for the settings left open in `asked`, by task and epsilon.
+def compute_auto_settings(name: str, requested: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
+    """Return the values that the learner chooses for the settings left open in `requested`, by task and epsilon.
 
     If the learner cannot be built, the only entry is the error message, with an empty key.
     """
     try:
-        return choose_open_settings(plugins.build("learner", name, asked), plugins)
+        return choose_auto_settings(plugins.build("learner", name, requested), plugins)
     except DpbenchError as error:
         return {"": str(error)}
 
 
-def open_fingerprints(plugins: Registry, folder: Path | None = None) -> FingerprintStore:
+def open_fingerprint_store(plugins: Registry, folder: Path | None = None) -> FingerprintStore:
     """Return the fingerprints stored in a folder; a missing fingerprint is taken from the installed code on request."""
     return FingerprintStore(
         folder or locate_fingerprint_folder(),
         lambda kind, name, settings: take_fingerprint(kind, name, settings, plugins),
-        lambda name, asked: compute_open_settings(name, asked, plugins),
+        lambda name, asked: compute_auto_settings(name, asked, plugins),
     )
 
 
-def fingerprint_extractor(extractor: Extractor) -> Behaviour:
+def fingerprint_extractor(extractor: Extractor) -> ComponentBehaviour:
     """Return the fingerprint of an extractor. It is marked as not covered if the weights are not on this machine."""
     who = f"extractor {extractor.name!r}"
     try:
         if not call_plugin(f"present of {who}", extractor.present):
-            return Behaviour(task="", fits={}, not_covered=f"The weights of {who} are not on this machine.")
+            return ComponentBehaviour(task="", fits={}, not_covered=f"The weights of {who} are not on this machine.")
         weights = call_plugin(f"weights of {who}", extractor.weights)
         network = call_plugin(f"Opening {who}", extractor.open, torch.device("cpu"))
     except DpbenchError as error:
-        return Behaviour(task="", fits={}, not_covered=str(error))
+        return ComponentBehaviour(task="", fits={}, not_covered=str(error))
     fits: dict[str, FitFingerprint | str] = {}
     for mode in MODES:
         try:
@@ -84,7 +86,7 @@ def fingerprint_extractor(extractor: Extractor) -> Behaviour:
                 )
         except DpbenchError as error:  # an extractor may take images in colour only
             fits[mode] = str(error)
-    return Behaviour(task=f"version {extractor.version}, weights {weights}", fits=fits)
+    return ComponentBehaviour(task=f"version {extractor.version}, weights {weights}", fits=fits)
 
 
 def make_fixed_images(mode: str) -> list[Image.Image]:

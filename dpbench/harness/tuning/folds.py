@@ -11,8 +11,8 @@ from torch import Tensor
 from dpbench.api import Learner, PublicData
 from dpbench.data.units import renumber_units, split_rows_by_unit
 from dpbench.errors import SpecError
-from dpbench.harness.roles import ExamplesByRole, select_public
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.harness.roles import ExamplesByRole, select_declared_public_data
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 from dpbench.records.search import Search
 
 
@@ -54,9 +54,9 @@ def make_folds(roles: ExamplesByRole, learner: Learner, search: Search) -> list[
         return [_make_public_fold(part, roles, learner) for part in held_out]
     private = roles.private
     if learner.public != "labelled":
-        return [Fold(private, select_public(public, learner), public.x, labels.cpu().numpy(), 1.0)]
+        return [Fold(private, select_declared_public_data(public, learner), public.x, labels.cpu().numpy(), 1.0)]
     held, kept = _split_rows(held_out[0], len(labels))
-    shown = select_public(public.take(kept), learner)
+    shown = select_declared_public_data(public.take(kept), learner)
     return [Fold(private, shown, public.x[held], labels[held].cpu().numpy(), 1.0)]
 
 
@@ -67,9 +67,11 @@ def _make_public_fold(part: np.ndarray, roles: ExamplesByRole, learner: Learner)
     rest = public.take(kept)
     assert rest.y is not None
     own = None if units is None or roles.private.units is None else renumber_units(units[kept.numpy()])
-    rows = PrivateRows(rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)), None if own is None else Units(own))
+    rows = PrivateRows(
+        rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)), None if own is None else PrivacyUnits(own)
+    )
     x, y = public.x[held], public.y[held].cpu().numpy()
-    return Fold(rows, select_public(rest, learner), x, y, roles.private.count / rows.count)
+    return Fold(rows, select_declared_public_data(rest, learner), x, y, roles.private.count / rows.count)
 
 
 def _split_rows(part: np.ndarray, size: int) -> tuple[Tensor, Tensor]:

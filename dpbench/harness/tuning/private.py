@@ -20,13 +20,13 @@ from dpbench.privacy.core.randomness import Randomness, make_selection_generator
 from dpbench.records.metrics import compute_metric_from_confusion
 from dpbench.records.search import ResolvedSearch, Selection
 from dpbench.records.stated_plan import PrivacyGuarantee
-from dpbench.support.fields import filled_fields
+from dpbench.support.fields import list_filled_in_fields
 
 MAX_SETTINGS = 100_000  # of a private search, whose settings are drawn
 
 
 @dataclass(frozen=True)
-class Winner:
+class PrivateSearchWinner:
     """The best fit of a seed's private search, and its setting."""
 
     fitted: FinishedFit
@@ -61,13 +61,13 @@ def list_candidates(learner: Learner, accountant_name: AccountantName, search: R
     wanted, draw_ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     if draw_ != "grid":
         raise SpecError(f"Expected at most {MAX_SETTINGS:,} settings in a private search. Name a smaller --space.")
-    return [spaces.set_options(learner, setting) for setting in wanted]
+    return [spaces.apply_setting(learner, setting) for setting in wanted]
 
 
 def run_private_search(
-    learner: Learner, who: Describer, roles: ExamplesByRole, budget: Budget, search: ResolvedSearch,
+    learner: Learner, describe_call: Describer, roles: ExamplesByRole, budget: Budget, search: ResolvedSearch,
     privacy: PrivacyGuarantee, seed: int, identity: str,
-) -> Winner:  # fmt: skip
+) -> PrivateSearchWinner:  # fmt: skip
     """Fit a random number of times with random settings, and return the fit with the best score on public labels.
 
     Guarantee: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search.
@@ -81,15 +81,16 @@ def run_private_search(
     wanted, _ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     fold = make_folds(roles, learner, search)[0]
     chance = make_selection_generator(privacy.rng, seed, identity)
-    best: tuple[float, Winner] | None = None
+    best: tuple[float, PrivateSearchWinner] | None = None
     for run in range(1, draw_run_count(RunCountDistribution(search.repeats, search.shape), chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.for_fit(privacy.rng, seed, identity, run)
         try:
-            tuned = settle_learner(spaces.set_options(learner, setting), who, roles.task, budget)
+            tuned = settle_learner(spaces.apply_setting(learner, setting), describe_call, roles.task, budget)
             fitted = fit_once(
                 FitInput(
-                    tuned, who, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma, randomness,
+                    tuned, describe_call, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma,
+                    randomness,
                     files=roles.files,
                 )
             )  # fmt: skip
@@ -99,8 +100,8 @@ def run_private_search(
                 raise
             continue
         if best is None or score > best[0]:
-            best = score, Winner(fitted, setting | filled_fields(learner, tuned))
-    return best[1] if best else _make_empty_winner(learner, who, roles.task, privacy)
+            best = score, PrivateSearchWinner(fitted, setting | list_filled_in_fields(learner, tuned))
+    return best[1] if best else _make_winner_without_fit(learner, describe_call, roles.task, privacy)
 
 
 def _score_fit(fitted: FinishedFit, fold: Fold) -> float:
@@ -108,6 +109,10 @@ def _score_fit(fitted: FinishedFit, fold: Fold) -> float:
     return compute_metric_from_confusion(fitted.task.metric, compute_confusion_matrix(scores, fold.y).tolist())
 
 
-def _make_empty_winner(learner: Learner, who: Describer, task: Task, privacy: PrivacyGuarantee) -> Winner:
+def _make_winner_without_fit(
+    learner: Learner, describe_call: Describer, task: Task, privacy: PrivacyGuarantee
+) -> PrivateSearchWinner:
     spent = dict.fromkeys((release.name for release in privacy.plan), 0)
-    return Winner(FinishedFit(learner, who, task, lambda x: torch.zeros(len(x), task.classes), spent), {})
+    return PrivateSearchWinner(
+        FinishedFit(learner, describe_call, task, lambda x: torch.zeros(len(x), task.classes), spent), {}
+    )

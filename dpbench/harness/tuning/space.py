@@ -41,7 +41,7 @@ def count_settings(space: Space) -> int:
     return math.prod(len(values) for values in space.values())
 
 
-def set_options(learner: Learner, setting: Setting) -> Learner:
+def apply_setting(learner: Learner, setting: Setting) -> Learner:
     """Return the learner with the values of this setting.
 
     Raises:

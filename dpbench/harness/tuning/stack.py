@@ -19,12 +19,12 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Release, Task
 from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise
-from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
+from dpbench.privacy.core.exact.sums import IntegerSum, clipped_outer_product_sum
 from dpbench.privacy.core.exact.surroundings import disable_torch_modes
 from dpbench.privacy.core.ledger_curator import LedgerCurator, sum_chunks
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.noise import add_noise
-from dpbench.privacy.core.randomness import Draws, Std
+from dpbench.privacy.core.randomness import QuestionDraws, Std
 from dpbench.privacy.core.rows import ChunkBuffers
 from dpbench.privacy.core.sum import check_clips, count_rows_per_chunk, make_share_reader
 
@@ -42,14 +42,14 @@ class StackedOuterProducts:
     def clipped_sum(self, clips: tuple[float, ...], shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sums (s, m, d + 1) under clips (s,); each equals the sum of that setting's `RankOne`."""
         right = self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
-        return outer_sum(self.left, right, True, clips, shares)
+        return clipped_outer_product_sum(self.left, right, True, clips, shares)
 
 
 @dataclass(frozen=True)
 class StackedNoise:
     """The noise of several fits; each fit draws from its own stream."""
 
-    draws: Sequence[Draws]
+    draws: Sequence[QuestionDraws]
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
         """Return noise (s, ...); part j is drawn by fit j with standard deviation std[j]."""
@@ -107,11 +107,11 @@ class StackedCurators:
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> StackedCurators:
         """Return the stack over transformed rows; all fits share these rows. See `Curator.map`."""
-        return self.with_rows(dataclasses.replace(self, curators=(self.curators[0].answer(Map(transform)),)))
+        return self.with_rows_of(dataclasses.replace(self, curators=(self.curators[0].answer(MapQuestion(transform)),)))
 
-    def with_rows(self, other: StackedCurators) -> StackedCurators:
+    def with_rows_of(self, row_stack: StackedCurators) -> StackedCurators:
         """Return these fits over the rows of another stack, with new buffers, because a fit may fail halfway."""
-        rows, task = other.curators[0].rows, other.task
+        rows, task = row_stack.curators[0].rows, row_stack.task
         rows = dataclasses.replace(rows, scratch=ChunkBuffers())
         curators = [dataclasses.replace(each, rows=rows, task=task) for each in self.curators]
         return dataclasses.replace(self, curators=tuple(curators))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Chunk, Learner, Predict, PublicData
-from dpbench.harness.maps import MapCache
+from dpbench.harness.maps import PublicMapCache
 from dpbench.harness.tuning.stack import StackedCurators, StackedOuterProducts
 from dpbench.learning.linear import LinearProbe, Transform, train_heads
 from dpbench.learning.probes import ProbeLearner
@@ -26,14 +26,14 @@ def is_stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
     )
 
 
-class MappedRows:
+class MappedRowsCache:
     """A cache of a fold's rows as mapped by the latest public map, for the settings that share this map.
 
     An instance serves only stacks with the same rows.
     """
 
     def __init__(self) -> None:
-        self.maps = MapCache()
+        self.maps = PublicMapCache()
         self._latest: tuple[Hashable, StackedCurators] | None = None
 
     def map_stack(self, learner: ProbeLearner, stack: StackedCurators, features: Transform) -> StackedCurators:
@@ -41,10 +41,10 @@ class MappedRows:
         if self._latest is None or self._latest[0] != learner.map_key:
             self._latest = None  # before the next is made: both might not fit
             self._latest = learner.map_key, stack.map(features)
-        return stack.with_rows(self._latest[1])
+        return stack.with_rows_of(self._latest[1])
 
 
-class PublicMap:
+class CachingPublicMap:
     """A public map that caches the mapped public rows for all settings that refine or calibrate on these rows."""
 
     def __init__(self, features: Transform, x: Tensor) -> None:
@@ -60,10 +60,10 @@ class PublicMap:
         return self._mapped[: len(x)].clone()
 
     def _is_public_prefix(self, x: Tensor) -> bool:
-        return _memory_layout(x) == _memory_layout(self._x) and 0 < len(x) <= len(self._x)
+        return _memory_layout_key(x) == _memory_layout_key(self._x) and 0 < len(x) <= len(self._x)
 
 
-def _memory_layout(x: Tensor) -> Hashable:
+def _memory_layout_key(x: Tensor) -> Hashable:
     return x.data_ptr(), x.dtype, x.shape[1:], x.stride()
 
 
@@ -72,7 +72,7 @@ def fit_probes_together(
     stack: StackedCurators,
     public: PublicData,
     generator: torch.Generator,
-    mapped: MappedRows | None = None,
+    mapped: MappedRowsCache | None = None,
 ) -> list[Predict]:
     """Fit probes with an equal key `shared` together, and return a predictor for each.
 
@@ -80,10 +80,10 @@ def fit_probes_together(
 
     If `mapped` is given, it must belong to this public split and to the rows of this stack.
     """
-    first, mapped = learners[0], mapped or MappedRows()
+    first, mapped = learners[0], mapped or MappedRowsCache()
     features = mapped.maps.find_or_make_map(first, stack.task, public, generator)
     heads = _train_heads([learner.probe for learner in learners], mapped.map_stack(first, stack, features), generator)
-    pairs, shown = zip(learners, heads, strict=True), PublicMap(features, public.x)
+    pairs, shown = zip(learners, heads, strict=True), CachingPublicMap(features, public.x)
     return [
         learner.finish(_make_predictor(learner.probe, head, shown), shown, stack.task, public, sigma)
         for (learner, head), sigma in zip(pairs, stack.sigmas("gradient"), strict=True)
@@ -99,14 +99,14 @@ def _train_heads(probes: Sequence[LinearProbe], stack: StackedCurators, generato
     task, first = stack.task, probes[0]
     head = first.head(task.classes, task.example_shape[0], generator).to(task.device)
 
-    def compute_noisy_gradients(heads: Sequence[Tensor], going: Sequence[int], step: int) -> Tensor:
-        whole, clips = torch.stack([heads[place] for place in going]), [probes[place].clip for place in going]
+    def compute_noisy_gradients(heads: Sequence[Tensor], active: Sequence[int], step: int) -> Tensor:
+        whole, clips = torch.stack([heads[place] for place in active]), [probes[place].clip for place in active]
 
-        def rows(chunk: Chunk) -> StackedOuterProducts:
+        def compute_outer_products(chunk: Chunk) -> StackedOuterProducts:
             assert isinstance(chunk.rows, QuantisedRows)  # as all mapped rows are
             return StackedOuterProducts(residuals_(compute_logits(whole, chunk.rows, first.bias), chunk.y), chunk.rows)
 
-        return stack.take(going).noisy_sums(rows, release="gradient", clips=clips)
+        return stack.take(active).noisy_sums(compute_outer_products, release="gradient", clips=clips)
 
     sigmas = stack.sigmas("gradient")
     return train_heads(probes, [head.clone() for _ in probes], task.size, compute_noisy_gradients, sigmas=sigmas)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.api import Learner
-from dpbench.data.duplicates import Hashes
+from dpbench.data.duplicates import ImageHashes
 from dpbench.errors import DataError, MalformedFile, SpecError
 from dpbench.harness.split_images import SplitName
 from dpbench.records.overlap import MAX_COPIES, MAX_LOOKALIKES
 from dpbench.records.result import Result
-from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean_rule
+from dpbench.records.search import Selection, SelectionRule, SettingsSource, choose_least_clean_rule
 from dpbench.records.spec import Spec
 from dpbench.records.tuning import Tuning
 from dpbench.registry import convert_fields
@@ -21,7 +21,7 @@ from dpbench.registry.components import ResolvedSpec
 from dpbench.support.plugin_calls import call_plugin
 
 SettingsRecord = Result | Tuning
-HashLookup = Callable[[SplitName], Hashes]
+HashLookup = Callable[[SplitName], ImageHashes]
 _SPLIT_FIELDS = {"dataset", "public_dataset", "public_fraction", "imbalance", "split_seed"}
 _IRRELEVANT_FIELDS = {
     "search",
@@ -45,7 +45,7 @@ def read_settings(file: Path, learner: Learner) -> tuple[Learner, SettingsRecord
         raise SpecError(
             f"Expected settings of learner {learner.name!r} in {file}, got those of {earlier.spec.learner.name!r}."
         )
-    options = convert_fields(type(learner), _collect_options(earlier), f"learner {learner.name!r} in {file}")
+    options = convert_fields(type(learner), _merge_learner_options(earlier), f"learner {learner.name!r} in {file}")
     who = f"Building learner {learner.name!r} from {file}"
     return call_plugin(who, lambda: dataclasses.replace(learner, **options)), earlier  # type: ignore[type-var]
 
@@ -100,16 +100,16 @@ def make_transfer_record(
         digests: the digests of the new run's data.
         images: returns the hashes of a split of the new run by its name; called only if they are needed.
     """
-    options, there = _collect_options(earlier), find_least_clean_rule(earlier)
+    options, there = _merge_learner_options(earlier), find_least_clean_rule(earlier)
     if there != "default":
-        rule = least_clean_rule(there, _find_transfer_rule(earlier, spec, digests, images))
+        rule = choose_least_clean_rule(there, _find_transfer_rule(earlier, spec, digests, images))
     else:
         rule = "default" if here == "default" else "transfer"
     source = SettingsSource(
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
     )  # fmt: skip
-    kept = _find_search(earlier) or Selection(
+    kept = _get_search_record(earlier) or Selection(
         rule=rule, space={}, possible=1, tried=1, draw="none", seed=0, private_touched=False, public_labels=0, chosen={}
     )
     touched = kept.private_touched or rule == "private-unaccounted"
@@ -119,9 +119,9 @@ def make_transfer_record(
 
 def find_least_clean_rule(earlier: SettingsRecord) -> SelectionRule:
     """Return the least clean rule by which a file's settings, or those that they were taken from, were chosen."""
-    search = _find_search(earlier)
+    search = _get_search_record(earlier)
     stated = earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
-    return least_clean_rule(stated, search.source.selection) if search and search.source else stated
+    return choose_least_clean_rule(stated, search.source.selection) if search and search.source else stated
 
 
 def _find_transfer_rule(
@@ -133,16 +133,17 @@ def _find_transfer_rule(
         if _have_equal_fields(earlier.spec, spec, set(Spec.model_fields) - _IRRELEVANT_FIELDS):
             return "default"
         return "by-hand" if _have_equal_fields(earlier.spec, spec, _SPLIT_FIELDS) else "private-unaccounted"
-    if _has_same_images(images("test"), public.sketch, public.looks, earlier):
+    if _share_images(images("test"), public.sketch, public.looks, earlier):
         return "oracle"
-    private = _has_same_images(images("private"), public.sketch, public.looks, earlier)
+    private = _share_images(images("private"), public.sketch, public.looks, earlier)
     return "private-unaccounted" if private else "transfer"
 
 
-def _has_same_images(here: Hashes, sketch: str, looks: str | None, earlier: SettingsRecord) -> bool:
+def _share_images(hashes: ImageHashes, sketch: str, looks: str | None, earlier: SettingsRecord) -> bool:
     try:
         return (
-            here.compute_sketch_share(sketch) > MAX_COPIES or here.compute_lookalike_share(looks or "") > MAX_LOOKALIKES
+            hashes.compute_sketch_share(sketch) > MAX_COPIES
+            or hashes.compute_lookalike_share(looks or "") > MAX_LOOKALIKES
         )
     except ValueError as error:
         raise DataError(f"Expected a sketch of images in the file of digest {earlier.digest}: {error}.") from error
@@ -164,12 +165,12 @@ def _read_record(file: Path) -> SettingsRecord:
             raise DataError(f"Expected a tuning or a result of dpbench in {file}: {said}") from second
 
 
-def _find_search(earlier: SettingsRecord) -> Selection | None:
+def _get_search_record(earlier: SettingsRecord) -> Selection | None:
     return earlier.selection if isinstance(earlier, Tuning) else earlier.search
 
 
-def _collect_options(earlier: SettingsRecord) -> dict[str, Any]:
-    search = _find_search(earlier)
+def _merge_learner_options(earlier: SettingsRecord) -> dict[str, Any]:
+    search = _get_search_record(earlier)
     if search is not None and search.chosen is None:
         raise SpecError("A private search chooses a setting for each seed; there is no one setting to take from it.")
     return {**earlier.spec.learner.options, **(search.chosen or {} if search else {})}

@@ -20,21 +20,21 @@ from dpbench.harness.fitting import (
     fit_several_settings,
     predict_isolated,
 )
-from dpbench.harness.plans import Describer, ask_plan, settle_learner
+from dpbench.harness.plans import Describer, ask_learner_for_plan, settle_learner
 from dpbench.harness.roles import ExamplesByRole
 from dpbench.harness.scoring import compute_confusion_matrix
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.harness.tuning.stack import StackedCurators
-from dpbench.harness.tuning.together import MappedRows, fit_probes_together, is_stackable
+from dpbench.harness.tuning.together import MappedRowsCache, fit_probes_together, is_stackable
 from dpbench.privacy.core.accounting import calibration
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.metrics import compute_metric_from_confusion
-from dpbench.records.search import ResolvedSearch, Selection, Trial, least_clean_rule
+from dpbench.records.search import ResolvedSearch, Selection, Trial, choose_least_clean_rule
 from dpbench.registry.components import find_selection_rule
 from dpbench.support import progress
 
@@ -90,20 +90,20 @@ class TrialRunner:
         search = self.search
         wanted, draw = spaces.list_settings(search.space, search.tries, search.seed)
         trials = self.run_trials(wanted)
-        best = max((trial for trial in trials if trial.value is not None), key=_trial_score, default=None)
+        best = max((trial for trial in trials if trial.value is not None), key=_get_trial_score, default=None)
         if best is None:
             raise SpecError(
                 f"Every setting of learner {self.learner.name!r} failed ({len(trials)} tried). The first error: "
                 f"{trials[0].error}"
             )
-        rule = least_clean_rule(search.rule, find_selection_rule(self.learner, search.space))
+        rule = choose_least_clean_rule(search.rule, find_selection_rule(self.learner, search.space))
         return Selection(
             rule=rule, space=search.space, possible=spaces.count_settings(search.space), tried=len(trials),
             draw=draw, seed=search.seed, private_touched=search.rule != "public-validation",
             public_labels=len(self.roles.public.x), chosen=best.setting, trials=tuple(trials),
         )  # fmt: skip
 
-    def score_defaults(self) -> Trial:
+    def score_current_settings(self) -> Trial:
         """Score the learner's current settings on the search's validation data, to compare with the chosen settings."""
         setting = {name: getattr(self.learner, name) for name in self.search.space}
         return self.run_trials([setting])[0]
@@ -112,12 +112,12 @@ class TrialRunner:
         """Return the score of every setting over all folds, or the error if it has no score."""
         folds = make_folds(self.roles, self.learner, self.search)
         tried = [self._plan_trial(index, setting) for index, setting in enumerate(settings)]
-        groups = list(_group_trials(tried))
+        groups = list(_group_stackable_trials(tried))
         found: dict[int, np.ndarray] = {}  # confusion matrices (classes, classes) over all folds
         errors = {trial.index: trial.error for trial in tried if trial.error}
-        with progress.progress_bar("Tuning", len(groups) * len(folds)) as advance:
+        with progress.show_progress_bar("Tuning", len(groups) * len(folds)) as advance:
             for number, fold in enumerate(folds):
-                mapped = MappedRows()
+                mapped = MappedRowsCache()
                 for group in groups:
                     for trial, outcome in zip(group, self._evaluate_group(group, fold, number, mapped), strict=True):
                         if isinstance(outcome, str):
@@ -139,14 +139,14 @@ class TrialRunner:
 
     def _plan_trial(self, index: int, setting: spaces.Setting) -> TrialPlan:
         try:
-            tuned = settle_learner(spaces.set_options(self.learner, setting), self.who, self.task, self.budget)
-            plan = ask_plan(tuned, self.who, self.task, self.budget)
+            tuned = settle_learner(spaces.apply_setting(self.learner, setting), self.who, self.task, self.budget)
+            plan = ask_learner_for_plan(tuned, self.who, self.task, self.budget)
             return TrialPlan(index, setting, tuned, plan, calibration.calibrate(plan, self.budget, self.accountant))
         except DpbenchError as error:
             return TrialPlan(index, setting, None, error=str(error))
 
     def _evaluate_group(
-        self, group: Sequence[TrialPlan], fold: Fold, fold_index: int, mapped: MappedRows
+        self, group: Sequence[TrialPlan], fold: Fold, fold_index: int, mapped: MappedRowsCache
     ) -> list[np.ndarray | str]:
         """Return the confusion matrix of each setting in a group, or the error if it has none."""
         inputs = [self._make_fit_input(plan, fold, fold_index) for plan in group]
@@ -182,11 +182,11 @@ class TrialRunner:
             files=self.roles.files,
         )  # fmt: skip
 
-    def _fit(self, plan: TrialPlan, given: FitInput, fold: Fold) -> FinishedFit:
+    def _fit(self, plan: TrialPlan, fit_input: FitInput, fold: Fold) -> FinishedFit:
         if fold.weight == 1:
-            return fit_once(given)
+            return fit_once(fit_input)
         return fit_once(
-            given,
+            fit_input,
             wrap=lambda curator: make_weighted_curator(curator, release_sigmas(plan.plan, plan.sigma), fold.weight),
         )
 
@@ -197,14 +197,14 @@ class TrialRunner:
             return str(error)
 
 
-def _trial_score(trial: Trial) -> float:
+def _get_trial_score(trial: Trial) -> float:
     return trial.value if trial.value is not None else -1.0
 
 
-def _group_trials(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
+def _group_stackable_trials(plans: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
     """Yield groups of settings that can train together, at most 16 in each."""
     groups: dict[Hashable, list[TrialPlan]] = defaultdict(list)
-    for plan in tried:
+    for plan in plans:
         if plan.learner is not None:
             shared = plan.learner.shared if is_stackable(plan.learner) else plan.index
             groups[shared].append(plan)
@@ -227,10 +227,10 @@ def make_weighted_curator(curator: LedgerCurator, sigma: Mapping[str, float], we
         weight: number of private examples that each row represents.
     """
 
-    def answer(question: Question) -> Any:
-        found = curator.answer(question.adapt_to_stand_ins(weight))
-        if isinstance(question, Map):
+    def answer_with_weight(question: Question) -> Any:
+        found = curator.answer(question.adapt_to_public_stand_ins(weight))
+        if isinstance(question, MapQuestion):
             return make_weighted_curator(found, sigma, weight)
         return question.scale_answer(found, weight)
 
-    return Curator(curator.task, sigma, answer)
+    return Curator(curator.task, sigma, answer_with_weight)

@@ -22,7 +22,13 @@ from dpbench.privacy.core.closed import is_defined_by_dpbench
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
-from dpbench.privacy.core.exact.sums import BLOCK, IntegerSum, empty_outer_sum, outer_sum, outer_sum_constants
+from dpbench.privacy.core.exact.sums import (
+    BLOCK,
+    IntegerSum,
+    clipped_outer_product_sum,
+    empty_outer_product_sum,
+    outer_product_sum_constants,
+)
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.core.plan import Task
 from dpbench.privacy.core.rows import PrivateRows
@@ -98,7 +104,7 @@ class HeadGradient(BuiltinRowFunction):
         if self._uses_compiled_loops(rows):
             everyone = np.arange(len(rows))
             return self._prepare_sum(rows, chunk.y, everyone, everyone, clip, shares)()
-        found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
+        found = clipped_outer_product_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
 
     def prepare_sum_in_place(
@@ -127,7 +133,7 @@ class HeadGradient(BuiltinRowFunction):
         packed = kernels.pack_head(self.head.detach().contiguous().numpy(), features)
         q, scale, length, labels = (part.contiguous().numpy() for part in (*rows.parts, y))
         given = NO_SHARES if shares is None else shares.contiguous().numpy()
-        limits = outer_sum_constants(classes, features, self.bias, clip)
+        limits = outer_product_sum_constants(classes, features, self.bias, clip)
         grid = self.sum_of_empty_chunk(features, clip).grid
 
         def add_gradients(counter: np.ndarray, to: np.ndarray) -> None:
@@ -153,7 +159,7 @@ class HeadGradient(BuiltinRowFunction):
         """Return the sum of an empty chunk; its grid depends on the divisor."""
         outputs, device = len(self.head), self.head.device
         if self.divisor is None:
-            return empty_outer_sum(outputs, features, self.bias, clip, device)
+            return empty_outer_product_sum(outputs, features, self.bias, clip, device)
         nobody = quantise(torch.zeros(0, features, device=device))
         return Scaled(RankOne(torch.zeros(0, outputs, device=device), nobody, self.bias), self.divisor).clipped_sum(
             clip

@@ -21,9 +21,9 @@ from dpbench.privacy.core.plan import Ledger, Planned, Task
 if TYPE_CHECKING:
     from dpbench.privacy.core.exact.sums import IntegerSum
     from dpbench.privacy.core.guarding import RowGuard
-    from dpbench.privacy.core.randomness import Draws, Randomness
+    from dpbench.privacy.core.randomness import QuestionDraws, Randomness
     from dpbench.privacy.core.rows import PrivateRows
-    from dpbench.privacy.core.witness import Witness
+    from dpbench.privacy.core.witness import AuditWitness
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class LedgerCurator:
     ledger: Ledger
     randomness: Randomness
     guard: RowGuard
-    witness: Witness
+    witness: AuditWitness
     mapped: bool = False  # whether `Map` made the rows
 
     def answer(self, question: Question) -> Any:
@@ -69,7 +69,7 @@ class LedgerCurator:
         with disable_torch_modes(), self.guard.remember_refusals():
             return question.compute_answer(self, spent)
 
-    def draws(self, release: str) -> Draws:
+    def draws(self, release: str) -> QuestionDraws:
         """Return the draws for the last spent step of a release."""
         return self.randomness.draws(release, self.ledger.spent[release])
 
@@ -79,7 +79,7 @@ class LedgerCurator:
 
         return self.rows.chunks(np.arange(0), 0, None, self.task.device)
 
-    def chunks_of_all_rows(self, draws: Draws, limit: int) -> Generator[Chunk, None, None]:
+    def chunks_of_all_rows(self, draws: QuestionDraws, limit: int) -> Generator[Chunk, None, None]:
         """Yield all rows, in chunks of at most `limit`."""
         import numpy as np
 
@@ -133,7 +133,7 @@ class Question(ABC):
         """Return the number of candidates to choose among; None if the question is not a choice."""
         return None
 
-    def adapt_to_stand_ins(self, weight: float) -> Question:
+    def adapt_to_public_stand_ins(self, weight: float) -> Question:
         """Return the question to ask public stand-ins, each of which represents `weight` private rows."""
         return self
 

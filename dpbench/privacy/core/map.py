@@ -27,7 +27,7 @@ MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on
 
 
 @dataclass(frozen=True)
-class Map(Question):
+class MapQuestion(Question):
     """Asks for a curator over transformed rows in 8 bits, with the same ledger; spends nothing. See `Curator.map`."""
 
     kind: ClassVar[type[Planned]] = Release

@@ -53,7 +53,7 @@ class Budget:
     adjacency: Adjacency = "add-or-remove-one"
 
 
-class PureCost(ABC):
+class PureDpCost(ABC):
     """The cost of a plan whose single use is epsilon-DP with delta 0; every accountant states the same epsilon."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Planned(ABC):
         return replace(self, name="", steps=1)  # type: ignore[type-var]  # each kind is a dataclass
 
     @property
-    def pure(self) -> PureCost | None:
+    def pure(self) -> PureDpCost | None:
         """The cost of a plan with only this use, if it is epsilon-DP with delta 0; otherwise None."""
         return None
 
@@ -222,32 +222,33 @@ def check_budget(budget: Budget, task: Task) -> None:
         )
 
 
-def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
+def check_plan(plan: Sequence[P], owner: str) -> tuple[P, ...]:
     """Check a plan and return it as a tuple, with numbers of Python's own types. An empty plan has epsilon 0.
 
     Args:
         plan: the return value of a learner's `plan`.
-        who: whose plan it is, as in `learner 'dp-sgd'`.
+        owner: whose plan it is, as in `learner 'dp-sgd'`.
 
     Raises:
         PlanError: it is not a plan, or a field of a release is wrong; the message names the field.
     """
     if not isinstance(plan, Sequence):
-        raise PlanError(f"Expected a list of Release and Choice as the plan of {who}, got a {type(plan).__name__}.")
-    return _check_releases([_convert_numbers(release, who) for release in plan], who)
+        raise PlanError(f"Expected a list of Release and Choice as the plan of {owner}, got a {type(plan).__name__}.")
+    return _check_releases([_convert_to_python_numbers(release, owner) for release in plan], owner)
 
 
-def _convert_numbers(release: P, who: str) -> P:
+def _convert_to_python_numbers(release: P, owner: str) -> P:
     """Check a release's types and convert its numbers to Python's own, because numpy's are serialised differently."""
     if not isinstance(release, Planned) or not is_defined_by_dpbench(type(release)):
-        raise PlanError(f"Expected Release or Choice in the plan of {who}, got a {type(release).__name__}.")
+        raise PlanError(f"Expected Release or Choice in the plan of {owner}, got a {type(release).__name__}.")
     if not isinstance(release.name, str):
-        raise PlanError(f"Expected name={release.name!r} of a release of {who} to be text.")
+        raise PlanError(f"Expected name={release.name!r} of a release of {owner} to be text.")
     numbers: dict[str, Any] = {}
     for field in release.numbers:
         if not isinstance(value := getattr(release, field), Real) or isinstance(value, bool):
             raise PlanError(
-                f"Expected {field} to be one number in release {release.name!r} of {who}, got a {type(value).__name__}."
+                f"Expected {field} to be one number in release {release.name!r} of {owner}, got "
+                f"a {type(value).__name__}."
             )
         numbers[field] = int(value) if isinstance(value, Integral) else float(value)
     changed: Any = replace(release, **numbers)  # type: ignore[type-var]  # each kind is a dataclass
@@ -255,10 +256,10 @@ def _convert_numbers(release: P, who: str) -> P:
     return plain
 
 
-def _check_releases(plan: Sequence[P], who: str) -> tuple[P, ...]:
+def _check_releases(plan: Sequence[P], owner: str) -> tuple[P, ...]:
     seen: set[str] = set()
     for release in plan:
-        where = f"in release {release.name!r} of {who}"
+        where = f"in release {release.name!r} of {owner}"
         if release.name in seen:
             raise PlanError(f"Expected unique names, got a second one {where}.")
         seen.add(release.name)
@@ -273,7 +274,7 @@ def _check_releases(plan: Sequence[P], who: str) -> tuple[P, ...]:
     total = sum(release.steps for release in plan)
     if total > MOST_STEPS:
         raise PlanError(
-            f"Expected a plan of at most {MOST_STEPS:,} steps, got {total:,} of {who}: at a millisecond each "
+            f"Expected a plan of at most {MOST_STEPS:,} steps, got {total:,} of {owner}: at a millisecond each "
             f"that is {format_duration(total / 1000)} for one seed. Use fewer steps, or larger samples."
         )
     return tuple(plan)

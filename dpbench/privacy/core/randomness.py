@@ -44,7 +44,7 @@ class NoiseSource(Protocol):
         """Return normal noise of mean 0 and standard deviation `std`, in whole grid steps, int64."""
 
 
-class Draws(ABC):
+class QuestionDraws(ABC):
     """The draws of one question: its sample, the seeds of its rows, and its noise."""
 
     @abstractmethod
@@ -129,7 +129,7 @@ class Randomness:
     def _from_key(cls, seed: int, key: tuple[str, ...]) -> Randomness:
         return cls(key, _stream((*key, "checks")), _make_initial_generator(seed, 4))
 
-    def draws(self, release: str, step: int) -> Draws:
+    def draws(self, release: str, step: int) -> QuestionDraws:
         """Return the draws of a release's `step`-th question, counted from 1.
 
         Raises:
@@ -154,7 +154,7 @@ def make_selection_generator(kind: Kind, seed: int, identity: str) -> random.Ran
     return random.Random(int.from_bytes(_hash_key(("selection", identity, str(seed)))))
 
 
-class _SeededDraws(Draws):
+class _SeededDraws(QuestionDraws):
     def __init__(self, key: tuple[str, ...], shared: tuple[str, ...]) -> None:
         self._shared, self._normals = shared, _stream((*key, "noise"))
 
@@ -178,7 +178,7 @@ class _SeededDraws(Draws):
         return research(self._normals)
 
 
-class _SecureDraws(Draws):
+class _SecureDraws(QuestionDraws):
     def __init__(self, release: str, quiet: bool) -> None:
         self._release, self._quiet = release, quiet
 

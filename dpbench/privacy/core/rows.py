@@ -40,9 +40,9 @@ class RowGatherer:
         return assemble_rows(*self._arrays) if self._arrays[1:] else self._arrays[0]
 
 
-def wipe(*held: Tensor | QuantisedRows) -> None:
+def wipe(*tensors: Tensor | QuantisedRows) -> None:
     """Overwrite tensors of rows, labels or seeds, so that they hold no private value any more."""
-    for tensor in held:
+    for tensor in tensors:
         for part in tensor.parts if isinstance(tensor, QuantisedRows) else (tensor,):
             part.fill_(torch.nan if part.is_floating_point() else 0)
 
@@ -56,7 +56,9 @@ class ChunkBuffers:
         self._lent = False
 
     @contextmanager
-    def lend(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> Iterator[tuple[Tensor, ...]]:
+    def lend_buffers(
+        self, count: int, example_tensors: tuple[Tensor, ...], device: torch.device
+    ) -> Iterator[tuple[Tensor, ...]]:
         """Lend buffers of `count` rows like these tensors for one question, and wipe them afterwards.
 
         Raises:
@@ -64,7 +66,7 @@ class ChunkBuffers:
         """
         if self._lent:
             raise NotPerExample("A row function asked the curator a question. Ask questions outside row functions.")
-        buffers = self._rows(count, like, device)  # first, as they may not fit into memory
+        buffers = self._rows(count, example_tensors, device)  # first, as they may not fit into memory
         self._lent = True
         try:
             yield buffers
@@ -72,8 +74,8 @@ class ChunkBuffers:
             wipe(*buffers)
             self._lent = False
 
-    def _rows(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
-        kinds = [(tensor.shape[1:], tensor.dtype) for tensor in like]
+    def _rows(self, count: int, example_tensors: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
+        kinds = [(tensor.shape[1:], tensor.dtype) for tensor in example_tensors]
         if kinds != self._kinds or self._buffers[0].shape[0] < count:
             # Samples vary in size. Fresh memory may hold what other tensors left in it.
             wide = count + count // 4
@@ -84,7 +86,7 @@ class ChunkBuffers:
         return tuple(held[:count] for held in self._buffers)
 
 
-class Units:
+class PrivacyUnits:
     """The unit of each row, such as its patient or lesion. Epsilon is stated per unit, so whole units are sampled.
 
     The number of units is public by declaration; the number of rows in a unit is not.
@@ -116,12 +118,12 @@ class Units:
 
 @dataclass(frozen=True)
 class PrivateRows:
-    """The private rows: an array, often memory-mapped, and the indices of the rows in use. `Map` makes 8-bit rows."""
+    """Private rows: an array, often memory-mapped, and the indices of rows in use. `MapQuestion` makes 8-bit rows."""
 
     held: Tensor | QuantisedRows  # (N, *example_shape), float32, float16 as cached, or in 8 bits
     y: Tensor  # (n,) int64: y[i] belongs to held[index[i]]
     index: Tensor  # (n,) int64, rows of `held`, ascending
-    units: Units | None = None  # whose each of the n rows is; None where each is a unit of its own
+    units: PrivacyUnits | None = None  # whose each of the n rows is; None where each is a unit of its own
     scratch: ChunkBuffers = field(default_factory=ChunkBuffers, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -167,7 +169,7 @@ class PrivateRows:
         wiped after each chunk.
         """
         size = min(limit or self.count_rows_per_chunk(CHUNK_BYTES), len(self))
-        with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:
+        with self.scratch.lend_buffers(min(size, max(1, len(sample))), self._parts, device) as buffers:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
                 held = buffers

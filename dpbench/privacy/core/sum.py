@@ -42,7 +42,7 @@ from dpbench.privacy.core.head import BuiltinRowFunction, as_builtin_row_functio
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
 from dpbench.privacy.core.noise import add_drawn_noise, draw_noise
 from dpbench.privacy.core.plan import Planned, Release
-from dpbench.privacy.core.randomness import Draws
+from dpbench.privacy.core.randomness import QuestionDraws
 from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
 from dpbench.support.threads import start_in_thread
 
@@ -107,7 +107,7 @@ class Sum(Question):
 
     def _sum_chunks(
         self, curator: LedgerCurator, own: BuiltinRowFunction | None, places: np.ndarray, shares: Tensor | None,
-        nothing: Sequence[IntegerSum], draws: Draws,
+        nothing: Sequence[IntegerSum], draws: QuestionDraws,
     ) -> list[IntegerSum]:  # fmt: skip
         """Return the clipped sums of a sample, one per block, computed chunk by chunk."""
         clips = self.clips
@@ -175,12 +175,12 @@ def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
     """Return a function that, called with the length of each chunk in turn, returns the shares of the chunk's rows."""
     place = 0
 
-    def read_next(count: int) -> Tensor | None:
+    def read_next_shares(count: int) -> Tensor | None:
         nonlocal place
         place += count
         return None if shares is None else shares[place - count : place]
 
-    return read_next
+    return read_next_shares
 
 
 def count_rows_per_chunk(rows: PrivateRows, scores: int) -> int:
@@ -197,9 +197,9 @@ def check_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]
     Raises:
         SpecError: a clip is not a number between the limits of `CLIPS`.
     """
-    given = _convert_to_python(clip)
+    given = _convert_to_python_number(clip)
     several = isinstance(given, Sequence) and not isinstance(given, str)
-    bounds = [_convert_to_python(bound) for bound in given] if several else [given]
+    bounds = [_convert_to_python_number(bound) for bound in given] if several else [given]
     for bound in bounds:
         number = isinstance(bound, Real) and not isinstance(bound, bool)
         if not (number and CLIPS[0] <= bound <= CLIPS[1]):
@@ -210,7 +210,7 @@ def check_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]
     return tuple(map(float, bounds)), not several
 
 
-def _convert_to_python(given: Any) -> Any:
+def _convert_to_python_number(value: Any) -> Any:
     import numpy as np
 
-    return given.tolist() if isinstance(given, (torch.Tensor, np.ndarray, np.generic)) else given
+    return value.tolist() if isinstance(value, (torch.Tensor, np.ndarray, np.generic)) else value

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpbench.privacy.core.exact.sums import DENSE_BITS, IntegerSum, weights_within
 from dpbench.privacy.core.noise import add_noise
-from dpbench.privacy.core.randomness import Draws
+from dpbench.privacy.core.randomness import QuestionDraws
 
 EXCESS = 2.0**20  # what a canary would contribute if nobody clipped it, in clips
 
@@ -70,7 +70,7 @@ class ChoiceObservation:
 
 
 @dataclass(frozen=True)
-class Witness:
+class AuditWitness:
     """Observes every question of one fit, and adds canaries, if any, to the fit's private examples."""
 
     on_sum: Callable[[SumObservation], None]
@@ -90,7 +90,7 @@ class Witness:
         return 0 if self.canaries is None else len(self.canaries.places)
 
     def answer(
-        self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws,
+        self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: QuestionDraws,
         drawn: np.ndarray, sampled: np.ndarray,
     ) -> None:  # fmt: skip
         """Pass the observation of a question for a sum to `on_sum`.
@@ -105,5 +105,5 @@ class Witness:
         self.on_sum(SumObservation(release, tuple(sums), drawn, sampled, tuple(padding)))
 
 
-NO_WITNESS = Witness(lambda seen: None)
+NO_WITNESS = AuditWitness(lambda seen: None)
 """The witness of a fit that is not audited: it ignores everything."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.exact.quantised import QuantisedRows, assemble_rows, quantise
 from dpbench.privacy.core.plan import Planned, Task
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 
 REPLAY = "replay"
 """The name of the release in the plan of a replay."""
@@ -83,25 +83,25 @@ def take_row(rows: PrivateRows, index: int) -> PrivateRows:
     return _copy_rows(rows, rows.units.rows(np.array([index])))
 
 
-def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
+def join_rows(rows: PrivateRows, further_rows: PrivateRows) -> PrivateRows:
     """Join two sets of rows, which have no unit in common."""
     held: Tensor | QuantisedRows
-    if isinstance(rows.held, QuantisedRows) and isinstance(more.held, QuantisedRows):
-        parts = [torch.cat(pair) for pair in zip(rows.held.parts, more.held.parts, strict=True)]
+    if isinstance(rows.held, QuantisedRows) and isinstance(further_rows.held, QuantisedRows):
+        parts = [torch.cat(pair) for pair in zip(rows.held.parts, further_rows.held.parts, strict=True)]
         held = assemble_rows(*parts)
     else:
-        held = torch.cat([rows.x, more.x])
+        held = torch.cat([rows.x, further_rows.x])
     units = None
-    if rows.units is not None or more.units is not None:
-        units = Units(np.concatenate([_number_units(rows), rows.count + _number_units(more)]))
-    return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)), units)
+    if rows.units is not None or further_rows.units is not None:
+        units = PrivacyUnits(np.concatenate([_list_unit_numbers(rows), rows.count + _list_unit_numbers(further_rows)]))
+    return PrivateRows(held, torch.cat([rows.y, further_rows.y]), torch.arange(len(rows) + len(further_rows)), units)
 
 
-def insert_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
-    """Return `rows` with `more` inserted in the middle."""
-    half, behind = len(rows) // 2, np.arange(len(rows), len(rows) + len(more))
+def insert_rows(rows: PrivateRows, further_rows: PrivateRows) -> PrivateRows:
+    """Return `rows` with `further_rows` inserted in the middle."""
+    half, behind = len(rows) // 2, np.arange(len(rows), len(rows) + len(further_rows))
     order = np.concatenate([np.arange(half), behind, np.arange(half, len(rows))])
-    return _copy_rows(join_rows(rows, more), order)
+    return _copy_rows(join_rows(rows, further_rows), order)
 
 
 def draw_rows(rows: PrivateRows, limit: int, generator: np.random.Generator) -> PrivateRows:
@@ -116,20 +116,20 @@ def draw_rows(rows: PrivateRows, limit: int, generator: np.random.Generator) -> 
 def group_rows_into_units(rows: PrivateRows, generator: np.random.Generator) -> PrivateRows:
     """Return the same rows, grouped at random into units of about three rows."""
     of = np.unique(generator.integers(-(-len(rows) // 3), size=len(rows)), return_inverse=True)[1]
-    return PrivateRows(rows.held, rows.y, rows.index, Units(of.astype(np.int64)))
+    return PrivateRows(rows.held, rows.y, rows.index, PrivacyUnits(of.astype(np.int64)))
 
 
-def _copy_rows(rows: PrivateRows, places: np.ndarray) -> PrivateRows:
+def _copy_rows(rows: PrivateRows, positions: np.ndarray) -> PrivateRows:
     """Return a copy of the rows at these places, with units renumbered from 0."""
-    picked = torch.from_numpy(places)
+    picked = torch.from_numpy(positions)
     held = rows.held[rows.index[picked]]
     units = None
     if rows.units is not None:
-        units = Units(np.unique(rows.units.of[places], return_inverse=True)[1].astype(np.int64))
+        units = PrivacyUnits(np.unique(rows.units.of[positions], return_inverse=True)[1].astype(np.int64))
     return PrivateRows(held, rows.y[picked], torch.arange(len(picked)), units)
 
 
-def _number_units(rows: PrivateRows) -> np.ndarray:
+def _list_unit_numbers(rows: PrivateRows) -> np.ndarray:
     return np.arange(len(rows)) if rows.units is None else rows.units.of
 
 

@@ -68,14 +68,14 @@ def mechanisms() -> tuple[Mechanism, ...]:
     """Return the table of all mechanisms."""
     from dpbench.privacy.core.forms.contributions import Joined, RankOne, Rows, Scaled
     from dpbench.privacy.core.forms.residual.form import Residual
-    from dpbench.privacy.core.map import Map
+    from dpbench.privacy.core.map import MapQuestion
     from dpbench.privacy.core.sum import Sum
     from dpbench.privacy.mechanisms import votes
     from dpbench.privacy.mechanisms.choice import cells, parts, question, replay
 
     return (
         Mechanism("core.sum", Release, (Sum,), (Rows, Joined, RankOne, Scaled)),
-        Mechanism("core.map", None, (Map,)),
+        Mechanism("core.map", None, (MapQuestion,)),
         Mechanism(
             "core.forms.residual",
             Release,
@@ -91,7 +91,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
             Choice,
             (question.LeastLossChoice, question.MajorityChoiceByPart, parts.LeastLossChoiceByPart),
             (cells.CellContribution, parts.PartLosses),
-            AuditReplay(replay.replay_choice, probe=replay.replay_own_choice, laws=replay.draw_test_choices),
+            AuditReplay(replay.replay_choice, probe=replay.replay_test_choice, laws=replay.draw_test_choices),
             claims=(
                 TestedClaim(
                     "one example moves each loss by 0 to 1, the law by eps0", ("test_choice", "test_units"), "steps"
@@ -108,7 +108,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
             "mechanisms.votes",
             Release,
             (votes.TeacherVotes,),
-            audit=AuditReplay(votes.replay_votes, is_costly=True, released=votes.released_counts),
+            audit=AuditReplay(votes.replay_votes, is_costly=True, released=votes.list_released_counts),
             claims=(TestedClaim("one example moves at most one vote a query", ("test_votes",)),),
         ),
     )

@@ -44,9 +44,9 @@ from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
-from dpbench.privacy.core.randomness import Draws, Randomness
+from dpbench.privacy.core.randomness import QuestionDraws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import SumObservation, Witness
+from dpbench.privacy.core.witness import AuditWitness, SumObservation
 from dpbench.privacy.mechanisms.replay import (
     MOST_IMAGE_ROWS,
     REPLAY,
@@ -139,12 +139,12 @@ class TeacherVotes(Question):
             )
         return answers
 
-    def _count_votes(self, curator: LedgerCurator, dealt: ShardAssignment) -> Tensor:
+    def _count_votes(self, curator: LedgerCurator, assignment: ShardAssignment) -> Tensor:
         """Call the teacher on each shard and count its votes, (m, classes) int64."""
         device, queries = curator.task.device, self.queries
         counts = torch.zeros(len(queries), curator.task.classes, dtype=torch.int64, device=device)
         teacher = lambda shard: self.teacher(shard, queries)
-        with closing(dealt.shards(curator.rows, device)) as shards:
+        with closing(assignment.shards(curator.rows, device)) as shards:
             checked = lambda labels: check_labels(labels, len(queries))
             for labels in curator.guard.labels(teacher, shards, self.release, checked):
                 add_votes(counts, labels)
@@ -155,7 +155,7 @@ class TeacherVotes(Question):
         """The queries, the number of shards, and the release and threshold that select the answered queries."""
         return self.queries, self.shards, self.confident, self.threshold
 
-    def adapt_to_stand_ins(self, weight: float) -> TeacherVotes:
+    def adapt_to_public_stand_ins(self, weight: float) -> TeacherVotes:
         """Return the question with shards and threshold divided by `weight`, so that shards keep their real size."""
         return replace(self, shards=max(1, round(self.shards / weight)), threshold=self.threshold / weight)
 
@@ -164,7 +164,9 @@ class TeacherVotes(Question):
         return weight * answer
 
 
-def _add_noise_to_counts(curator: LedgerCurator, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
+def _add_noise_to_counts(
+    curator: LedgerCurator, counts: Tensor, release: str, spread: float, draws: QuestionDraws
+) -> Tensor:
     """Add noise of `spread` times the release's sigma to counts, and return them as float32."""
     std, witness, rows = curator.sigma[release] * spread, curator.witness, curator.rows.count
     if std:
@@ -267,7 +269,7 @@ def replay_votes(question: TeacherVotes, setup: ReplaySetup) -> RowInfluence:
     return moved
 
 
-def released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
+def list_released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
     """Return the released counts; with `confident`, first a `ReleasedSum` without answers for that release."""
     answered = answer[~answer.isnan().any(1)]
     largest = (ReleasedSum((), (largest_count_sensitivity(len(answer)),)),) if question.confident is not None else ()
@@ -278,7 +280,7 @@ def _replay_counts(question: TeacherVotes, setup: ReplaySetup, rows: PrivateRows
     """Return the counts of votes over these rows, before noise."""
     seen: list[SumObservation] = []
     randomness = Randomness.research(key, "replayed votes")
-    curator = bind(rows, setup.task, (Release(REPLAY),), 1.0, randomness, Witness(seen.append))
+    curator = bind(rows, setup.task, (Release(REPLAY),), 1.0, randomness, AuditWitness(seen.append))
     queries, shards = question.queries[:MOST_QUERIES], min(question.shards, MOST_REPLAY_SHARDS)
     curator.answer(TeacherVotes(question.teacher, queries, REPLAY, shards))
     return seen[0].sums[0]

@@ -8,14 +8,14 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 
-class Judge(Protocol):
+class AuditEventJudge(Protocol):
     """Receives every audit event that its thread causes while a block runs."""
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         """Judge one audit event; raise an error to stop the action that it announces."""
 
 
-JUDGE: ContextVar[Judge | None] = ContextVar("judge", default=None)
+JUDGE: ContextVar[AuditEventJudge | None] = ContextVar("judge", default=None)
 """The judge of the current thread, or None; new threads start without a judge."""
 
 
@@ -24,7 +24,7 @@ class judge_audit_events:  # noqa: N801  # a generator would take a microsecond 
 
     __slots__ = ("_judge", "_token")
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: AuditEventJudge) -> None:
         _install_hook()
         self._judge = judge
 
@@ -38,10 +38,10 @@ class judge_audit_events:  # noqa: N801  # a generator would take a microsecond 
 @functools.cache
 def _install_hook() -> None:
     """Install the audit hook, once per process: Python offers no way to remove it."""
-    sys.addaudithook(_pass_event)
+    sys.addaudithook(_pass_event_to_judge)
 
 
-def _pass_event(event: str, details: tuple[Any, ...]) -> None:
+def _pass_event_to_judge(event: str, details: tuple[Any, ...]) -> None:
     judge = JUDGE.get()
     if judge is not None:
         judge.judge(event, details)

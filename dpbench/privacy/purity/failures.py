@@ -20,7 +20,7 @@ from dpbench import errors
 from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.privacy.purity.kinds import LIBRARIES
 from dpbench.privacy.purity.quiet_room import call_quietly
-from dpbench.support.code import top_package
+from dpbench.support.code import get_top_package
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ OWN_EXCEPTIONS = frozenset(
 """The exceptions of Python and dpbench, whose names a plugin cannot choose."""
 
 
-def name_exception(error: BaseException) -> str:
+def describe_exception_type(error: BaseException) -> str:
     """Return the name of an exception that Python or dpbench defines, and a general description of any other.
 
     The name of a plugin's exception could reveal private values.
@@ -81,8 +81,8 @@ def _hide_error_text(error: BaseException, what: str, public: bool) -> Exception
             f"{what} failed on an empty chunk, which holds nothing private, so here is the whole error:\n{told}"
         )
     return ComponentFailed(
-        f"{what} failed: {name_exception(error)} in {_describe_line(own)}. What it said may tell private values. "
-        "Add --debug to see it, where those may be seen."
+        f"{what} failed: {describe_exception_type(error)} in {_describe_line(own)}. What it said may tell private "
+        "values. Add --debug to see it, where those may be seen."
     )
 
 
@@ -109,4 +109,4 @@ def _walk_traces(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _package(trace: TracebackType) -> str:
-    return top_package(trace.tb_frame.f_globals.get("__name__"))
+    return get_top_package(trace.tb_frame.f_globals.get("__name__"))

@@ -33,7 +33,7 @@ from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
-from dpbench.privacy.purity.failures import call_without_error_text, name_exception
+from dpbench.privacy.purity.failures import call_without_error_text, describe_exception_type
 from dpbench.privacy.purity.reach import Reach, ReachState
 from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_spot_check
 
@@ -46,7 +46,7 @@ ADVICE = (
 )
 
 
-class Guard:
+class RowFunctionGuard:
     """Checks the functions that one fit passes to its curators; a refusal is final, even if the learner catches it.
 
     A failure is final too, even one for lack of memory: it may depend on a row, and a learner that could react to it
@@ -136,11 +136,13 @@ class Guard:
         except GeneratorExit:  # whoever asks has had enough chunks
             raise
         except BaseException as error:  # an exit or an interruption too; what it says may tell private values
-            self._refusal = ComponentFailed(f"A question failed: {name_exception(error)}. No other one is answered.")
+            self._refusal = ComponentFailed(
+                f"A question failed: {describe_exception_type(error)}. No other one is answered."
+            )
             raise
 
     def _guard_function(self, function: Evaluate, what: str) -> GuardedFunction:
-        held = self._latest.reuse_reach(function, what) if self._latest else None
+        held = self._latest.guard_again_if_unchanged(function, what) if self._latest else None
         self._latest = held or GuardedFunction(function, what, Reach(function, thorough=False))
         return self._latest
 
@@ -152,7 +154,7 @@ class GuardedFunction:
         self._function, self._what, self._reach = function, what, reach
         self._before = reading or reach.read()
 
-    def reuse_reach(self, function: Evaluate, what: str) -> GuardedFunction | None:
+    def guard_again_if_unchanged(self, function: Evaluate, what: str) -> GuardedFunction | None:
         """Guard the same function for a new question with the same reach; None if the function or reach has changed."""
         if function is not self._function:
             return None

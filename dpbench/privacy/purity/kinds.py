@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.core.chunk import BaseCurator
-from dpbench.support.code import top_package
+from dpbench.support.code import get_top_package
 
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
     "torch", "torchvision", "functorch", "opacus", "timm", "kymatio", "einops", "numpy", "scipy", "sklearn", "pandas",
@@ -122,7 +122,7 @@ def _has_attributes(cls: Any) -> bool:
 @functools.lru_cache(1024)
 def list_cached_properties(cls: Any) -> frozenset[str]:
     """Return the names of a class's cached properties that a library defines: they are computed from the object."""
-    known = [base for base in cls.__mro__ if top_package(base.__module__) in LIBRARIES]
+    known = [base for base in cls.__mro__ if get_top_package(base.__module__) in LIBRARIES]
     pairs = [pair for base in known for pair in vars(base).items()]
     return frozenset(name for name, value in pairs if isinstance(value, functools.cached_property))
 
@@ -178,13 +178,13 @@ def _item_names(things: Any) -> list[str]:
     return [f"item {place}" for place in range(len(things))]
 
 
-def _dict_referents(held: Any) -> tuple[Any, ...]:
-    return (*held, *held.values())
+def _dict_referents(mapping: Any) -> tuple[Any, ...]:
+    return (*mapping, *mapping.values())
 
 
-def _dict_names(held: Any) -> list[str]:
-    values = (f"`{key}`" if isinstance(key, str) else f"value {place}" for place, key in enumerate(held))
-    return [*(f"key {place}" for place in range(len(held))), *values]
+def _dict_names(mapping: Any) -> list[str]:
+    values = (f"`{key}`" if isinstance(key, str) else f"value {place}" for place, key in enumerate(mapping))
+    return [*(f"key {place}" for place in range(len(mapping))), *values]
 
 
 def _partial_referents(thing: functools.partial[Any]) -> tuple[Any, ...]:
@@ -333,8 +333,8 @@ def find_readers(cls: Any) -> tuple[ObjectReader, ...] | None:
     """
     if issubclass(cls, _C_TYPES):
         return None
-    own = top_package(cls.__module__) == "dpbench" and issubclass(cls, BaseCurator)
-    constant = issubclass(cls, _CONSTANT_TYPES) and top_package(cls.__module__) in LIBRARIES
+    own = get_top_package(cls.__module__) == "dpbench" and issubclass(cls, BaseCurator)
+    constant = issubclass(cls, _CONSTANT_TYPES) and get_top_package(cls.__module__) in LIBRARIES
     if (
         own
         or constant

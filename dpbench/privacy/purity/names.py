@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from dpbench.privacy.purity.kinds import ABSENT, LIBRARIES, ObjectReader, read_cell
-from dpbench.support.code import top_package
+from dpbench.support.code import get_top_package
 
 _DATA = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, tuple, torch.Tensor, np.ndarray)
 _BY_PYTHON = frozenset(
@@ -65,7 +65,7 @@ def library_data_reader(function: FunctionType) -> ObjectReader:
         owner = found.pop()
         if not isinstance(owner, type | ModuleType) or owner.__name__ in modules:
             continue
-        if top_package(owner.__module__ if isinstance(owner, type) else owner.__name__) in LIBRARIES:
+        if get_top_package(owner.__module__ if isinstance(owner, type) else owner.__name__) in LIBRARIES:
             modules[owner.__name__] = vars(owner)
             found += [vars(owner).get(name) for name in names]
     told = [f"attribute `{name}` of module `{owner}`" for owner in modules for name in names]
@@ -100,7 +100,11 @@ def _find_namespaces(function: FunctionType, left_out: LeftOut) -> dict[str, dic
     found = [*map(function.__globals__.get, names), *_find_named_modules(function, names)]
     while found:
         module = found.pop()
-        if not isinstance(module, ModuleType) or top_package(module.__name__) in LIBRARIES or module.__name__ in spaces:
+        if (
+            not isinstance(module, ModuleType)
+            or get_top_package(module.__name__) in LIBRARIES
+            or module.__name__ in spaces
+        ):
             continue
         if left_out(module.__name__):
             continue

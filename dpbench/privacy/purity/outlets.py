@@ -85,15 +85,15 @@ class OutputSilencer:
                 continue
             os.dup2(nowhere, number)
 
-        def showwarning(*given: Any, **named: Any) -> None:
+        def showwarning(*arguments: Any, **keywords: Any) -> None:
             if not self._hears():
-                show(*given, **named)
+                show(*arguments, **keywords)
 
         def handle_record(logger: logging.Logger, record: logging.LogRecord) -> None:
             if not self._hears():
                 handle(logger, record)
 
-        def restore() -> None:
+        def restore_output() -> None:
             sys.stdout, sys.stderr, warnings.showwarning = output, error, show
             logging.Logger.handle = handle  # type: ignore[method-assign]
             for owner, name, function in untold:
@@ -105,14 +105,14 @@ class OutputSilencer:
         for owner, name, function in untold:
             setattr(owner, name, self._wrap_function(f"{owner.__name__}.{name}", function))
         logging.Logger.handle = handle_record  # type: ignore[method-assign, assignment]
-        self._undo = [restore]
+        self._undo = [restore_output]
 
     def _wrap_function(self, event: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def refuse_then_call(*given: Any, **named: Any) -> Any:
+        def refuse_or_call(*given: Any, **named: Any) -> Any:
             self._refuse(event, given)
             return function(*given, **named)
 
-        return refuse_then_call
+        return refuse_or_call
 
     def _restore(self) -> None:
         _flush_streams(self._streams)  # what a stream still holds was said in the room

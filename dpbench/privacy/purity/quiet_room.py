@@ -29,7 +29,7 @@ from dpbench.privacy.purity.audit_events import JUDGE, judge_audit_events
 from dpbench.privacy.purity.kinds import LIBRARIES
 from dpbench.privacy.purity.outlets import DESCRIPTORS, OutputSilencer
 from dpbench.support import progress
-from dpbench.support.code import top_package
+from dpbench.support.code import get_top_package
 from dpbench.support.plugin_calls import DEBUG
 
 A = TypeVar("A")
@@ -89,7 +89,7 @@ class SideEffectBlocker:
         if said is None or self._is_allowed(event, details):
             return
         asked = _find_caller(sys._getframe(2))
-        if asked.startswith(INTERNAL_MODULES) or (event in HELPING and top_package(asked) in HELPERS):
+        if asked.startswith(INTERNAL_MODULES) or (event in HELPING and get_top_package(asked) in HELPERS):
             return
         self.refused = f"{self._what} {said} ({event}). {ADVICE}"
         raise NotPure(self.refused)
@@ -141,13 +141,13 @@ def _find_caller(frame: FrameType | None) -> str:
             return IMPORT
         if code.co_name == "__del__" or name == "weakref":  # whenever the collector runs
             return IMPORT
-        if not asked and top_package(name) not in sys.stdlib_module_names and not name.startswith(HERE):
+        if not asked and get_top_package(name) not in sys.stdlib_module_names and not name.startswith(HERE):
             asked = name
         frame = frame.f_back
     return asked
 
 
-def _intercept_output() -> bool:
+def _should_withhold_output() -> bool:
     """Return whether this thread is in a quiet room; if it is, record that it produced output there."""
     room = JUDGE.get()
     if isinstance(room, SideEffectBlocker):
@@ -159,7 +159,7 @@ def _intercept_output() -> bool:
 @cache
 def _get_output_silencer() -> OutputSilencer:
     """Return the silencer of this process, which has only one standard output."""
-    return OutputSilencer(_intercept_output, _judge_event)
+    return OutputSilencer(_should_withhold_output, _judge_event)
 
 
 def _judge_event(event: str, details: tuple[Any, ...]) -> None:
@@ -170,7 +170,7 @@ def _judge_event(event: str, details: tuple[Any, ...]) -> None:
 
 @cache
 def _report_withheld_output() -> None:
-    progress.print_line(
+    progress.print_progress_line(
         "Output that a plugin printed, warned or logged while it held private rows is withheld, because it "
         "may tell private values. Add --debug to see it, where those may be seen."
     )

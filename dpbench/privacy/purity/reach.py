@@ -33,7 +33,7 @@ from dpbench.privacy.purity.kinds import (
     torch_generator_state,
 )
 from dpbench.privacy.purity.names import LeftOut, library_data_reader, named_globals_reader, namespace_reader
-from dpbench.support.code import top_package
+from dpbench.support.code import get_top_package
 
 MOST_OBJECTS = 100_000  # things: to compare more would take longer than the steps themselves
 _WITHOUT_CLASSES = LIBRARIES | {"builtins"}
@@ -43,12 +43,12 @@ Referents = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class ReachedValue:
+class ReachedObject:
     """An object, and how it was reached: as referent number `at` of `parent`, or by `name` if it has no parent."""
 
     thing: Any
     kind: ObjectReader
-    parent: ReachedValue | None
+    parent: ReachedObject | None
     at: int
     name: str = ""
 
@@ -109,7 +109,7 @@ class Reach:
         self.root, self._thorough, self._own_package = root, thorough, own_package
         self._names = named_globals_reader(left_out)
         self._entries = list(_global_generators()) if thorough and generators else []
-        self._entries += _library_settings() if settings else ()
+        self._entries += _list_library_settings() if settings else ()
         self._collect_entries(root)
         self._holders = [(entry.kind.referents, entry.thing) for entry in self._entries if entry.kind.referents]
         self._stateful = [
@@ -138,7 +138,7 @@ class Reach:
             return f"{changed.path()} ({kind}changed in place)"
         return None
 
-    def list_arrays(self) -> Iterator[ReachedValue]:
+    def list_arrays(self) -> Iterator[ReachedObject]:
         """Yield each tensor, array of numbers and pandas table (as an array of its numbers) in the reach."""
         table = getattr(sys.modules.get("pandas"), "DataFrame", ())
         for entry in self._entries:
@@ -154,24 +154,24 @@ class Reach:
 
     def _collect_entries(self, root: Any) -> None:
         seen: dict[int, Any] = {}  # holds what it has seen: an address is a name only while its owner lives
-        ends: list[tuple[Any, ReachedValue | None, int]] = [(root, None, 0)]
+        ends: list[tuple[Any, ReachedObject | None, int]] = [(root, None, 0)]
         while ends:
             thing, parent, at = ends.pop()
             if type(thing) in _PLAIN or id(thing) in seen:
                 continue
             seen[id(thing)] = thing
             for kind in self._kinds(thing, parent, at):
-                entry = ReachedValue(thing, kind, parent, at, _quote_name(root))
+                entry = ReachedObject(thing, kind, parent, at, _quote_name_of_root(root))
                 self._entries.append(entry)
                 if kind.referents:
                     ends += [(referent, entry, place) for place, referent in enumerate(kind.referents(thing))]
             if len(seen) > MOST_OBJECTS:
                 raise NotPure(
-                    f"{_quote_name(root)} reaches more than {MOST_OBJECTS:,} objects, too many to compare. "
+                    f"{_quote_name_of_root(root)} reaches more than {MOST_OBJECTS:,} objects, too many to compare. "
                     "Give it tensors."
                 )
 
-    def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[ObjectReader]:
+    def _kinds(self, thing: Any, parent: ReachedObject | None, at: int) -> Sequence[ObjectReader]:
         if self._thorough and _is_library_definition(thing):
             return ()
         cls: Any = type(thing)
@@ -179,7 +179,7 @@ class Reach:
         if self._own_package is not None and self._is_opaque(thing, kinds):
             return ()
         if kinds is None:
-            where = parent.referent_path(at) if parent else _quote_name(thing)
+            where = parent.referent_path(at) if parent else _quote_name_of_root(thing)
             raise NotPure(
                 f"{where} is a {cls.__name__}, whose state cannot be compared: an iterator advances, and an object of "
                 "another library may keep state. Give a row function values, such as tensors."
@@ -187,7 +187,7 @@ class Reach:
         if not self._thorough:
             return kinds
         if isinstance(thing, FunctionType):
-            known = top_package(thing.__globals__.get("__name__")) in LIBRARIES
+            known = get_top_package(thing.__globals__.get("__name__")) in LIBRARIES
             return kinds if known else (*kinds, self._names, library_data_reader(thing))
         classes = (_CLASSES,) if _list_classes(thing) else ()
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
@@ -197,7 +197,7 @@ class Reach:
         if kinds is None or INSTANCE not in kinds:
             return kinds is None
         held: tuple[Any, ...] = instance_referents(thing)
-        foreign = top_package(type(thing).__module__) != self._own_package
+        foreign = get_top_package(type(thing).__module__) != self._own_package
         return foreign and any(find_readers(cast(Any, type(value))) is None for value in held)
 
 
@@ -210,11 +210,11 @@ class ModuleReach(Reach):
 
     def __init__(self, modules: Sequence[ModuleType], left_out: LeftOut) -> None:
         self._namespace, self._modules = namespace_reader(left_out), frozenset(map(id, modules))
-        self._packages = {top_package(module.__name__) for module in modules}
+        self._packages = {get_top_package(module.__name__) for module in modules}
         super().__init__(tuple(modules), thorough=True, generators=False, left_out=left_out)
         self.first = self.read()
 
-    def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[ObjectReader]:
+    def _kinds(self, thing: Any, parent: ReachedObject | None, at: int) -> Sequence[ObjectReader]:
         if isinstance(thing, ModuleType):
             return (self._namespace,) if id(thing) in self._modules else ()
         cls: Any = type(thing)
@@ -231,10 +231,10 @@ class ModuleReach(Reach):
         For a function, its globals decide, because `functools.wraps` copies `__module__`.
         """
         known = thing.__globals__.get("__name__") if isinstance(thing, FunctionType) else thing.__module__
-        return top_package(known) not in self._packages
+        return get_top_package(known) not in self._packages
 
 
-class Snapshot:
+class ReachSnapshot:
     """The state of a thorough `Reach` of `root`, kept to find out later what has changed."""
 
     def __init__(self, root: Any, generators: bool = True, left_out: LeftOut = lambda module: False) -> None:
@@ -246,7 +246,7 @@ class Snapshot:
         return self.reach.find_change(self._before, self.reach.read())
 
 
-def _describe_change(entry: ReachedValue, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+def _describe_change(entry: ReachedObject, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
     if len(before) != len(after):
         known = {name for name in before if isinstance(name, str)}
         added = [name for name in getattr(entry.thing, "__dict__", ()) if name not in known]
@@ -256,14 +256,14 @@ def _describe_change(entry: ReachedValue, before: tuple[Any, ...], after: tuple[
         old, new = len(before) // each, len(after) // each
         return f"{entry.path()} ({type(entry.thing).__name__}, had {old} items, has {new})"
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
-        if old is not new and not _are_equal(old, new):
+        if old is not new and not _are_equal_states(old, new):
             return f"{entry.referent_path(place)} ({_describe_object(old)}, replaced by {_describe_object(new)})"
     return None
 
 
-def _are_equal(old: Any, new: Any) -> bool:
+def _are_equal_states(old: Any, new: Any) -> bool:
     if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
-        return all(a is b or _are_equal(a, b) for a, b in zip(old, new, strict=True))
+        return all(a is b or _are_equal_states(a, b) for a, b in zip(old, new, strict=True))
     return type(old) is type(new) and type(old) in _PLAIN and bool(old == new)
 
 
@@ -274,7 +274,7 @@ def _describe_object(thing: Any) -> str:
     return f"{type(thing).__name__}{shape}"
 
 
-def _quote_name(root: Any) -> str:
+def _quote_name_of_root(root: Any) -> str:
     return f"`{getattr(root, '__name__', type(root).__name__)}`"
 
 
@@ -284,20 +284,20 @@ def _is_library_definition(thing: Any) -> bool:
         module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
     except Exception:  # an object that makes up attributes may raise anything
         return False
-    if not isinstance(module, str) or not isinstance(name, str) or top_package(module) not in LIBRARIES:
+    if not isinstance(module, str) or not isinstance(name, str) or get_top_package(module) not in LIBRARIES:
         return False
     return getattr(sys.modules.get(module), name, None) is thing
 
 
 def _list_classes(thing: Any) -> tuple[type, ...]:
     cls = thing if isinstance(thing, type) else type(thing)
-    return tuple(base for base in cls.__mro__ if top_package(base.__module__) not in _WITHOUT_CLASSES)
+    return tuple(base for base in cls.__mro__ if get_top_package(base.__module__) not in _WITHOUT_CLASSES)
 
 
 _CLASSES = ObjectReader(_list_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _list_classes(thing)])
 
 
-def _library_settings() -> Iterator[ReachedValue]:
+def _list_library_settings() -> Iterator[ReachedObject]:
     """Yield the library settings in which a row function could hide a value."""
     kinds = {
         "numpy's error handling": ObjectReader(state=lambda _: np.geterr()),
@@ -308,10 +308,10 @@ def _library_settings() -> Iterator[ReachedValue]:
         "Python's recursion limit": ObjectReader(state=lambda _: sys.getrecursionlimit()),
     }
     for name, kind in kinds.items():
-        yield ReachedValue(None, kind, None, 0, name)
+        yield ReachedObject(None, kind, None, 0, name)
 
 
-def _global_generators() -> Iterator[ReachedValue]:
+def _global_generators() -> Iterator[ReachedObject]:
     kinds = {
         "torch's global generator": ObjectReader(state=lambda _: torch_generator_state(torch.default_generator)),
         "numpy's global generator": ObjectReader(
@@ -321,8 +321,8 @@ def _global_generators() -> Iterator[ReachedValue]:
             state=lambda _: [*map(torch_generator_state, torch.cuda.default_generators)]
         ),
     }
-    others = [thread for thread in threading.enumerate() if top_package(type(thread).__module__) != "tqdm"]
+    others = [thread for thread in threading.enumerate() if get_top_package(type(thread).__module__) != "tqdm"]
     if len(others) == 1:  # threads of other libraries draw from it: Dask's, a notebook's
         kinds["the global generator of `random`"] = ObjectReader(state=lambda _: random.getstate())
     for name, kind in kinds.items():
-        yield ReachedValue(None, kind, None, 0, name)
+        yield ReachedObject(None, kind, None, 0, name)

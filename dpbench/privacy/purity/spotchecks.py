@@ -66,9 +66,9 @@ def make_spot_check(chunk: Chunk, clips: Sequence[float], generator: np.random.G
     return SpotCheck(chunk, clips, picks.to(chunk.y.device))
 
 
-def _count_rows_to_compare(count: int, numbers: int) -> int:
+def _count_rows_to_compare(count: int, numbers_per_row: int) -> int:
     """Return how many of `count` rows, with this many numbers each, are compared."""
-    return min(count, max(FEW_ROWS, MOST_NUMBERS // numbers))
+    return min(count, max(FEW_ROWS, MOST_NUMBERS // numbers_per_row))
 
 
 class SpotCheck:
@@ -115,9 +115,9 @@ class SpotCheck:
         turned = torch.arange(few, device=self._picks.device).flip(0)
         return self._evaluate_copies(rows, turned.repeat_interleave(count), turned * count)
 
-    def _evaluate_copies(self, rows: Evaluate, places: Tensor, picks: Tensor) -> list[Contribution]:
-        """Evaluate a chunk of the picked rows at `places`, and return the contributions at positions `picks`."""
-        chunk = self._rows.take(places)
+    def _evaluate_copies(self, rows: Evaluate, positions: Tensor, picks: Tensor) -> list[Contribution]:
+        """Evaluate a chunk of the picked rows at `positions`, and return the contributions at positions `picks`."""
+        chunk = self._rows.take(positions)
         try:
             return [block.take(picks) for block in wrap_blocks(rows(chunk))]
         finally:

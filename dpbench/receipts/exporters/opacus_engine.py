@@ -77,7 +77,7 @@ def _read_noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
         return None
     if (count := getattr(optimizer, "unclipped_num_std", None)) is not None:
         second = SecondRelease(name="the number of rows that were not clipped", sigma=2 * float(count))
-        if not _is_sigma_of_gradient_alone():
+        if not _is_noise_multiplier_replaced():
             sigma = (sigma**-2 - second.sigma**-2) ** -0.5
     dtype = str(optimizer.params[0].dtype).removeprefix("torch.")
     return Noise(
@@ -86,7 +86,7 @@ def _read_noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
     )  # fmt: skip
 
 
-def _is_sigma_of_gradient_alone() -> bool:
+def _is_noise_multiplier_replaced() -> bool:
     """Return whether adaptive clipping replaces the optimizer's noise multiplier with that of the gradient alone.
 
     Since 1.6, Opacus computes the gradient's noise multiplier when it adds noise (Andrew et al. 2021, theorem 1: the

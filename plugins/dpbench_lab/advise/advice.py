@@ -12,17 +12,17 @@ import torch
 
 from dpbench.api import Budget, Learner, PublicData
 from dpbench.errors import SpecError
-from dpbench.harness.delta import default_delta
+from dpbench.harness.delta import compute_default_delta
 from dpbench.harness.roles import ExamplesByRole
 from dpbench.harness.tuning.trials import TrialRunner
 from dpbench.privacy.core.plan import check_budget
-from dpbench.privacy.core.rows import PrivateRows, Units
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
 from dpbench.records.protocol import Component
 from dpbench.records.search import ResolvedSearch, Search, Trial
 from dpbench.registry import Registry
 from dpbench.registry.components import build, resolve_search
 from dpbench.support import progress
-from dpbench_lab.advise.folder import PublicPart
+from dpbench_lab.advise.folder import PublicFolderData
 from dpbench_lab.advise.forecast import (
     LEARNERS,
     Forecast,
@@ -60,7 +60,7 @@ class AccuracyTarget:
 
 
 @dataclass(frozen=True)
-class Advice:
+class LearnerAdvice:
     """The expected accuracy of private learners on a dataset, and of training on its public labels alone."""
 
     private: int  # units
@@ -76,14 +76,14 @@ class Advice:
 
 
 def advise(
-    part: PublicPart,
+    part: PublicFolderData,
     epsilons: Sequence[float],
     delta: float,
     plugins: Registry,
     *,
     labels: bool = True,
     wished: float | None = None,
-) -> Advice:
+) -> LearnerAdvice:
     """Return advice based on public images and, if `labels`, on their labels.
 
     With `wished`, also find the smallest epsilon and the fewest private units at which this accuracy is expected.
@@ -100,32 +100,34 @@ def advise(
     expect = partial(_advise_at_epsilon, part, delta, plugins, forecaster)
     at = tuple(expect(epsilon) for epsilon in epsilons)
     alone = (
-        _make_bench(part, Budget(EPSILON_RANGE[0], delta), plugins, PUBLIC_LEARNER).score_defaults().accuracy
+        _make_trial_runner(part, Budget(EPSILON_RANGE[0], delta), plugins, PUBLIC_LEARNER)
+        .score_current_settings()
+        .accuracy
         if labels
         else None
     )
     wish = None
     if wished is not None:
-        fewest = _find_fewest_units(wished, part, max(epsilons), delta, plugins, forecaster)
+        fewest = _find_min_private_units(wished, part, max(epsilons), delta, plugins, forecaster)
         wish = _make_accuracy_target(wished, [expect(epsilon) for epsilon in _list_candidate_epsilons()], fewest)
     dimensions = _count_effective_dimensions(part.x)
-    return Advice(part.private, part.unit, len(part.y), part.classes, dimensions, delta, labels, alone, at, wish)
+    return LearnerAdvice(part.private, part.unit, len(part.y), part.classes, dimensions, delta, labels, alone, at, wish)
 
 
 def _advise_at_epsilon(
-    part: PublicPart, delta: float, plugins: Registry, forecaster: Forecaster, epsilon: float
+    part: PublicFolderData, delta: float, plugins: Registry, forecaster: Forecaster, epsilon: float
 ) -> AdviceAtEpsilon:
     rehearsal = None
     if forecaster.basis == "rehearsal":
         with progress.show_status(f"Rehearsing at ε = {epsilon:g}"):
-            trials = _rehearse(part, _make_bench(part, Budget(epsilon, delta), plugins, GUIDE))
+            trials = _rehearse_on_public_labels(part, _make_trial_runner(part, Budget(epsilon, delta), plugins, GUIDE))
         rehearsal = max(trial.accuracy for trial in trials if trial.accuracy is not None)
     asked = ForecastInput(part.private, len(part.classes), epsilon, rehearsal)
     found = {learner: forecaster.predict(asked, learner) for learner in LEARNERS}
     return AdviceAtEpsilon(epsilon, rehearsal, found, forecaster.pick(asked))
 
 
-def _rehearse(part: PublicPart, runner: TrialRunner) -> Sequence[Trial]:
+def _rehearse_on_public_labels(part: PublicFolderData, runner: TrialRunner) -> Sequence[Trial]:
     try:
         return runner.choose_setting().trials
     except SpecError as error:
@@ -139,27 +141,29 @@ def _list_candidate_epsilons() -> Iterator[float]:
     yield from (float(f"{epsilon:.2g}") for epsilon in np.geomspace(*EPSILON_RANGE, STEPS))
 
 
-def _find_fewest_units(
-    accuracy: float, part: PublicPart, epsilon: float, delta: float, plugins: Registry, forecaster: Forecaster
+def _find_min_private_units(
+    accuracy: float, part: PublicFolderData, epsilon: float, delta: float, plugins: Registry, forecaster: Forecaster
 ) -> int | None:
     """Return the fewest private units at which an accuracy is expected; None if the largest size is too small."""
     for factor in UNIT_FACTORS:
         size = round(part.private * factor)
         if size >= 1:
             larger = dataclasses.replace(part, private=size)
-            advice = _advise_at_epsilon(larger, min(delta, default_delta(size)), plugins, forecaster, epsilon)
+            advice = _advise_at_epsilon(larger, min(delta, compute_default_delta(size)), plugins, forecaster, epsilon)
             if advice.forecasts[advice.pick].mean >= accuracy:
                 return size
     return None
 
 
-def _make_accuracy_target(accuracy: float, at: Sequence[AdviceAtEpsilon], fewest: int | None) -> AccuracyTarget:
-    expected = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].mean >= accuracy)
-    safe = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].low >= accuracy)
-    return AccuracyTarget(accuracy, next(expected, None), next(safe, None), fewest)
+def _make_accuracy_target(
+    accuracy: float, advice_by_epsilon: Sequence[AdviceAtEpsilon], min_units: int | None
+) -> AccuracyTarget:
+    expected = (epsilon.epsilon for epsilon in advice_by_epsilon if epsilon.forecasts[epsilon.pick].mean >= accuracy)
+    safe = (epsilon.epsilon for epsilon in advice_by_epsilon if epsilon.forecasts[epsilon.pick].low >= accuracy)
+    return AccuracyTarget(accuracy, next(expected, None), next(safe, None), min_units)
 
 
-def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> TrialRunner:
+def _make_trial_runner(part: PublicFolderData, budget: Budget, plugins: Registry, name: str) -> TrialRunner:
     """Return a trial runner that tries a learner on public labels, as `dpbench tune` does.
 
     Of the private data, it knows only the number of rows.
@@ -167,12 +171,12 @@ def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) 
     learner: Learner = build(plugins, "learner", Component(name=name))
     who = plugins.find("learner", name).describe_call
     search: ResolvedSearch = resolve_search(Search.model_validate({}), learner, {})
-    return TrialRunner(learner, who, _make_roles(part), budget, "pld", search, f"advice {name}")
+    return TrialRunner(learner, who, _make_examples_by_role(part), budget, "pld", search, f"advice {name}")
 
 
-def _make_roles(part: PublicPart) -> ExamplesByRole:
+def _make_examples_by_role(part: PublicFolderData) -> ExamplesByRole:
     nothing = torch.zeros(part.private, dtype=torch.int64)
-    units = None if part.units is None else Units(np.arange(part.private))
+    units = None if part.units is None else PrivacyUnits(np.arange(part.private))
     rows = PrivateRows(torch.empty(0, *part.x.shape[1:]), nothing, nothing, units)
     return ExamplesByRole(part.task, rows, PublicData(part.x, part.y), part.units)
 

@@ -23,8 +23,8 @@ from dpbench.records.protocol import Component, Protocol, SplitRule
 if TYPE_CHECKING:
     from dpbench.records.spec import Spec
     from dpbench.registry import Registry
-    from dpbench_lab.advise.advice import Advice, AdviceAtEpsilon
-    from dpbench_lab.advise.folder import PublicPart
+    from dpbench_lab.advise.advice import AdviceAtEpsilon, LearnerAdvice
+    from dpbench_lab.advise.folder import PublicFolderData
     from dpbench_lab.advise.forecast import Forecast
 
 MIN_LABELS = 10  # labelled public images or units, for five folds
@@ -64,13 +64,13 @@ def advise(
     if not spec.public_fraction:
         raise SpecError("Expected --public-fraction above 0: advice needs public images.")
 
-    from dpbench.harness.delta import default_delta
+    from dpbench.harness.delta import compute_default_delta
     from dpbench.registry import load
     from dpbench.registry.components import build, default_extractor, resolve
     from dpbench.support.device import find_device
     from dpbench_lab.advise.advice import advise as made
     from dpbench_lab.advise.advice import check_target_accuracy
-    from dpbench_lab.advise.folder import open_public_part
+    from dpbench_lab.advise.folder import open_public_folder_data
 
     check_target_accuracy(accuracy)
     plugins = load()
@@ -89,10 +89,10 @@ def advise(
         find_device(given.place.device),
     )
     place = Path(images.path).expanduser()
-    part = open_public_part(place, rule, chosen, device, named=named, dataset=images)
+    part = open_public_folder_data(place, rule, chosen, device, named=named, dataset=images)
     if labels:
         _check_public_count(part)
-    delta = spec.delta if "delta" in asked[0].model_fields_set else default_delta(part.private)
+    delta = spec.delta if "delta" in asked[0].model_fields_set else compute_default_delta(part.private)
     found = made(part, epsilons, delta, plugins, labels=labels, wished=accuracy)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
@@ -100,7 +100,7 @@ def advise(
         _print_advice(found, place, Console())
 
 
-def _check_public_count(part: PublicPart) -> None:
+def _check_public_count(part: PublicFolderData) -> None:
     """Check that there are enough labelled public units for five folds; the error states a public share that suffices.
 
     Raises:
@@ -150,7 +150,7 @@ def _build_folder_dataset(spec: Spec, plugins: Registry) -> Any:
     return images
 
 
-def _print_advice(found: Advice, folder: Path, console: Console) -> None:
+def _print_advice(found: LearnerAdvice, folder: Path, console: Console) -> None:
     console.print(
         f"{folder}: {found.private:,} private {found.unit}s and {found.public:,} public images of "
         f"{len(found.classes)} classes, {found.dimensions} effective dimensions. No private image was opened.",
@@ -162,7 +162,7 @@ def _print_advice(found: Advice, folder: Path, console: Console) -> None:
         console.print(line, soft_wrap=True, markup=False)
 
 
-def _make_table(found: Advice) -> Table:
+def _make_table(found: LearnerAdvice) -> Table:
     table = Table("learner", *(f"ε {epsilon.epsilon:g}" for epsilon in found.at), box=None)
     learners = found.at[-1].forecasts
     for learner in sorted(learners, key=lambda name: -learners[name].mean):
@@ -176,7 +176,7 @@ def _format_forecast(forecast: Forecast) -> str:
     return f"{100 * forecast.mean:.1f} ({100 * forecast.low:.0f}–{100 * forecast.high:.0f})"
 
 
-def _list_advice_remarks(found: Advice) -> Iterator[str]:
+def _list_advice_remarks(found: LearnerAdvice) -> Iterator[str]:
     from dpbench_lab.advise.advice import EPSILON_RANGE, FEWEST_REHEARSED
 
     picks = {epsilon.pick for epsilon in found.at}
@@ -190,7 +190,7 @@ def _list_advice_remarks(found: Advice) -> Iterator[str]:
             "Public labels were not read, so dpbench does not know how hard your classes are to tell apart: these are "
             "averages over boards of similar size. --public-labels gives narrower intervals."
         )
-    elif behind := [epsilon for epsilon in found.at if _best_accuracy(epsilon) < found.alone]:
+    elif behind := [epsilon for epsilon in found.at if _best_forecast_accuracy(epsilon) < found.alone]:
         where = ", ".join(f"{epsilon.epsilon:g}" for epsilon in behind)
         yield (
             f"At ε {where} the {found.public:,} public labels alone are expected to beat every private learner above. "
@@ -219,11 +219,11 @@ def _list_advice_remarks(found: Advice) -> Iterator[str]:
     yield "Expect lower accuracy if your test images differ from your training images: public images cannot show that."
 
 
-def _best_accuracy(epsilon: AdviceAtEpsilon) -> float:
-    return max(found.mean for found in epsilon.forecasts.values())
+def _best_forecast_accuracy(advice: AdviceAtEpsilon) -> float:
+    return max(found.mean for found in advice.forecasts.values())
 
 
-def _describe_accuracy_target(found: Advice) -> str:
+def _describe_accuracy_target(found: LearnerAdvice) -> str:
     wish = found.wish
     assert wish is not None and math.isfinite(wish.accuracy)
     from dpbench_lab.advise.advice import UNIT_FACTORS

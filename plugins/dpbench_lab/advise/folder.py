@@ -41,7 +41,7 @@ class ImageOwners(Protocol):
 
 
 @dataclass(frozen=True)
-class PublicPart:
+class PublicFolderData:
     """The public images as features, and public facts about the private images: their number, classes and unit."""
 
     x: Tensor  # (m, *example_shape) float32
@@ -63,7 +63,7 @@ class PublicPart:
         return Task(shape, len(self.classes), self.private, device, public=len(self.x), same_source=True)
 
 
-def open_public_part(
+def open_public_folder_data(
     folder: Path,
     rule: SplitRule,
     extractor: Extractor | Concat,
@@ -71,7 +71,7 @@ def open_public_part(
     *,
     named: bool = True,
     dataset: ImageOwners | None = None,
-) -> PublicPart:
+) -> PublicFolderData:
     """Open the public images of a folder, with the same split as `dpbench run --dataset imagefolder:FOLDER`.
 
     Guarantee: no private or test image is opened. The names of all files and class folders are read.
@@ -92,12 +92,12 @@ def open_public_part(
         SpecError: nothing is public, or nothing private; or images are too large for raw pixels.
     """
     files, labels, classes = list_training_images(folder)
-    units = None if dataset is None else number_units(folder, files, dataset)
+    units = None if dataset is None else assign_unit_numbers(folder, files, dataset)
     public, private = cut_rows(np.arange(len(files)), rule, units)
     if not len(public):
         raise SpecError("Expected public images, got none: advice is made from them. Raise --public-fraction.")
     places = [files[row] for row in public.tolist()]
-    records = Records([str(place) for place in places], read_image, keys=compute_keys(places), reader=READER)
+    records = Records([str(place) for place in places], read_image, keys=compute_file_digests(places), reader=READER)
     split = Split(records, labels[public])
     if not named:
         refuse_raw_pixels(split.images, extractor, 0)
@@ -105,12 +105,12 @@ def open_public_part(
     x = cache.load_features(split, images, extractor, device).to(device, torch.float32)
     y = torch.from_numpy(split.labels).to(device)
     if units is None or rule.unit is None:
-        return PublicPart(x, y, len(private), classes)
+        return PublicFolderData(x, y, len(private), classes)
     count = len(np.unique(units[private]))
-    return PublicPart(x, y, count, classes, rule.unit, renumber_units(units[public]))
+    return PublicFolderData(x, y, count, classes, rule.unit, renumber_units(units[public]))
 
 
-def number_units(folder: Path, files: Sequence[Path], dataset: ImageOwners) -> np.ndarray | None:
+def assign_unit_numbers(folder: Path, files: Sequence[Path], dataset: ImageOwners) -> np.ndarray | None:
     """Return the unit (n,) int64 of each training image, in the order of `files`; None if images have no units.
 
     Raises:
@@ -170,7 +170,7 @@ def read_image(path: str) -> Image.Image:
     return whole.convert("RGB")
 
 
-def compute_keys(files: list[Path]) -> list[bytes]:
+def compute_file_digests(files: list[Path]) -> list[bytes]:
     """Return the SHA-256 of each file.
 
     Raises:

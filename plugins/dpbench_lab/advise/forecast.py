@@ -86,7 +86,9 @@ class Forecaster:
     def predict(self, facts: ForecastInput, learner: str) -> Forecast:
         """Return a learner's expected accuracy with default settings, and its interval; no value is below chance."""
         center, chance = self.expected_logit(facts, learner), 1 / facts.classes
-        return Forecast(*(max(chance, _from_logit(center + shift)) for shift in (0.0, -self.margin, self.margin)))
+        return Forecast(
+            *(max(chance, _logit_to_accuracy(center + shift)) for shift in (0.0, -self.margin, self.margin))
+        )
 
     def pick(self, facts: ForecastInput, among: Collection[str] = LEARNERS) -> str:
         """Return the learner with the best expected accuracy."""
@@ -96,9 +98,9 @@ class Forecaster:
         """Return the expected accuracy of a learner, as a logit."""
         known = [record for record in self._usable_boards if learner in record.accuracy]
         counts = Counter(record.dataset for record in known)
-        weights = np.array([self._similarity(record, facts) / counts[record.dataset] for record in known])
-        scores = np.array([_to_logit(record.accuracy[learner]) - self._start_logit(record) for record in known])
-        start = 0.0 if self.basis == "numbers" else _to_logit(_rehearsal_accuracy(facts))
+        weights = np.array([self._board_similarity(record, facts) / counts[record.dataset] for record in known])
+        scores = np.array([_accuracy_to_logit(record.accuracy[learner]) - self._base_logit(record) for record in known])
+        start = 0.0 if self.basis == "numbers" else _accuracy_to_logit(_require_rehearsal_accuracy(facts))
         return start + float(np.average(scores, weights=weights))
 
     @cached_property
@@ -106,7 +108,7 @@ class Forecaster:
         """Half the width of an interval, in logits: the 90% quantile of the errors on datasets that were left out."""
         errors, weights = [], []
         for learner, record, center, share in self._predict_left_out_boards():
-            errors.append(abs(_to_logit(record.accuracy[learner]) - center))
+            errors.append(abs(_accuracy_to_logit(record.accuracy[learner]) - center))
             weights.append(share)
         order = np.argsort(errors)
         reached = np.cumsum(np.array(weights)[order]) / sum(weights)
@@ -136,10 +138,14 @@ class Forecaster:
     def _usable_boards(self) -> list[BoardRecord]:
         return [board for board in self.boards if self.basis == "numbers" or board.rehearsal is not None]
 
-    def _start_logit(self, record: BoardRecord) -> float:
-        return 0.0 if self.basis == "numbers" else _to_logit(_rehearsal_accuracy(make_forecast_input(record)))
+    def _base_logit(self, record: BoardRecord) -> float:
+        return (
+            0.0
+            if self.basis == "numbers"
+            else _accuracy_to_logit(_require_rehearsal_accuracy(make_forecast_input(record)))
+        )
 
-    def _similarity(self, record: BoardRecord, facts: ForecastInput) -> float:
+    def _board_similarity(self, record: BoardRecord, facts: ForecastInput) -> float:
         if self.basis == "rehearsal":
             return 1.0
         return math.exp(-abs(make_forecast_input(record).signal - facts.signal) / SIMILARITY_SCALE)
@@ -162,15 +168,15 @@ def make_forecast_input(record: BoardRecord) -> ForecastInput:
     return ForecastInput(record.private, record.classes, record.epsilon, record.rehearsal)
 
 
-def _rehearsal_accuracy(facts: ForecastInput) -> float:
+def _require_rehearsal_accuracy(facts: ForecastInput) -> float:
     assert facts.rehearsal is not None  # `Forecaster` asks where there is one
     return facts.rehearsal
 
 
-def _to_logit(accuracy: float) -> float:
+def _accuracy_to_logit(accuracy: float) -> float:
     kept = min(max(accuracy, _SMALLEST), 1 - _SMALLEST)
     return math.log(kept / (1 - kept))
 
 
-def _from_logit(logit: float) -> float:
+def _logit_to_accuracy(logit: float) -> float:
     return 1 / (1 + math.exp(-logit))

@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import FiniteNumbersRecord, describe_validation_error
@@ -55,7 +55,7 @@ def _check_percent(value: float) -> float:
 Percent = Annotated[float, Field(ge=0, le=100), AfterValidator(_check_percent)]
 
 
-class FurtherRelease(FiniteNumbersRecord):
+class AdditionalRelease(FiniteNumbersRecord):
     """Another Gaussian release of the private data in the same run, such as noisy means for normalisation."""
 
     what: Text
@@ -82,7 +82,7 @@ class Claim(FiniteNumbersRecord):
     steps: Steps | None = None
     epochs: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     sigma: Noise | None = None
-    further: tuple[FurtherRelease, ...] = ()
+    further: tuple[AdditionalRelease, ...] = ()
     clip: Annotated[float, Field(gt=0)] | None = None
     sampler: Sampler | None = None
     adjacency: Adjacency | None = None
@@ -121,7 +121,7 @@ class Paper(FiniteNumbersRecord):
 
 
 FIELDS = tuple(name for name in Claim.model_fields if name not in {"id", "sources"})
-TABLES: Mapping[str, type[BaseModel]] = {"": Paper, "claims": Claim, "further": FurtherRelease}
+TABLES: Mapping[str, type[BaseModel]] = {"": Paper, "claims": Claim, "further": AdditionalRelease}
 
 
 def read_catalogue(folder: Path) -> tuple[Paper, ...]:
@@ -160,20 +160,20 @@ def read_paper(file: Path) -> Paper:
     whole = [{**shared, **claim} for claim in claims]
     stated: set[str] = set()
     for table in whole:
-        own = _sources_by_field(table.get("sources", {}), file)
+        own = _invert_sources(table.get("sources", {}), file)
         table["sources"] = {
-            name: place for name, place in {**_sources_by_field(places, file), **own}.items() if name in table
+            name: place for name, place in {**_invert_sources(places, file), **own}.items() if name in table
         }
         stated |= {*table}
     try:
         paper = Paper(**{"key": file.stem, **raw, "claims": whole})
     except ValidationError as error:
         raise SpecError(describe_validation_error(error, str(file), TABLES)) from None
-    _check_paper(paper, {*_sources_by_field(places, file)} - stated, file)
+    _check_paper(paper, {*_invert_sources(places, file)} - stated, file)
     return paper
 
 
-def _sources_by_field(sources: object, file: Path) -> dict[str, str]:
+def _invert_sources(sources: object, file: Path) -> dict[str, str]:
     """Invert the mapping from sources to fields: return the one source of each field, or raise `SpecError`."""
     found: dict[str, str] = {}
     if not isinstance(sources, dict) or not all(isinstance(fields, list) for fields in sources.values()):
@@ -181,17 +181,17 @@ def _sources_by_field(sources: object, file: Path) -> dict[str, str]:
     for place, fields in sources.items():
         for name in fields:
             if name not in FIELDS:
-                raise SpecError(unknown_name_message("field", str(name), FIELDS, f"sources of {file}"))
+                raise SpecError(format_unknown_name_message("field", str(name), FIELDS, f"sources of {file}"))
             if name in found:
                 raise SpecError(f"Expected one place for {name!r} in {file}, got {found[name]!r} and {place!r}.")
             found[name] = place
     return found
 
 
-def _check_paper(paper: Paper, unused: set[str], file: Path) -> None:
+def _check_paper(paper: Paper, unused_fields: set[str], file: Path) -> None:
     """Check that ids are unique, fields and sources match, each claim states a result, and no batch exceeds n."""
-    if unused:
-        raise SpecError(f"Expected claims with {min(unused)!r} in {file}, as its sources name a place for it.")
+    if unused_fields:
+        raise SpecError(f"Expected claims with {min(unused_fields)!r} in {file}, as its sources name a place for it.")
     if len({claim.id for claim in paper.claims}) < len(paper.claims):
         raise SpecError(f"Expected an id of its own for each claim of {file}.")
     for claim in paper.claims:

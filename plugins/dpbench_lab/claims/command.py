@@ -14,11 +14,11 @@ from rich.text import Text
 
 from dpbench.cli.output import Json
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 
 if TYPE_CHECKING:
     from dpbench_lab.claims.catalogue import Paper
-    from dpbench_lab.claims.verdict import Verdict
+    from dpbench_lab.claims.verdict import ClaimVerdict
 
 
 def claims(
@@ -52,10 +52,10 @@ def claims(
 
 def _select_claims(papers: Sequence[Paper], key: str | None, dataset: str | None) -> list[Paper]:
     if key is not None and key not in {paper.key for paper in papers}:
-        raise SpecError(unknown_name_message("paper", key, [paper.key for paper in papers], "the catalogue"))
+        raise SpecError(format_unknown_name_message("paper", key, [paper.key for paper in papers], "the catalogue"))
     known = {claim.dataset for paper in papers for claim in paper.claims}
     if dataset is not None and dataset.lower() not in {key.lower() for key in known}:
-        raise SpecError(unknown_name_message("dataset", dataset, known, "the catalogue"))
+        raise SpecError(format_unknown_name_message("dataset", dataset, known, "the catalogue"))
     found = []
     for paper in papers:
         kept = tuple(claim for claim in paper.claims if dataset is None or claim.dataset.lower() == dataset.lower())
@@ -64,7 +64,7 @@ def _select_claims(papers: Sequence[Paper], key: str | None, dataset: str | None
     return found
 
 
-def _print_json(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
+def _print_json(papers: Sequence[Paper], verdicts: Sequence[ClaimVerdict]) -> None:
     import json
 
     said = {
@@ -83,7 +83,7 @@ def _print_json(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     print(json.dumps(rows, indent=1, ensure_ascii=False, default=float))
 
 
-def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
+def _print_table(papers: Sequence[Paper], verdicts: Sequence[ClaimVerdict]) -> None:
     table = Table(
         Column("paper", no_wrap=True), Column("claim", overflow="fold"), Column("dataset", overflow="fold"), "%",
         Column("ε", justify="right"), Column("pld", justify="right"), Column("rdp", justify="right"),

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from dpbench.analysis.draw import Line, draw_lines, new_figure, score_without_interval
 from dpbench.analysis.palette import REFERENCE, SHAPES, LearnerStyle, make_style
 from dpbench.board.index import Standing
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.extras import ExtraSection
 from dpbench.site.layout import PageSection
 from dpbench.site.picture import Chart, render_inline_svg
-from dpbench.site.render import Renderer
+from dpbench.site.render import PageRenderer
 from dpbench_lab.claims.catalogue import PUBLIC_DATA_WORDS, Claim, Paper, PublicData, read_catalogue
-from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all_claims, read_verdicts
+from dpbench_lab.claims.verdict import JUDGEMENTS, ClaimVerdict, Judgement, judge_all_claims, read_verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ class ClaimRow:
 
     paper: Paper
     claim: Claim
-    verdict: Verdict
+    verdict: ClaimVerdict
 
     @property
     def score(self) -> str:
@@ -69,7 +69,7 @@ class ClaimRow:
         return [(", ".join(fields), place) for place, fields in found.items()]
 
 
-def _render_files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def _render_files(site: SiteContext, renderer: PageRenderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page; it has no rows if the leaderboard has no catalogue."""
     folder = site.root / "claims"
     papers = read_catalogue(folder) if folder.is_dir() else ()
@@ -148,26 +148,29 @@ def _normalise_name(name: str) -> str:
 
 
 def _make_chart(
-    dataset: str, public: PublicData, group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]
+    dataset: str, public: PublicData, rows: Sequence[ClaimRow], board_accuracies: Mapping[str, Mapping[float, float]]
 ) -> Chart:
     key = f"claims-{_normalise_name(dataset)}-{public}"
     title = f"{dataset}, public: {PUBLIC_DATA_WORDS[public]}"
     note = (
-        f"{len(group)} claims, marked by verdict; lines show the best entry of our boards at each ε. Papers differ in "
+        f"{len(rows)} claims, marked by verdict; lines show the best entry of our boards at each ε. Papers differ in "
         "private images, public images and networks, so a higher point does not mean a better method."
     )
     drawn = render_inline_svg(
-        lambda: _draw_chart(group, ours), key, f"{title}. The table below the chart lists the numbers."
+        lambda: _draw_chart(rows, board_accuracies), key, f"{title}. The table below the chart lists the numbers."
     )
     cells: list[tuple[str, ...]] = [
-        (f"{row.paper.key}, {row.claim.id}", f"{row.claim.epsilon:f}", row.score, row.verdict.judgement)
-        for row in group
+        (f"{row.paper.key}, {row.claim.id}", f"{row.claim.epsilon:f}", row.score, row.verdict.judgement) for row in rows
     ]
-    cells += [(name, f"{x:g}", f"{y:.2f}", "our board") for name, points in ours.items() for x, y in points.items()]
+    cells += [
+        (name, f"{x:g}", f"{y:.2f}", "our board")
+        for name, points in board_accuracies.items()
+        for x, y in points.items()
+    ]
     return Chart(key, title, note, drawn, ("Claim or board", "ε", "Accuracy, %", "Verdict"), tuple(cells))
 
 
-def _draw_chart(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) -> Figure:
+def _draw_chart(rows: Sequence[ClaimRow], board_accuracies: Mapping[str, Mapping[float, float]]) -> Figure:
     figure = new_figure(6.6, 4.0)
     axes = figure.add_axes((0.09, 0.12, 0.62, 0.85))
     axes.set_xscale("log")
@@ -176,11 +179,11 @@ def _draw_chart(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, flo
             judgement, {float(row.claim.epsilon): score_without_interval(row.claim.accuracy or 0.0)}, style, stroke="",
             size=6,
         )
-        for judgement, style in VERDICT_STYLES.items() for row in group if row.verdict.judgement == judgement
+        for judgement, style in VERDICT_STYLES.items() for row in rows if row.verdict.judgement == judgement
     ]  # fmt: skip
     drawn += [
         Line(name, {x: score_without_interval(best[x]) for x in best}, BOARD_STYLE, size=4)
-        for name, best in ours.items()
+        for name, best in board_accuracies.items()
     ]
     shown = {str(handle.get_label()): handle for handle in draw_lines(axes, drawn)}
     ticks = sorted({x for x in (0.1, 0.3, 1, 3, 10, 30) if axes.get_xlim()[0] <= x <= axes.get_xlim()[1]})

@@ -25,7 +25,7 @@ from typing import Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon, neighbour_distance
+from dpbench.privacy.core.accounting.accountant import AccountantName, approximate_neighbour_distance, epsilon
 from dpbench.privacy.core.plan import Release
 from dpbench.support.files import canonical_digest, write_atomically
 from dpbench.support.processes import process_pool
@@ -42,7 +42,7 @@ RECORD = "verdicts.json"
 """The file of verdicts beside a catalogue, which the site shows. It is a cache: changed claims are judged again."""
 
 
-class Verdict(Record):
+class ClaimVerdict(Record):
     """The verdict on a claim, and the numbers behind it."""
 
     paper: str
@@ -56,7 +56,7 @@ class Verdict(Record):
     remarks: tuple[str, ...]
 
 
-def judge_claim(paper: Paper, claim: Claim) -> Verdict:
+def judge_claim(paper: Paper, claim: Claim) -> ClaimVerdict:
     """Compute a claim's epsilon with two accountants, and compare it with the stated epsilon."""
     missing = list_missing_numbers(claim)
     found: dict[AccountantName, float] = {}
@@ -65,13 +65,13 @@ def judge_claim(paper: Paper, claim: Claim) -> Verdict:
         found = _compute_epsilons(claim, claim.sigma or Decimal(1))
         judgement = _judge_epsilons(claim, found) if found else judgement
         missing = () if found else (UNANSWERED,)
-    return Verdict(
+    return ClaimVerdict(
         paper=paper.key, claim=claim.id, digest=digest_claim(claim), stated=float(claim.epsilon), pld=found.get("pld"),
-        rdp=found.get("rdp"), judgement=judgement, missing=missing, remarks=list_assumptions(claim),
+        rdp=found.get("rdp"), judgement=judgement, missing=missing, remarks=list_accounting_remarks(claim),
     )  # fmt: skip
 
 
-def judge_all_claims(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> list[Verdict]:
+def judge_all_claims(papers: Sequence[Paper], known: Iterable[ClaimVerdict] = ()) -> list[ClaimVerdict]:
     """Return the verdict of every claim, paper by paper; a known verdict with the same digest is reused."""
     kept = {(verdict.paper, verdict.claim, verdict.digest): verdict for verdict in known}
     pairs = [(paper, claim) for paper in papers for claim in paper.claims]
@@ -80,7 +80,7 @@ def judge_all_claims(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> 
     return [kept.get((paper.key, claim.id, digest_claim(claim))) or next(made) for paper, claim in pairs]
 
 
-def _judge_in_parallel(pairs: Sequence[tuple[Paper, Claim]]) -> list[Verdict]:
+def _judge_in_parallel(pairs: Sequence[tuple[Paper, Claim]]) -> list[ClaimVerdict]:
     """Judge claims in several processes if there are enough: a composition takes a second or two."""
     if len(pairs) < 8:
         return [judge_claim(paper, claim) for paper, claim in pairs]
@@ -104,17 +104,20 @@ def list_missing_numbers(claim: Claim) -> tuple[str, ...]:
     if claim.rounds is None and claim.epochs is not None:
         del values["steps"]  # they follow from the sample rate, which is missing
     lacking = tuple(name for name, value in values.items() if value is None)
-    return lacking or (() if _is_answerable(claim) else (UNANSWERED,))
+    return lacking or (() if _is_within_accountant_range(claim) else (UNANSWERED,))
 
 
-def _is_answerable(claim: Claim) -> bool:
+def _is_within_accountant_range(claim: Claim) -> bool:
     """Return whether accountants answer within seconds: sigma from 0.2, and neighbours at a distance of up to 20."""
     sigma = claim.sigma or Decimal(1)
     least = min(float(decimal) for decimal in (sigma, *(further.sigma for further in claim.further)))
-    return least >= SMALLEST_SIGMA and neighbour_distance(_make_plan(claim, sigma), float(sigma)) <= LARGEST_DISTANCE
+    return (
+        least >= SMALLEST_SIGMA
+        and approximate_neighbour_distance(_make_plan(claim, sigma), float(sigma)) <= LARGEST_DISTANCE
+    )
 
 
-def list_assumptions(claim: Claim) -> tuple[str, ...]:
+def list_accounting_remarks(claim: Claim) -> tuple[str, ...]:
     """Return remarks on the accounting: approximations, and assumptions that the source contradicts or leaves open."""
     said = []
     if claim.sampler in {"shuffled", "fixed-size"}:
@@ -126,24 +129,24 @@ def list_assumptions(claim: Claim) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _judge_epsilons(claim: Claim, found: Mapping[AccountantName, float]) -> Judgement:
+def _judge_epsilons(claim: Claim, computed: Mapping[AccountantName, float]) -> Judgement:
     stated = float(claim.epsilon)
-    if any(abs(value - stated) <= TOLERANCE * stated for value in found.values()):
+    if any(abs(value - stated) <= TOLERANCE * stated for value in computed.values()):
         return "reproducible"
-    if stated > min(found.values()):
+    if stated > min(computed.values()):
         return "stated with margin"
     further = [
-        release.model_copy(update={"sigma": _largest_sigma_printed_as(release.sigma)}) for release in claim.further
+        release.model_copy(update={"sigma": _largest_sigma_rounding_to(release.sigma)}) for release in claim.further
     ]
     loose = claim.model_copy(update={"further": tuple(further)})
-    least = min(_compute_epsilons(loose, _largest_sigma_printed_as(claim.sigma or Decimal(1))).values())
+    least = min(_compute_epsilons(loose, _largest_sigma_rounding_to(claim.sigma or Decimal(1))).values())
     return "understated" if least > (1 + TOLERANCE) * stated else "reproducible"
 
 
-def _largest_sigma_printed_as(sigma: Decimal) -> Decimal:
+def _largest_sigma_rounding_to(printed: Decimal) -> Decimal:
     """Return the largest sigma that rounds to a printed number: the number plus half a unit in its last digit."""
-    exponent = sigma.as_tuple().exponent
-    return sigma + Decimal(5).scaleb((exponent if isinstance(exponent, int) else 0) - 1)
+    exponent = printed.as_tuple().exponent
+    return printed + Decimal(5).scaleb((exponent if isinstance(exponent, int) else 0) - 1)
 
 
 def _compute_epsilons(claim: Claim, sigma: Decimal) -> dict[AccountantName, float]:
@@ -163,18 +166,18 @@ def _make_plan(claim: Claim, sigma: Decimal) -> list[Release]:
     ]
 
 
-def read_verdicts(folder: Path) -> tuple[Verdict, ...]:
+def read_verdicts(folder: Path) -> tuple[ClaimVerdict, ...]:
     """Return the verdicts recorded beside a catalogue; none if there is no record, or it is damaged."""
     file = folder / RECORD
     try:
-        return TypeAdapter(tuple[Verdict, ...]).validate_json(file.read_bytes())
+        return TypeAdapter(tuple[ClaimVerdict, ...]).validate_json(file.read_bytes())
     except (OSError, ValidationError):  # they are then made anew
         return ()
 
 
-def write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> Path:
+def write_verdicts(folder: Path, verdicts: Sequence[ClaimVerdict]) -> Path:
     """Write the verdicts beside a catalogue, and return the file."""
     file = folder / RECORD
-    content = TypeAdapter(Sequence[Verdict]).dump_json(verdicts, indent=1) + b"\n"
+    content = TypeAdapter(Sequence[ClaimVerdict]).dump_json(verdicts, indent=1) + b"\n"
     write_atomically(file, lambda opened: opened.write(content))
     return file

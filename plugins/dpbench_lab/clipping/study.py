@@ -27,7 +27,7 @@ from dpbench.records.spec import make_spec
 from dpbench.registry import load
 from dpbench.support.validation import Record
 from dpbench_lab.clipping.rules import ScalingRule, make_learner_with_rule
-from dpbench_lab.held_out import hold_out
+from dpbench_lab.held_out import hold_out_examples
 
 FILE = Path(__file__).parent / "record.json"
 LITE = "efficientnet-lite0:size=128"
@@ -59,20 +59,20 @@ class RuleScores(Record):
     scores: tuple[float, ...]
 
 
-def list_cells() -> list[tuple[str, float, str]]:
+def list_study_cells() -> list[tuple[str, float, str]]:
     """Return each (data, epsilon, learner) to measure; `dp-sgd` only on the digits, because it is slow elsewhere."""
     cells = itertools.product(BOARDS, EPSILONS, LEARNERS)
     return [(data, epsilon, name) for data, epsilon, name in cells if name != "dp-sgd" or data.startswith("digits")]
 
 
-def measure_rules(session: Session, measured: list[RuleScores]) -> Iterator[RuleScores]:
+def measure_scaling_rules(session: Session, measured: list[RuleScores]) -> Iterator[RuleScores]:
     """Yield the scores of each rule for each board and learner; skip those in `measured`."""
     known = {(row.data, row.epsilon, row.learner, row.rule) for row in measured}
-    for (data, epsilon, learner), rule in itertools.product(list_cells(), RULES):
+    for (data, epsilon, learner), rule in itertools.product(list_study_cells(), RULES):
         if (data, epsilon, learner, rule) in known:
             continue
         load = partial(_load_run, session, BOARDS[data], epsilon, learner, rule)
-        pace = max(PACES, key=lambda pace: _score_held_out(load(pace)))
+        pace = max(PACES, key=lambda pace: _sum_held_out_scores(load(pace)))
         prepared = prepare_run(load(pace))
         scores = tuple(fit_and_score_seed(prepared, seed).value(prepared.spec.metric) for seed in SEEDS)
         yield RuleScores(data=data, epsilon=epsilon, learner=learner, rule=rule, private=prepared.roles.task.size,
@@ -87,9 +87,9 @@ def _load_run(
     return session.load(make_spec({**given, "allow_overlap": True}, "clipping study"))
 
 
-def _score_held_out(loaded: LoadedRun) -> float:
+def _sum_held_out_scores(loaded: LoadedRun) -> float:
     """Return the sum of the scores of `CHOICE_SEEDS`, each on its own held-out fifth of the training images."""
-    return math.fsum(hold_out(loaded, seed).score(seed).value(loaded.spec.metric) for seed in CHOICE_SEEDS)
+    return math.fsum(hold_out_examples(loaded, seed).score(seed).value(loaded.spec.metric) for seed in CHOICE_SEEDS)
 
 
 def read_scores(file: Path = FILE) -> list[RuleScores]:
@@ -107,19 +107,22 @@ def render_table(found: list[RuleScores]) -> str:
     for scores in found:
         by_board.setdefault((scores.data, scores.learner, scores.epsilon), {})[scores.rule] = scores
     for (data, learner, epsilon), rules in sorted(by_board.items()):
-        gains = (_format_gain(compute_gain(rules[rule], rules["clip"])) for rule in RULES[1:])
+        gains = (_format_gain(compute_gain_over_clipping(rules[rule], rules["clip"])) for rule in RULES[1:])
         clip = 100 * mean_interval(rules["clip"].scores).mean
         lines.append(f"| {data} | `{learner}` | {epsilon:g} | {clip:.1f} | {' | '.join(gains)} |")
     for learner in sorted({scores.learner for scores in found}):
         rows = [rules for (_, of, _), rules in by_board.items() if of == learner]
-        means = (mean_interval([compute_gain(rules[rule], rules["clip"]).mean for rules in rows]) for rule in RULES[1:])
+        means = (
+            mean_interval([compute_gain_over_clipping(rules[rule], rules["clip"]).mean for rules in rows])
+            for rule in RULES[1:]
+        )
         lines.append(f"| all {len(rows)} | `{learner}` | | | {' | '.join(map(_format_gain, means))} |")
     return "\n".join(lines)
 
 
-def compute_gain(scores: RuleScores, clip: RuleScores) -> Interval:
+def compute_gain_over_clipping(scores: RuleScores, clipping_scores: RuleScores) -> Interval:
     """Return the mean difference from clipping, paired by seed, with its interval."""
-    return mean_interval([mine - other for mine, other in zip(scores.scores, clip.scores, strict=True)])
+    return mean_interval([mine - other for mine, other in zip(scores.scores, clipping_scores.scores, strict=True)])
 
 
 def _format_gain(gain: Interval) -> str:
@@ -135,7 +138,7 @@ if __name__ == "__main__":
     for name in LEARNERS:
         plugins = plugins.with_component("learner", make_learner_with_rule(plugins.find("learner", name).cls))
     began, measured = time.process_time(), read_scores() if FILE.exists() else []
-    for scores in measure_rules(open_session("cpu", threads=1, plugins=plugins), measured[:]):
+    for scores in measure_scaling_rules(open_session("cpu", threads=1, plugins=plugins), measured[:]):
         measured.append(scores)
         print(f"{time.process_time() - began:6.0f} s  {scores.data}, ε {scores.epsilon:g}, {scores.learner}: "
               f"{scores.rule} {mean_interval(scores.scores).mean:.4f} at {scores.pace:g}", flush=True)  # fmt: skip

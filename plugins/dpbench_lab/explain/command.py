@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from dpbench.cli.given import UserSettings
-from dpbench.cli.output import Json, report_interrupt
+from dpbench.cli.output import Json, exit_with_message_on_interrupt
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.metrics import TITLES
 from dpbench.records.place import RunOptions
 from dpbench.records.search import TUNE_SWITCH, Search
 from dpbench.records.spec import Spec, make_spec
-from dpbench_lab.output import check_outputs, write_study
+from dpbench_lab.output import check_output_paths, write_record_and_plot
 
 if TYPE_CHECKING:
     from dpbench.records.result import Interval
@@ -62,16 +62,16 @@ def explain(
     specs = [make_spec({**spec.user_values, "seeds": seeds}, given.origin) for spec in asked]
     for spec in specs:
         resolve(spec, plugins).check_data()
-    check_outputs(given.place.out, plot)
+    check_output_paths(given.place.out, plot)
 
     from dpbench.harness.session import open_session
     from dpbench_lab.explain.chart import write_explanation_plot
     from dpbench_lab.explain.ladder import explain_learners as take_apart
 
     tuned = [make_spec({**spec.user_values, "search": given.keys["search"]}, given.origin) for spec in specs if tune]
-    with report_interrupt("Extracted features are kept; repeat the command to continue."):
+    with exit_with_message_on_interrupt("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, open_session(given.place.device, plugins=plugins), tuned)
-    files = write_study(found, given.place.out, plot, write_explanation_plot)
+    files = write_record_and_plot(found, given.place.out, plot, write_explanation_plot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:

@@ -30,7 +30,7 @@ class LiftedStage(Record):
     why: str = ""  # it does not apply; or what was lifted
 
 
-class Signal(Record):
+class ReleaseSignal(Record):
     """Signal and noise in the steps of a release, in units of the clip.
 
     The signal is the norm of the mean clipped contribution, and the noise is the norm of one step's noise, divided by
@@ -59,7 +59,9 @@ class LearnerExplanation(Record):
     alone: tuple[
         LiftedStage, ...
     ]  # each from one run of the same plan and sigma with other noise; `tuning` is in the ladder
-    signals: tuple[Signal, ...] = ()  # of the first seed, for each release; empty in files from before it was added
+    signals: tuple[
+        ReleaseSignal, ...
+    ] = ()  # of the first seed, for each release; empty in files from before it was added
 
 
 class Explanation(Record):

@@ -22,7 +22,7 @@ from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness.fit import fit_and_score_seed
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.loaded import get_component_origins
-from dpbench.harness.plans import ask_plan
+from dpbench.harness.plans import ask_learner_for_plan
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.session import Session
 from dpbench.privacy.core.ledger_curator import LedgerCurator
@@ -72,14 +72,14 @@ def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Sp
                 "that others are compared with."
             )
     began = time.monotonic()
-    prepared = [_check_prepared(session.prepare(spec)) for spec in specs]
+    prepared = [_require_explainable_run(session.prepare(spec)) for spec in specs]
     best = [session.prepare(spec) for spec in tuned]
     first = prepared[0]
-    seeds = first.spec.seeds[:1] if _has_same_data(first) else first.spec.seeds
+    seeds = first.spec.seeds[:1] if _has_same_data_for_all_seeds(first) else first.spec.seeds
     ceiling = session.run(_make_ceiling_spec(specs[0], seeds, session.plugins))
     tops = [_read_seed_score(first, seed) for seed in ceiling.seeds]
     found = []
-    with progress.progress_bar("Lifting", len(specs)) as advance:
+    with progress.show_progress_bar("Lifting", len(specs)) as advance:
         for number, run in enumerate(prepared):
             found.append(_explain_learner(run, best[number] if best else None, tops))
             advance(1)
@@ -92,7 +92,7 @@ def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Sp
     )  # fmt: skip
 
 
-def _check_prepared(prepared: PreparedRun) -> PreparedRun:
+def _require_explainable_run(prepared: PreparedRun) -> PreparedRun:
     learner, privacy = prepared.learner, prepared.privacy
     if not privacy.plan or not privacy.sigma or privacy.repeats:
         raise SpecError(
@@ -108,7 +108,7 @@ def _check_prepared(prepared: PreparedRun) -> PreparedRun:
     return prepared
 
 
-def _has_same_data(prepared: PreparedRun) -> bool:
+def _has_same_data_for_all_seeds(prepared: PreparedRun) -> bool:
     """Return whether every seed has the same data."""
     first, *others = prepared.spec.seeds
     return all(prepared.loaded.has_same_data(seed, first) for seed in others)
@@ -131,7 +131,7 @@ def _explain_learner(
     private = _compute_private_scores(default)
     started = private if tuned is None else _compute_private_scores(tuned)
     world = LiftedFitRunner(base)
-    ladder = [_make_tuning_lift(tuned, private, started)]
+    ladder = [_make_lifted_tuning(tuned, private, started)]
     scores, kept, learner = started, Protection(True, True), base.learner
     for stage in LIFTED_STAGES:
         try:
@@ -140,7 +140,7 @@ def _explain_learner(
         except (SpecError, ComponentFailed) as error:
             ladder.append(LiftedStage(stage=stage, score=None, points=None, why=str(error)))
             continue
-        ladder.append(_make_lift(stage, scores, reached, said))
+        ladder.append(_make_lifted_stage(stage, scores, reached, said))
         learner, kept, scores = higher, less, reached
     steps: list[SumRecord] = []
     whole = Protection(True, True)
@@ -164,13 +164,13 @@ def _compute_private_scores(prepared: PreparedRun) -> list[float]:
     return [_read_seed_score(prepared, fit_and_score_seed(prepared, seed)) for seed in prepared.spec.seeds]
 
 
-def _make_tuning_lift(tuned: PreparedRun | None, before: list[float], after: list[float]) -> LiftedStage:
+def _make_lifted_tuning(tuned: PreparedRun | None, before: list[float], after: list[float]) -> LiftedStage:
     if tuned is None:
         return LiftedStage(
             stage="tuning", score=None, points=None, why="The gain of tuning is not measured; add --tune."
         )
     assert tuned.selection is not None
-    return _make_lift("tuning", before, after, f"Settings chosen with public labels: {tuned.selection.chosen}.")
+    return _make_lifted_stage("tuning", before, after, f"Settings chosen with public labels: {tuned.selection.chosen}.")
 
 
 def _lift_stage_alone(
@@ -178,12 +178,12 @@ def _lift_stage_alone(
 ) -> LiftedStage:
     try:
         learner, kept, said = _lift_stage(stage, base.learner, Protection(True, True), base)
-        return _make_lift(stage, private_scores, fits.scores(learner, kept), said)
+        return _make_lifted_stage(stage, private_scores, fits.scores(learner, kept), said)
     except (SpecError, ComponentFailed) as error:
         return LiftedStage(stage=stage, score=None, points=None, why=str(error))
 
 
-def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], description: str) -> LiftedStage:
+def _make_lifted_stage(stage: Stage, before: Sequence[float], after: Sequence[float], description: str) -> LiftedStage:
     gained = [value - other for value, other in zip(after, before, strict=True)]
     return LiftedStage(stage=stage, score=_mean_interval(after), points=_mean_interval(gained), why=description)
 
@@ -207,14 +207,14 @@ def _lift_stage(stage: Stage, learner: Learner, kept: Protection, base: Prepared
     name = "k" if stage == "projection" else "steps"
     if not isinstance(settings.get(name), int):
         raise SpecError(f"Does not apply: {learner.name} has no {name}.")
-    wide = _max_dimensions(base) if name == "k" else MORE_STEPS * settings["steps"]
+    wide = _max_projection_dimensions(base) if name == "k" else MORE_STEPS * settings["steps"]
     if wide <= settings[name]:
         raise SpecError(f"Does not apply: {name} {settings[name]} is the largest possible already.")
     changed: Any = dataclasses.replace(learner, **{name: wide})  # type: ignore[type-var]
     return changed, kept, f"{name} {wide} instead of {settings[name]}."
 
 
-def _max_dimensions(base: PreparedRun) -> int:
+def _max_projection_dimensions(base: PreparedRun) -> int:
     """Return the largest k of a projection: the number of features, after the network that follows activations, if any.
 
     A learner that reads public data can use at most one direction fewer than there are public examples.
@@ -241,7 +241,7 @@ class LiftedFitRunner:
         """
         seeds = self.base.spec.seeds
         first, drew = self._score(learner, kept, seeds[0], steps)
-        again = drew or not _has_same_data(self.base)
+        again = drew or not _has_same_data_for_all_seeds(self.base)
         return [first, *(self._score(learner, kept, seed)[0] if again else first for seed in seeds[1:])]
 
     def _score(
@@ -249,7 +249,7 @@ class LiftedFitRunner:
     ) -> tuple[float, bool]:
         base = prepare_seed(self.base, seed)
         task = base.roles.task
-        plan = ask_plan(learner, base.loaded.who, task, base.loaded.budget)
+        plan = ask_learner_for_plan(learner, base.loaded.who, task, base.loaded.budget)
         noise, initial = torch.Generator().manual_seed(seed), Randomness.research(seed, base.identity)
         given = dataclasses.replace(
             base.make_fit_input(seed), learner=learner, plan=plan, sigma=0.0, randomness=initial

@@ -15,10 +15,10 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.forms.blocks import Blocks, wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.core.ledger_curator import Question
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.plan import Planned
 from dpbench.privacy.core.sum import CLIPS, Sum
-from dpbench_lab.explain.explanation import Signal
+from dpbench_lab.explain.explanation import ReleaseSignal
 
 ROUNDING = 0.01  # features in 8 bits, and norms rounded up: a row as long as its clip is not counted as clipped
 NORM_RANGES, RATIO = 5, 16.0  # of norms, in clips: rows above 16^4 clips are clipped there
@@ -43,7 +43,7 @@ def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protecti
     """
 
     def answer(question: Question) -> Any:
-        if isinstance(question, Map):
+        if isinstance(question, MapQuestion):
             return lift_protection(curator.answer(question), sigma, kept, noise)
         if not isinstance(question, Sum):
             raise make_sums_only_error(question.releases[-1])
@@ -52,7 +52,8 @@ def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protecti
         if kept.noise:
             spread = sigma[question.release] * len(clips) ** 0.5
             sums = [
-                tensor + _draw_normal(tensor, noise) * spread * bound for tensor, bound in zip(sums, clips, strict=True)
+                tensor + _draw_normal_like(tensor, noise) * spread * bound
+                for tensor, bound in zip(sums, clips, strict=True)
             ]
         return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
 
@@ -76,7 +77,7 @@ def record_sums(curator: Curator, steps: list[SumRecord]) -> Curator:
     """Wrap a curator without noise; append a `SumRecord` to `steps` for each sum that it answers."""
 
     def answer(question: Question) -> Any:
-        if isinstance(question, Map):
+        if isinstance(question, MapQuestion):
             return record_sums(curator.answer(question), steps)
         if not isinstance(question, Sum):
             return curator.answer(question)
@@ -103,7 +104,7 @@ def record_sums(curator: Curator, steps: list[SumRecord]) -> Curator:
 
 def measure_signals(
     steps: Sequence[SumRecord], plan: Sequence[Planned], sigma: Mapping[str, float], size: int, *, units: bool = False
-) -> list[Signal]:
+) -> list[ReleaseSignal]:
     """Return the signal and noise in the steps of each release, in order of the plan.
 
     A Poisson sample adds (1 - rate) times the squares of its clipped contributions to the squared norm of their sum, on
@@ -128,7 +129,7 @@ def measure_signals(
         told = release.sample_rate == 1 or not units
         contributed = math.fsum(step.count for step in own)
         found.append(
-            Signal(
+            ReleaseSignal(
                 release=release.name, steps=len(own), entries=own[0].entries,
                 clipped=math.fsum(step.clipped for step in own) / contributed if contributed else 0.0,
                 first=lengths[0] if told else None, last=lengths[-1] if told else None, noise=spread / expected,
@@ -149,7 +150,7 @@ def _sum_unclipped(curator: Curator, question: Sum) -> list[Tensor]:
             for low, bound in zip([-1.0, *bounds], bounds, strict=False)
         ]
         parts = [
-            _mask_rows(block, (low < norm) & (norm <= high))
+            _mask_contribution_rows(block, (low < norm) & (norm <= high))
             for block, norm in zip(blocks, norms, strict=True)
             for low, high in ends
         ]
@@ -166,29 +167,31 @@ def _sum_unclipped(curator: Curator, question: Sum) -> list[Tensor]:
     ]
 
 
-def _mask_rows(block: Contribution, rows: Tensor) -> Contribution:
+def _mask_contribution_rows(block: Contribution, rows: Tensor) -> Contribution:
     """Return the contribution with all rows outside the mask `rows` set to zero."""
     if isinstance(block, Joined):
-        return Joined(tuple(_mask_tensor(part, rows) for part in block.parts))
+        return Joined(tuple(_mask_tensor_rows(part, rows) for part in block.parts))
     if isinstance(block, Rows):
-        return Rows(_mask_tensor(block.rows, rows))
+        return Rows(_mask_tensor_rows(block.rows, rows))
     if isinstance(block, Scaled):
-        return Scaled(_mask_outer(block.outer, rows), block.scale)
+        return Scaled(_mask_rank_one(block.outer, rows), block.scale)
     outer: Any = block
     return (
-        _mask_outer(block, rows) if isinstance(block, RankOne) else replace(outer, outer=_mask_outer(outer.outer, rows))
+        _mask_rank_one(block, rows)
+        if isinstance(block, RankOne)
+        else replace(outer, outer=_mask_rank_one(outer.outer, rows))
     )
 
 
-def _mask_outer(outer: RankOne, rows: Tensor) -> RankOne:
-    return RankOne(_mask_tensor(outer.left, rows), outer.right, outer.bias)
+def _mask_rank_one(outer: RankOne, rows: Tensor) -> RankOne:
+    return RankOne(_mask_tensor_rows(outer.left, rows), outer.right, outer.bias)
 
 
-def _mask_tensor(part: Tensor, rows: Tensor) -> Tensor:
+def _mask_tensor_rows(part: Tensor, rows: Tensor) -> Tensor:
     return part.masked_fill(~rows.reshape(-1, *(1,) * (part.ndim - 1)), 0)
 
 
-def _draw_normal(tensor: Tensor, noise: torch.Generator) -> Tensor:
+def _draw_normal_like(tensor: Tensor, noise: torch.Generator) -> Tensor:
     return torch.randn(tensor.shape, generator=noise).to(tensor.device)
 
 

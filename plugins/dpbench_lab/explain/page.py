@@ -9,7 +9,7 @@ from dpbench.analysis.columns import format_epsilon
 from dpbench.board.folder import read_json_object, validate_record
 from dpbench.errors import DataError, MalformedFile
 from dpbench.records.metrics import TITLES
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.picture import Chart, render_inline_svg
 from dpbench_lab.explain.chart import draw_explanation, list_stage_gains
 from dpbench_lab.explain.explanation import Explanation
@@ -17,7 +17,7 @@ from dpbench_lab.explain.explanation import Explanation
 EXPLANATIONS = "explanations"
 
 
-def make_learner_chart_lister(site: Site) -> Callable[[str], Iterable[Chart]]:
+def make_learner_chart_lister(site: SiteContext) -> Callable[[str], Iterable[Chart]]:
     """Read all explanations of a leaderboard; return a function that yields the charts of a learner.
 
     Raises:
@@ -26,7 +26,7 @@ def make_learner_chart_lister(site: Site) -> Callable[[str], Iterable[Chart]]:
     return functools.partial(_make_charts, _read_explanations(site))
 
 
-def _read_explanations(site: Site) -> list[Explanation]:
+def _read_explanations(site: SiteContext) -> list[Explanation]:
     """Return the explanations that `dpbench explain --out` wrote into the leaderboard's folder.
 
     Raises:

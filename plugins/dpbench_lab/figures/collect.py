@@ -10,12 +10,12 @@ from typing import Any
 from dpbench import registry
 from dpbench.analysis.figure_data import FigureData, PublishedSeries
 from dpbench.analysis.formula import evaluate_formula
-from dpbench.analysis.plots import Plot, Position, is_fitted_cell, locate_cell
+from dpbench.analysis.plots import Plot, PlotPosition, is_fitted_cell, locate_cell
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
 from dpbench.sweep import ready_made_sweeps
-from dpbench.sweep.conduct import survey_sweep
+from dpbench.sweep.conduct import get_sweep_overview
 from dpbench_lab.figures import literature
 
 
@@ -33,11 +33,11 @@ def collect_sweep_figure(named: Path, results: Path | None = None, plugins: Regi
         DataError: a result lacks the metric.
     """
     file = ready_made_sweeps.find_sweep_file(named)
-    found = survey_sweep(file, results, plugins or registry.load())
+    found = get_sweep_overview(file, results, plugins or registry.load())
     grid, plot = found.grid, found.grid.plot
     if plot is None:
         raise SpecError(f'Expected a table [plot] in {file}: how results are drawn, like x = "epsilon".')
-    series = literature.choose_series(plot, str(file))
+    series = literature.find_published_series(plot, str(file))
     kept = {cell.digest: result for cell in found.cells("done", "other code") if (result := found.folder.result(cell))}
     if not kept:
         out = f" --out {results}" if results else ""
@@ -46,7 +46,7 @@ def collect_sweep_figure(named: Path, results: Path | None = None, plugins: Regi
             f"Run them first: dpbench sweep {named}{out}"
         )
     places = [PlotCell(cell.values, cell.numbers, kept.get(cell.digest)) for cell in grid.cells]
-    return assemble_figure(grid.name, plot, places, series)
+    return assemble_figure_data(grid.name, plot, places, series)
 
 
 @dataclass(frozen=True)
@@ -58,22 +58,24 @@ class PlotCell:
     result: Result | None
 
 
-def assemble_figure(name: str, plot: Plot, cells: Sequence[PlotCell], series: Sequence[PublishedSeries]) -> FigureData:
+def assemble_figure_data(
+    name: str, plot: Plot, cells: Sequence[PlotCell], series: Sequence[PublishedSeries]
+) -> FigureData:
     """Return the data of a figure with these cells, in order, each at its position.
 
     Raises:
         DataError: a result lacks the metric.
     """
     placed = [(locate_cell(plot, place.values, place.numbers), place) for place in cells]
-    measured = {at: metric_interval(place.result, plot.metric) for at, place in placed if place.result}
+    measured = {at: read_metric_interval(place.result, plot.metric) for at, place in placed if place.result}
     seeds = tuple(len(place.result.seeds) for place in cells if place.result)
-    bound, fitted = _fit_bound(plot, placed, measured)
+    bound, fitted = _fit_rate_constant(plot, placed, measured)
     return FigureData(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
 
 
-def _fit_bound(
-    plot: Plot, positioned_cells: Sequence[tuple[Position, PlotCell]], measured: Mapping[Position, Interval]
-) -> tuple[dict[Position, float], Position | None]:
+def _fit_rate_constant(
+    plot: Plot, positioned_cells: Sequence[tuple[PlotPosition, PlotCell]], measured: Mapping[PlotPosition, Interval]
+) -> tuple[dict[PlotPosition, float], PlotPosition | None]:
     """Scale a theorem's rate to pass through one measured point; return the rate at each position, and that point.
 
     Return ({}, None) if the plot has no rate, or if that point was not measured or its rate is 0.
@@ -88,7 +90,7 @@ def _fit_bound(
     return {at: constant * rate for at, rate in rates.items()}, fitted
 
 
-def metric_interval(result: Result, name: str) -> Interval:
+def read_metric_interval(result: Result, name: str) -> Interval:
     """Return a metric of a result; "error" is 1 minus accuracy.
 
     Raises:

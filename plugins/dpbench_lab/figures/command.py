@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.results import check_charts, read_intact_results, write_charts
+from dpbench.cli.results import check_charts, read_valid_results, write_charts
 from dpbench.errors import SpecError
 from dpbench.sweep import ready_made_sweeps
 
@@ -57,5 +57,5 @@ def _write_folder_chart(folder: Path, files: list[Path], plugins: Registry) -> N
     from dpbench.registry.components import make_component_shortener
 
     write_charts(
-        make_grids(read_intact_results([folder]), named=make_component_shortener(plugins)), folder.resolve().name, files
+        make_grids(read_valid_results([folder]), namer=make_component_shortener(plugins)), folder.resolve().name, files
     )

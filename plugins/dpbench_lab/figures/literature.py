@@ -8,25 +8,25 @@ from pathlib import Path
 from dpbench.analysis.figure_data import PublishedSeries
 from dpbench.analysis.plots import Plot
 from dpbench.errors import SpecError
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.validation import Record
 
 FILE = Path(__file__).parent / "published.json"
 
 
-class Literature(Record):
+class PublishedResults(Record):
     """The content of `published.json`."""
 
     papers: dict[str, str]  # short name -> authors, title, year
     series: dict[str, PublishedSeries]  # accuracies on test splits; the paper of each is a key of `papers`
 
 
-def read_literature() -> Literature:
+def read_literature() -> PublishedResults:
     """Return the published results that come with dpbench."""
-    return Literature.model_validate_json(FILE.read_bytes())
+    return PublishedResults.model_validate_json(FILE.read_bytes())
 
 
-def choose_series(plot: Plot, origin: str) -> Sequence[PublishedSeries]:
+def find_published_series(plot: Plot, origin: str) -> Sequence[PublishedSeries]:
     """Return the series that a plot names.
 
     Raises:
@@ -35,7 +35,7 @@ def choose_series(plot: Plot, origin: str) -> Sequence[PublishedSeries]:
     series = read_literature().series
     for key in plot.published:
         if key not in series:
-            raise SpecError(unknown_name_message("published series", key, series, f"[plot] of {origin}"))
+            raise SpecError(format_unknown_name_message("published series", key, series, f"[plot] of {origin}"))
     if plot.published and plot.metric != "accuracy":
         raise SpecError(
             f"Expected metric = 'accuracy' with published series in [plot] of {origin}: papers report that."

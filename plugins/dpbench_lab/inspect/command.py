@@ -14,10 +14,10 @@ from dpbench.cli.output import Json
 from dpbench.cli.takes import add_setting_flags
 from dpbench.records.place import RunOptions
 from dpbench.records.protocol import Protocol
-from dpbench_lab.output import check_outputs, write_study
+from dpbench_lab.output import check_output_paths, write_record_and_plot
 
 if TYPE_CHECKING:
-    from dpbench_lab.inspect.report import Inspection, Prediction, SeparabilityRange
+    from dpbench_lab.inspect.report import GainPrediction, Inspection, SeparabilityRange
 
 
 @add_setting_flags(
@@ -57,13 +57,13 @@ def inspect(
         asked = asked.model_copy(update={"extractor": default_extractor(plugins, asked.dataset)})
     for part in asked.extractor.parts:
         plugins.find("extractor", part.name)
-    check_outputs(place.out, plot)
+    check_output_paths(place.out, plot)
 
     from dpbench.harness.session import open_session
     from dpbench_lab.inspect.inspection import run_inspection as analyse
 
     inspection = analyse(asked, open_session(place.device, plugins=plugins))
-    files = write_study(inspection, place.out, plot, write_inspection_plot)
+    files = write_record_and_plot(inspection, place.out, plot, write_inspection_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))
     else:
@@ -118,7 +118,7 @@ def _make_table(inspection: Inspection) -> Table:
     return table
 
 
-def _describe_prediction(inspection: Inspection, found: Prediction) -> str:
+def _describe_prediction(inspection: Inspection, found: GainPrediction) -> str:
     k, gains = inspection.asked.k, (found.printed, found.noise)
     printed, noise = (
         f"k = {best} (without it, {values[k.index(best)]:.2g} times as many examples)"

@@ -22,10 +22,10 @@ from dpbench_lab.inspect.margins import group_margins_by_class, measure_margins
 from dpbench_lab.inspect.prediction import predict_gains
 from dpbench_lab.inspect.report import Guarantee, Inspection, InspectionRequest
 from dpbench_lab.inspect.separability import measure_separability
-from dpbench_lab.inspect.spectrum import compute_components, scale_rows_to_unit_length, summarise_spectrum
+from dpbench_lab.inspect.spectrum import compute_eigen_decomposition, scale_rows_to_unit_length, summarise_spectrum
 
 
-def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
+def run_inspection(request: InspectionRequest, session: Session) -> Inspection:
     """Analyse the public split, or the private one on request; all rows are scaled to length 1.
 
     Covered: with `rows="public"` no number depends on a private row, so the inspection costs no privacy. Not covered:
@@ -34,40 +34,40 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
     Raises:
         DpbenchError: a name, an option or the data is invalid.
     """
-    phases, resolved = PhaseProfiler(), session.resolve(asked.spec)
+    phases, resolved = PhaseProfiler(), session.resolve(request.spec)
     parts = resolved.parts
     with phases("load"):
-        rule = dataclasses.replace(asked.spec.split_rule, keep_copies=True)  # no private image is opened for it
-        roles, images = session.memo.examples(DataSource(parts, rule, session.device), asked.spec.budget)
-        x, y, note = _read_rows(roles, parts, asked)
+        rule = dataclasses.replace(request.spec.split_rule, keep_copies=True)  # no private image is opened for it
+        roles, images = session.memo.examples(DataSource(parts, rule, session.device), request.spec.budget)
+        x, y, note = _read_inspected_rows(roles, parts, request)
     with phases("spectrum"), progress.show_status("Decomposing the covariance"):
-        asked = report.complete_request(asked, resolved.spec, min(x.shape))
-        pca = compute_components(x, centre=True)
-        spectrum = summarise_spectrum(pca.values, asked.k)
+        request = report.complete_request(request, resolved.spec, min(x.shape))
+        pca = compute_eigen_decomposition(x, centre=True)
+        spectrum = summarise_spectrum(pca.values, request.k)
     separated = found = predicted = None
     if y is not None:
         with phases("separability"):
-            separated = measure_separability(x, y, parts.dataset.classes, asked)
-            predicted = predict_gains(asked.k, x.shape[1], spectrum, separated)
+            separated = measure_separability(x, y, parts.dataset.classes, request)
+            predicted = predict_gains(request.k, x.shape[1], spectrum, separated)
         with phases("margins"):
             names = [parts.dataset.classes[label] for label in np.unique(y)]
-            found = group_margins_by_class(measure_margins(x, y, pca, asked.k, asked.svm_c), names)
+            found = group_margins_by_class(measure_margins(x, y, pca, request.k, request.svm_c), names)
     return Inspection(
-        digest=report.digest_request(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
-        guarantee=_state_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
+        digest=report.digest_request(request), asked=request, mark=report.MARK if request.rows == "private" else "",
+        guarantee=_describe_guarantee(request), examples=len(x), features=x.shape[1], labels_read=y is not None,
         digests=images.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
         prediction=predicted, note=note, seconds=phases.seconds, components=_list_origins(parts),
         provenance=provenance.collect_provenance(str(session.device)),
     )  # fmt: skip
 
 
-def _read_rows(
-    roles: ExamplesByRole, parts: BuiltComponents, asked: InspectionRequest
+def _read_inspected_rows(
+    roles: ExamplesByRole, components: BuiltComponents, request: InspectionRequest
 ) -> tuple[np.ndarray, np.ndarray | None, str]:
     """Return unit rows (n, d) float64; labels (n,), or None if their classes differ from the dataset's; and a note."""
-    dataset, other = parts.dataset, parts.public_dataset
+    dataset, other = components.dataset, components.public_dataset
     features, labels, note = roles.public.x, roles.public.y, ""
-    if asked.rows == "private":
+    if request.rows == "private":
         features, labels = roles.private.x[roles.private.index], roles.private.y
     elif other and other.classes != dataset.classes:
         note = f"The classes of public dataset {other.name!r} are not those of {dataset.name!r}"
@@ -78,23 +78,23 @@ def _read_rows(
     if labels is None:
         return x, None, note
     y = labels.cpu().numpy()
-    return x, y, _note_missing_classes(y, dataset.classes, asked)
+    return x, y, _describe_missing_classes(y, dataset.classes, request)
 
 
-def _note_missing_classes(y: np.ndarray, classes: Sequence[str], asked: InspectionRequest) -> str:
+def _describe_missing_classes(y: np.ndarray, classes: Sequence[str], request: InspectionRequest) -> str:
     """Return a note on classes without examples; raise `SpecError` if all labels are of one class."""
     seen = np.unique(y)
     if len(seen) < 2:
         raise SpecError(
-            f"Expected {asked.rows} examples of at least two classes, got {len(y)} of {classes[seen[0]]!r} only: "
+            f"Expected {request.rows} examples of at least two classes, got {len(y)} of {classes[seen[0]]!r} only: "
             "there is nothing to separate. Raise --public-fraction, or choose another --split-seed."
         )
     missing = len(classes) - len(seen)
-    return f"{missing} of {len(classes)} classes have no {asked.rows} example." if missing else ""
+    return f"{missing} of {len(classes)} classes have no {request.rows} example." if missing else ""
 
 
-def _state_guarantee(asked: InspectionRequest) -> Guarantee:
-    return "none: reads private data" if asked.rows == "private" else "epsilon 0: reads public data alone"
+def _describe_guarantee(request: InspectionRequest) -> Guarantee:
+    return "none: reads private data" if request.rows == "private" else "epsilon 0: reads public data alone"
 
 
 def _list_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:

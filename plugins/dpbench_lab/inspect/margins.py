@@ -9,7 +9,7 @@ import numpy as np
 
 from dpbench.support import progress
 from dpbench_lab.inspect import machines
-from dpbench_lab.inspect.report import SHARES, ClassMargins, Margins
+from dpbench_lab.inspect.report import SHARES, ClassMargins, SvmMargins
 from dpbench_lab.inspect.spectrum import EigenDecomposition
 
 
@@ -33,7 +33,7 @@ def measure_margins(
     scores = (x - pca.mean) @ pca.vectors  # (n, r)
     classes = np.unique(y).tolist()
     found = [np.empty((len(SHARES), len(k))) for _ in classes]
-    with progress.progress_bar("Fitting one class against the rest", len(k) * len(classes)) as advance:
+    with progress.show_progress_bar("Fitting one class against the rest", len(k) * len(classes)) as advance:
         for column, dimension in enumerate(k):
             rows = np.ascontiguousarray(scores[:, :dimension])
             for index, label in enumerate(classes):
@@ -53,15 +53,16 @@ def largest_margin(distances: np.ndarray, share: float) -> float:
     return float(np.sort(distances)[len(distances) - reaching])
 
 
-def group_margins_by_class(margins: Sequence[np.ndarray], class_names: Sequence[str]) -> Margins:
+def group_margins_by_class(margins: Sequence[np.ndarray], class_names: Sequence[str]) -> SvmMargins:
     """Return the margins of each class, and the smallest margin over classes as in figure 3."""
-    return Margins(
+    return SvmMargins(
         classes=tuple(
-            ClassMargins(name=name, margins=_to_tuples(array)) for name, array in zip(class_names, margins, strict=True)
+            ClassMargins(name=name, margins=_to_nested_tuples(array))
+            for name, array in zip(class_names, margins, strict=True)
         ),
-        smallest=_to_tuples(np.min(margins, axis=0)),
+        smallest=_to_nested_tuples(np.min(margins, axis=0)),
     )
 
 
-def _to_tuples(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
+def _to_nested_tuples(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in values.tolist())

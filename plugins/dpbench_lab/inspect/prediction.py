@@ -22,10 +22,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from dpbench_lab.inspect.report import Prediction, Separability, Spectrum
+from dpbench_lab.inspect.report import EigenvalueSpectrum, GainPrediction, PairSeparability
 
 
-def predict_gains(k: Sequence[int], dimensions: int, spectrum: Spectrum, separability: Separability) -> Prediction:
+def predict_gains(
+    k: Sequence[int], dimensions: int, spectrum: EigenvalueSpectrum, separability: PairSeparability
+) -> GainPrediction:
     """Return the predictions of both readings for each k, from the median xi over class pairs in shared components.
 
     gamma is the median over pairs of their smallest margin, or 0 if that is negative: real classes overlap.
@@ -38,7 +40,7 @@ def predict_gains(k: Sequence[int], dimensions: int, spectrum: Spectrum, separab
         printed.append(math.sqrt(dimensions / dimension) * max(0.0, whole - xi) / whole)
         noise.append((1 - xi) / math.sqrt(max(explained, 1e-12)))
         kept = dimension if kept is None and gamma > math.sqrt(xi * (2 - xi)) else kept
-    return Prediction(
+    return GainPrediction(
         gamma=gamma, printed=tuple(printed), noise=tuple(noise), best_printed=k[printed.index(max(printed))],
         best_noise=k[noise.index(max(noise))], kept=kept,
     )  # fmt: skip

@@ -45,7 +45,7 @@ class InspectionRequest(Record):
         return Spec(**split, learner=Component(name="public-only"), delta=SMALLEST_DELTA)  # below 1/n for any n
 
 
-class Spectrum(Record):
+class EigenvalueSpectrum(Record):
     """Eigenvalues of the covariance of rows of length 1."""
 
     eigenvalues: Values  # largest first
@@ -72,7 +72,7 @@ class SeparabilityRange(Record):
     largest: Values
 
 
-class Separability(Record):
+class PairSeparability(Record):
     """ξ of each analysed class pair, and its range over pairs."""
 
     pairs: tuple[ClassPair, ...]
@@ -88,7 +88,7 @@ class ClassMargins(Record):
     margins: tuple[Values, ...]  # for each share, for each k
 
 
-class Margins(Record):
+class SvmMargins(Record):
     """Margins of one-versus-rest SVMs in k dimensions, for rows of length 1."""
 
     shares: Values = SHARES
@@ -96,7 +96,7 @@ class Margins(Record):
     smallest: tuple[Values, ...]  # over classes; for each share, for each k
 
 
-class Prediction(Record):
+class GainPrediction(Record):
     """Predictions of PILLAR's theorem from spectrum and separability, in two readings; see `inspect.prediction`."""
 
     gamma: float  # the margin that is put in
@@ -120,10 +120,10 @@ class Inspection(Record):
     labels_read: bool
     digests: dict[str, str]  # of the data behind the private and the public split
     licence: str
-    spectrum: Spectrum
-    separability: Separability | None
-    margins: Margins | None
-    prediction: Prediction | None = None  # None without labels, and in inspections from before there was one
+    spectrum: EigenvalueSpectrum
+    separability: PairSeparability | None
+    margins: SvmMargins | None
+    prediction: GainPrediction | None = None  # None without labels, and in inspections from before there was one
     note: str  # why there is only the spectrum, or how many classes have no example
     seconds: dict[str, float]
     components: dict[str, ComponentOrigin]
@@ -164,7 +164,7 @@ def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int
     )  # fmt: skip
 
 
-def complete_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> InspectionRequest:
+def complete_request(request: InspectionRequest, spec: Spec, dimensions: int) -> InspectionRequest:
     """Return the request with the options of `spec` and, if no k was requested, the default numbers of dimensions.
 
     The defaults are those of `DEFAULT_K` below `dimensions`, and `dimensions` itself.
@@ -172,19 +172,19 @@ def complete_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> I
     Raises:
         SpecError: a k larger than the number of dimensions.
     """
-    if asked.k and asked.k[-1] > dimensions:
+    if request.k and request.k[-1] > dimensions:
         raise SpecError(
-            f"Expected --k {asked.k[-1]} <= {dimensions}: there are no more components than features or "
-            f"{asked.rows} examples. Lower it, or leave out --k."
+            f"Expected --k {request.k[-1]} <= {dimensions}: there are no more components than features or "
+            f"{request.rows} examples. Lower it, or leave out --k."
         )
-    k = asked.k or (*(dimension for dimension in DEFAULT_K if dimension < dimensions), dimensions)
+    k = request.k or (*(dimension for dimension in DEFAULT_K if dimension < dimensions), dimensions)
     parts = {name: getattr(spec, name) for name in ("dataset", "extractor", "public_dataset")}
-    return asked.model_copy(update={**parts, "k": k})
+    return request.model_copy(update={**parts, "k": k})
 
 
-def digest_request(asked: InspectionRequest) -> str:
+def digest_request(request: InspectionRequest) -> str:
     """Return the SHA-256 of a request, as canonical JSON."""
-    return canonical_digest(json.loads(asked.model_dump_json()))
+    return canonical_digest(json.loads(request.model_dump_json()))
 
 
 def _parse_dimension(text: str) -> int:

@@ -10,11 +10,13 @@ import numpy as np
 
 from dpbench.support import progress
 from dpbench_lab.inspect import machines
-from dpbench_lab.inspect.report import ClassPair, InspectionRequest, Separability, SeparabilityRange
-from dpbench_lab.inspect.spectrum import compute_components
+from dpbench_lab.inspect.report import ClassPair, InspectionRequest, PairSeparability, SeparabilityRange
+from dpbench_lab.inspect.spectrum import compute_eigen_decomposition
 
 
-def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: InspectionRequest) -> Separability:
+def measure_separability(
+    x: np.ndarray, y: np.ndarray, names: Sequence[str], request: InspectionRequest
+) -> PairSeparability:
     """Return ξ_k of class pairs, for rows (n, d) float64 at unit length and labels (n,).
 
     Section 3.1, "Pre-trained features are almost Large-Margin and Low-Rank": a linear SVM w* is trained on a pair of
@@ -29,27 +31,27 @@ def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], ask
 
     If there are more than `asked.pairs` pairs, that many are sampled with the seed `asked.split_seed`.
     """
-    drawn, possible = choose_pairs(np.unique(y).tolist(), asked.pairs, asked.split_seed)
-    shared = compute_components(x, centre=False).vectors  # (d, r)
+    drawn, possible = choose_pairs(np.unique(y).tolist(), request.pairs, request.split_seed)
+    shared = compute_eigen_decomposition(x, centre=False).vectors  # (d, r)
     found = []
-    with progress.progress_bar("Separating class pairs", len(drawn)) as advance:
+    with progress.show_progress_bar("Separating class pairs", len(drawn)) as advance:
         for first, second in drawn:
             rows = x[(y == first) | (y == second)]
             signs = np.where(y[(y == first) | (y == second)] == first, 1, -1)
-            normal = machines.fit_svm_normal(rows, signs, asked.svm_c)  # (d,)
-            own = compute_components(rows, centre=False).vectors
+            normal = machines.fit_svm_normal(rows, signs, request.svm_c)  # (d,)
+            own = compute_eigen_decomposition(rows, centre=False).vectors
             distances = signs * (rows @ normal)
             found.append(
                 ClassPair(
                     classes=(names[first], names[second]), gamma=float(distances.min()),
-                    wrong=float((distances <= 0).mean()), own=compute_normal_separability(normal, own, asked.k),
-                    shared=compute_normal_separability(normal, shared, asked.k),
+                    wrong=float((distances <= 0).mean()), own=compute_normal_separability(normal, own, request.k),
+                    shared=compute_normal_separability(normal, shared, request.k),
                 )
             )  # fmt: skip
             advance(1)
-    return Separability(
-        pairs=tuple(found), possible=possible, own=_make_range([pair.own for pair in found]),
-        shared=_make_range([pair.shared for pair in found]),
+    return PairSeparability(
+        pairs=tuple(found), possible=possible, own=_make_separability_range([pair.own for pair in found]),
+        shared=_make_separability_range([pair.shared for pair in found]),
     )  # fmt: skip
 
 
@@ -72,6 +74,6 @@ def choose_pairs(classes: Sequence[int], max_pairs: int, seed: int) -> tuple[lis
     return (every if len(every) <= max_pairs else sorted(random.Random(seed).sample(every, max_pairs))), len(every)
 
 
-def _make_range(values: Sequence[Sequence[float]]) -> SeparabilityRange:
+def _make_separability_range(values: Sequence[Sequence[float]]) -> SeparabilityRange:
     smallest, median, largest = np.quantile(values, (0, 0.5, 1), axis=0).tolist()
     return SeparabilityRange(smallest=tuple(smallest), median=tuple(median), largest=tuple(largest))

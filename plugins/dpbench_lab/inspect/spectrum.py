@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.errors import DataError
-from dpbench_lab.inspect.report import Spectrum
+from dpbench_lab.inspect.report import EigenvalueSpectrum
 
 NEGLIGIBLE = 1e-10  # relative to the largest eigenvalue: directions below it are rounding error
 
@@ -32,7 +32,7 @@ def scale_rows_to_unit_length(x: np.ndarray) -> np.ndarray:
     return x / np.where(lengths > 0, lengths, 1)
 
 
-def compute_components(x: np.ndarray, centre: bool) -> EigenDecomposition:
+def compute_eigen_decomposition(x: np.ndarray, centre: bool) -> EigenDecomposition:
     """Return the components of the rows (n, d) float64, from their covariance or Gram matrix, whichever is smaller.
 
     `centre` subtracts the mean first, as in PCA. Without it, they are the components of the second moment E[x xᵀ], as
@@ -56,7 +56,7 @@ def compute_components(x: np.ndarray, centre: bool) -> EigenDecomposition:
     return EigenDecomposition(mean, values, vectors[:, :kept])
 
 
-def summarise_spectrum(values: np.ndarray, k: Sequence[int]) -> Spectrum:
+def summarise_spectrum(values: np.ndarray, k: Sequence[int]) -> EigenvalueSpectrum:
     """Return the share of variance in the first k components, and effective ranks, from descending eigenvalues (r,).
 
     Participation ratio: (Σλ)² / Σλ². Entropy rank: exp of the entropy of λ/Σλ (Roy and Vetterli 2007). Both are r for
@@ -65,7 +65,7 @@ def summarise_spectrum(values: np.ndarray, k: Sequence[int]) -> Spectrum:
     shares = values / values.sum()
     positive = shares[shares > 0]
     explained = np.cumsum(shares)
-    return Spectrum(
+    return EigenvalueSpectrum(
         eigenvalues=tuple(values.tolist()),
         explained=tuple(min(float(explained[dimension - 1]), 1.0) for dimension in k),
         participation_ratio=float(1 / np.square(shares).sum()),

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from dpbench.audit import bounds
-from dpbench.audit.attack import CanaryScores, draw_members
+from dpbench.audit.attack import CanaryScores, draw_canary_membership
 from dpbench.audit.figures import compute_figures
 from dpbench_lab.museum.exhibit import ClaimedAndTrueEpsilon, Exhibit, Findings
 
@@ -46,7 +46,7 @@ class InvalidAudit(Exhibit):
 
     def _score_canaries(self) -> tuple[CanaryScores, np.ndarray, np.ndarray, float]:
         generator = np.random.default_rng(SEED)
-        member = draw_members(self.canaries, generator)
+        member = draw_canary_membership(self.canaries, generator)
         scores, epsilon = self.mechanism(member, generator)
         kept = CanaryScores(member)
         kept.add([scores], 1.0, 1.0)
@@ -118,4 +118,4 @@ def canaries_assumed_independent(inside: np.ndarray, outside: np.ndarray) -> flo
     def rejects(mu: float) -> bool:
         return bool(stats.binom.cdf(wrong, guesses, stats.norm.cdf(-mu / 2)) <= bounds.SIGNIFICANCE)
 
-    return bounds.gaussian_dp_epsilon(bounds.bisect_largest(rejects), DELTA)
+    return bounds.gaussian_dp_epsilon(bounds.find_largest_rejected(rejects), DELTA)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from dpbench.site import prose
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.extras import ExtraSection
 from dpbench.site.layout import PageSection
-from dpbench.site.render import Renderer
+from dpbench.site.render import PageRenderer
 from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read_museum_record
 from dpbench_lab.museum.tour import EXHIBITS
 
@@ -110,7 +110,7 @@ class ExhibitSection:
         return _join_guard_nouns(self.record.passed)
 
 
-def _render_museum_files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def _render_museum_files(site: SiteContext, renderer: PageRenderer) -> Iterator[tuple[str, bytes]]:
     """Yield the museum's page: all exhibits with their code, grouped by the guard that catches them."""
     records = read_museum_record()
     guards = [guard for guard in GUARDS if any(guard in record.stopped + record.passed for record in records)]
@@ -142,7 +142,7 @@ def _join_guard_nouns(guards: Sequence[Guard]) -> str:
     return ", ".join(GUARD_NOUNS[guard] for guard in guards)
 
 
-def render_museum_sentence() -> Markup:
+def render_museum_summary() -> Markup:
     """Return the sentence about the museum for the first page of the site."""
     records = read_museum_record()
     stopped = sum(bool(record.stopped) for record in records)

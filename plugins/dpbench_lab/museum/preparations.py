@@ -14,7 +14,7 @@ from PIL import Image
 
 from dpbench.api import Learner
 from dpbench.errors import DpbenchError
-from dpbench.harness.guarantee import compute_copies_epsilon
+from dpbench.harness.guarantee import compute_epsilon_for_copies
 from dpbench.harness.session import open_session
 from dpbench.records.search import UNRANKED
 from dpbench.testing.checking import check_laws
@@ -43,7 +43,7 @@ class DataBug(Exhibit):
             return ClaimedAndTrueEpsilon(EPSILON, math.inf)
         if self.copies == 1:
             return None
-        found = compute_copies_epsilon(prepare_learner(self.learner).privacy, self.copies)
+        found = compute_epsilon_for_copies(prepare_learner(self.learner).privacy, self.copies)
         return None if found is None else ClaimedAndTrueEpsilon(EPSILON, found)
 
     def visit(self) -> Findings:
@@ -77,15 +77,15 @@ class DataBug(Exhibit):
                     place = Path(folder) / split / kind
                     place.mkdir(parents=True)
                     for number in range(count):
-                        _make_photo(number, kind, last=number == count - 1).save(place / f"{number}.png")
+                        _make_photo(number, kind, is_last=number == count - 1).save(place / f"{number}.png")
             yield f"{self.shown.name}:{folder}"
 
 
-def _make_photo(number: int, kind: str, *, last: bool) -> Image.Image:
+def _make_photo(number: int, kind: str, *, is_last: bool) -> Image.Image:
     """Return photo `number` of a class; the last photo has the same mean colour as the one before it."""
-    level, blue = 20 * max(0, number - last), BLUE.get(kind, 40)
-    photo = Image.new("RGB", (8, 8), (level, 60 + 9 * last, blue))
-    photo.paste((level, 60 - 9 * last, blue), (0, 0, 8, 4))
+    level, blue = 20 * max(0, number - is_last), BLUE.get(kind, 40)
+    photo = Image.new("RGB", (8, 8), (level, 60 + 9 * is_last, blue))
+    photo.paste((level, 60 - 9 * is_last, blue), (0, 0, 8, 4))
     return photo
 
 

@@ -23,10 +23,10 @@ EPSILON = 4.0
 """The epsilon at which exhibits run."""
 
 
-def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -> Registry:
+def extend_registry(*added_classes: type[Dataset] | type[Extractor] | type[Learner]) -> Registry:
     """Return a registry of the installed plugins and these classes."""
     components = {kind: dict(items) for kind, items in load().components.items()}
-    for cls in brought:
+    for cls in added_classes:
         kind: ComponentKind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
         components[kind][cls.name] = Registration(cls, "museum", "museum", "0.1")
     return Registry(components)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpbench.api import Release
 from dpbench.errors import UnknownName
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench_lab.museum import accounts, audits, protocols
 from dpbench_lab.museum.accounts import UndersizedSigma, UnderstatedEpsilon
 from dpbench_lab.museum.audits import InvalidAudit
@@ -110,5 +110,5 @@ def find_exhibit(name: str) -> Exhibit:
     """
     named = {exhibit.name: exhibit for exhibit in EXHIBITS}
     if name not in named:
-        raise UnknownName(unknown_name_message("exhibit", name, named))
+        raise UnknownName(format_unknown_name_message("exhibit", name, named))
     return named[name]

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from dpbench.errors import UnknownName
-from dpbench.support.messages import unknown_name_message
+from dpbench.support.messages import format_unknown_name_message
 from dpbench.support.validation import Record
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.reproduce.protocol import PublishedProtocol
@@ -34,7 +34,7 @@ class OrderClaim(Record):
     loss_from: AxisValues = {}  # compares losses from the result at these values: the smaller loss is `higher`
 
 
-class Study(Record):
+class ReproductionStudy(Record):
     """A table or figure of a paper, or a figure of its theorem."""
 
     name: str = Field(pattern=r"^[a-z0-9.-]+$")
@@ -58,7 +58,7 @@ class Study(Record):
     nothing: str = ""  # why there is nothing to measure, such as a diagram
 
     @model_validator(mode="after")
-    def _check_complete(self) -> Study:
+    def _check_complete(self) -> ReproductionStudy:
         runs = self.sweep or self.inspection
         if runs and not (self.published or self.orders or self.rate):
             raise ValueError("what is measured is compared with nothing")
@@ -73,13 +73,13 @@ class Study(Record):
         return self
 
 
-def read_studies() -> tuple[Study, ...]:
+def read_studies() -> tuple[ReproductionStudy, ...]:
     """Return the catalogue in order. A study's protocol extends the paper's protocol that it names as `like`."""
     content = tomllib.loads(FILE.read_text(encoding="utf-8"))
     for fields in content["study"]:
         if own := fields.get("protocol"):
             fields["protocol"] = {**content["protocol"][own.pop("like")], **own}
-    return tuple(Study(**fields) for fields in content["study"])
+    return tuple(ReproductionStudy(**fields) for fields in content["study"])
 
 
 def is_sweep_without_study(name: str) -> bool:
@@ -88,7 +88,7 @@ def is_sweep_without_study(name: str) -> bool:
     return not studied and (Path(name).is_file() or name in ready_made_sweeps.list_sweep_names())
 
 
-def find_study(name: str) -> Study:
+def find_study(name: str) -> ReproductionStudy:
     """Return the study of this name.
 
     Raises:
@@ -100,5 +100,5 @@ def find_study(name: str) -> Study:
             f"{name} is a sweep and no study of its own. Run dpbench sweep {name}, or add --chart FILE to draw it."
         )
     if name not in known:
-        raise UnknownName(unknown_name_message("table or figure", name, known))
+        raise UnknownName(format_unknown_name_message("table or figure", name, known))
     return known[name]

@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from dpbench.cli.output import report_interrupt
+from dpbench.cli.output import exit_with_message_on_interrupt
 from dpbench.cli.results import check_charts
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
     from dpbench.sweep.conduct import SweepSummary
-    from dpbench_lab.reproduce.catalogue import Study
+    from dpbench_lab.reproduce.catalogue import ReproductionStudy
     from dpbench_lab.reproduce.verdict import StudyComparison
 
 LEADERBOARD = Path("leaderboard")
@@ -72,7 +72,7 @@ def reproduce(
     if chart and is_sweep_without_study(name):
         failed = None if compare_only else _run_study_sweep(name, out, workers, plugins)
         _draw_sweep_charts(name, out, chart, plugins)
-        _check_failures(name, failed)
+        _raise_for_failed_cells(name, failed)
         return
     study = find_study(name)
     if not study.sweep and (out or workers or compare_only or chart):
@@ -86,12 +86,12 @@ def reproduce(
     _print_comparison(_compare_study(study, folder if study.sweep else root, plugins))
     if study.sweep and chart:
         _draw_sweep_charts(study.sweep, folder, chart, plugins)
-    _check_failures(study.name, failed)
+    _raise_for_failed_cells(study.name, failed)
     if study.missing and not (study.sweep or study.inspection):
         raise SpecError(f"{study.name} cannot be run here; what it needs is named above.")
 
 
-def _check_failures(name: str, summary: SweepSummary | None) -> None:
+def _raise_for_failed_cells(name: str, summary: SweepSummary | None) -> None:
     """Raise `SpecError` if cells of a sweep failed; the message gives the number of cells and the first error."""
     from dpbench.errors import SpecError
 
@@ -102,13 +102,13 @@ def _check_failures(name: str, summary: SweepSummary | None) -> None:
 
 def _run_study_sweep(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> SweepSummary:
     from dpbench.sweep import conduct, ready_made_sweeps
-    from dpbench.sweep.resources import Resources
+    from dpbench.sweep.resources import SweepResources
 
-    with report_interrupt("Finished cells are kept; repeat the command to continue."):
+    with exit_with_message_on_interrupt("Finished cells are kept; repeat the command to continue."):
         return conduct.sweep(
             ready_made_sweeps.find_sweep_file(Path(sweep)),
             folder,
-            resources=Resources(workers=workers),
+            resources=SweepResources(workers=workers),
             retry_failed=True,  # data that was missing may be here now
             plugins=plugins,
         )
@@ -120,13 +120,13 @@ def _draw_sweep_charts(sweep: str, folder: Path | None, files: Sequence[Path], p
     print(write_sweep_chart(Path(sweep), folder, files, plugins))
 
 
-def _compare_study(study: Study, folder: Path, plugins: Registry) -> StudyComparison:
-    from dpbench_lab.reproduce.document import study_folder
+def _compare_study(study: ReproductionStudy, folder: Path, plugins: Registry) -> StudyComparison:
+    from dpbench_lab.reproduce.document import locate_study_folder
     from dpbench_lab.reproduce.measurements import read_measurements
     from dpbench_lab.reproduce.verdict import compare_with_paper
 
     return compare_with_paper(
-        study, read_measurements(study, folder if study.sweep else study_folder(folder, study), plugins)
+        study, read_measurements(study, folder if study.sweep else locate_study_folder(folder, study), plugins)
     )
 
 
@@ -147,7 +147,7 @@ def _compare_with_peer(name: str, out: Path | None, compare_only: bool) -> None:
         file = peers.find_measured_file(name, out or Path("dpbench-results") / name)
         peer, session = peers.load_peer(name), open_session("cpu", plugins=load())
         found = []
-        with report_interrupt(f"Finished comparisons are in {file}."):
+        with exit_with_message_on_interrupt(f"Finished comparisons are in {file}."):
             for board, spec in peers.list_board_specs(PEER_SEEDS):
                 try:
                     found.append(peers.compare_with_peer(board, spec, session, peer))
@@ -201,11 +201,11 @@ def _print_studies(root: Path, plugins: Registry, markdown: bool) -> None:
 
 
 def _print_comparison(comparison: StudyComparison) -> None:
-    from dpbench_lab.reproduce.document import comparison_remarks, comparison_rows, describe_number_source
+    from dpbench_lab.reproduce.document import describe_number_source, format_comparison_rows, list_comparison_remarks
 
     console, study = Console(), comparison.study
     console.print(f"{study.paper}, {study.place}. {study.shows}", markup=False, highlight=False, soft_wrap=True)
-    rows = comparison_rows(comparison)
+    rows = format_comparison_rows(comparison)
     if rows:
         table = Table(
             "where",
@@ -217,5 +217,5 @@ def _print_comparison(comparison: StudyComparison) -> None:
         for row in rows:
             table.add_row(*row)
         console.print(table, highlight=False)
-    for line in comparison_remarks(comparison):
+    for line in list_comparison_remarks(comparison):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.analysis.plots import format_axis_value
 from dpbench.registry import Registry
-from dpbench_lab.reproduce.catalogue import Study, read_studies
+from dpbench_lab.reproduce.catalogue import ReproductionStudy, read_studies
 from dpbench_lab.reproduce.measurements import Measurement, read_measurements
 from dpbench_lab.reproduce.protocol import describe_differences
 from dpbench_lab.reproduce.rates import RateComparison
@@ -27,27 +27,31 @@ FIGURES, INSPECTIONS = "figures", "inspections"  # folders of the leaderboard
 def compare_studies(root: Path, plugins: Registry) -> tuple[StudyComparison, ...]:
     """Compare every study with the results in the leaderboard's folder `root`."""
     return tuple(
-        compare_with_paper(study, read_measurements(study, study_folder(root, study), plugins))
+        compare_with_paper(study, read_measurements(study, locate_study_folder(root, study), plugins))
         for study in read_studies()
     )
 
 
-def study_folder(root: Path, study: Study) -> Path:
+def locate_study_folder(root: Path, study: ReproductionStudy) -> Path:
     """Return the folder with a study's results in the leaderboard `root`; studies of the same sweep share a folder."""
     return root / INSPECTIONS if study.inspection else root / FIGURES / (study.sweep or study.name)
 
 
-def comparison_rows(comparison: StudyComparison) -> list[tuple[str, str, str, str]]:
+def format_comparison_rows(comparison: StudyComparison) -> list[tuple[str, str, str, str]]:
     """Return the rows of a comparison as texts: position, the paper's number, ours, the difference."""
-    return [*map(_number_row, comparison.rows), *map(_order_row, comparison.orders), *_rate_rows(comparison)]
+    return [
+        *map(_format_number_row, comparison.rows),
+        *map(_format_order_row, comparison.orders),
+        *_format_rate_rows(comparison),
+    ]
 
 
-def describe_number_source(study: Study) -> str:
+def describe_number_source(study: ReproductionStudy) -> str:
     """Return the origin of the numbers that ours are compared with."""
     return "theorem" if study.rate else "paper"
 
 
-def comparison_remarks(comparison: StudyComparison) -> list[str]:
+def list_comparison_remarks(comparison: StudyComparison) -> list[str]:
     """Return the remarks below a comparison's table."""
     study, verdict = comparison.study, comparison.verdict
     because = study.because if comparison.compared_count and verdict != "holds" else study.nothing
@@ -67,7 +71,7 @@ def comparison_remarks(comparison: StudyComparison) -> list[str]:
         said.append(f"Not compared, because outside the theorem's conditions: {outside}.")
     if study.missing:
         said.append(f"Missing: {study.missing}")
-    if not comparison.is_current:
+    if not comparison.is_measured_with_current_code:
         said.append("Measured by an earlier version of dpbench. Run it again.")
     return said
 
@@ -108,7 +112,7 @@ INTRODUCTION = (
 def render_markdown_page(comparisons: Iterable[StudyComparison]) -> str:
     """Return the page of the documentation, as Markdown: a section per measured study, and a list of the others."""
     kept = tuple(comparisons)
-    measured = {comparison.study.name: lines for comparison in kept if (lines := _study_lines(comparison))}
+    measured = {comparison.study.name: lines for comparison in kept if (lines := _render_study_section(comparison))}
     lines = [*INTRODUCTION]
     for comparison in kept:
         name = comparison.study.name
@@ -120,24 +124,24 @@ def render_markdown_page(comparisons: Iterable[StudyComparison]) -> str:
     for section in measured.values():
         lines += section
     others = [comparison for comparison in kept if comparison.study.name not in measured]
-    lines += ["", "## Not measured", "", *map(_unmeasured_line, others)]
+    lines += ["", "## Not measured", "", *map(_format_unmeasured_study, others)]
     return "\n".join(lines) + "\n"
 
 
-def _study_lines(comparison: StudyComparison) -> list[str]:
+def _render_study_section(comparison: StudyComparison) -> list[str]:
     """Return the section of one study; empty if nothing of it was measured."""
-    shown = [row for row in comparison_rows(comparison) if row[2]]
+    shown = [row for row in format_comparison_rows(comparison) if row[2]]
     if not shown:
         return []
     study = comparison.study
     lines = ["", f"## {study.name}", "", f"{study.paper}, {study.place}. {study.shows}", ""]
     lines += [f"| cell | {describe_number_source(study)} | measured | difference |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in shown]
-    return lines + [part for remark in comparison_remarks(comparison) for part in ("", remark)]
+    return lines + [part for remark in list_comparison_remarks(comparison) for part in ("", remark)]
 
 
-def _unmeasured_line(comparison: StudyComparison) -> str:
-    study, remarks = comparison.study, " ".join(comparison_remarks(comparison))
+def _format_unmeasured_study(comparison: StudyComparison) -> str:
+    study, remarks = comparison.study, " ".join(list_comparison_remarks(comparison))
     return f"- **{study.paper}, {study.place}** (`{study.name}`). {study.shows} {remarks}"
 
 
@@ -149,13 +153,13 @@ def describe_compared_count(comparison: StudyComparison) -> str:
     return f"{comparison.compared_count} of {total}" if total else ""
 
 
-def _number_row(row: NumberComparison) -> tuple[str, str, str, str]:
+def _format_number_row(row: NumberComparison) -> tuple[str, str, str, str]:
     theirs = f"{'above ' if row.point.above else ''}{row.point.percent:.2f}"
     difference = "" if row.difference is None else f"{row.difference:+.2f}"
     return _format_position(row.point.at), theirs, _format_percent_with_interval(row.ours), difference
 
 
-def _order_row(found: OrderComparison) -> tuple[str, str, str, str]:
+def _format_order_row(found: OrderComparison) -> tuple[str, str, str, str]:
     if found.difference is None:
         return found.order.says, "stated", "", ""
     if found.starts:
@@ -166,17 +170,17 @@ def _order_row(found: OrderComparison) -> tuple[str, str, str, str]:
     return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
 
 
-def _rate_rows(comparison: StudyComparison) -> list[tuple[str, str, str, str]]:
+def _format_rate_rows(comparison: StudyComparison) -> list[tuple[str, str, str, str]]:
     """Return rows for the cell where the constant was fitted, the highest and the lowest cell; empty without a rate."""
     rated = comparison.rated
     if rated is None:
         return []
     told = {"the highest": rated.highest, "the lowest": rated.lowest}
-    ring = _rate_row("fitted", rated.fitted, f"constant {rated.constant:.2g}")
-    return [ring, *(_rate_row(name, value, f"times {value.factor:.2g}") for name, value in told.items())]
+    ring = _format_rate_row("fitted", rated.fitted, f"constant {rated.constant:.2g}")
+    return [ring, *(_format_rate_row(name, value, f"times {value.factor:.2g}") for name, value in told.items())]
 
 
-def _rate_row(name: str, comparison: RateComparison, remark: str) -> tuple[str, str, str, str]:
+def _format_rate_row(name: str, comparison: RateComparison, remark: str) -> tuple[str, str, str, str]:
     return (
         f"{name}: {_format_position(comparison.rate.at)}",
         f"{100 * comparison.curve:.2f}",
@@ -193,5 +197,5 @@ def _format_percent_with_interval(ours: Measurement | None) -> str:
     return f"{100 * interval.mean:.2f}{spread}"
 
 
-def _format_position(at: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis} {format_axis_value(value)}" for axis, value in at.items())
+def _format_position(axis_values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis} {format_axis_value(value)}" for axis, value in axis_values.items())

@@ -15,18 +15,18 @@ from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.sweep import ready_made_sweeps
-from dpbench.sweep.conduct import survey_sweep
+from dpbench.sweep.conduct import get_sweep_overview
 from dpbench.sweep.grid import Cell
-from dpbench_lab.figures.collect import metric_interval
+from dpbench_lab.figures.collect import read_metric_interval
 from dpbench_lab.inspect.report import Inspection
-from dpbench_lab.reproduce.catalogue import Study
+from dpbench_lab.reproduce.catalogue import ReproductionStudy
 from dpbench_lab.reproduce.protocol import RunFacts
 
 FIXED = ("dataset", "extractor", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
 
 
 @dataclass(frozen=True)
-class Rate:
+class TheoremRate:
     """A theorem's rate at one cell of a sweep."""
 
     at: Mapping[str, Any]  # the cell's axes -> value
@@ -42,15 +42,18 @@ class Measurement:
     at: Mapping[str, Any]  # axis -> value
     interval: Interval  # of the accuracy, a share; of the error, beside a rate; or of what an inspection measures
     today: bool  # whether this code sums and adds noise as the code did that measured it
-    rate: Rate | None = None
+    rate: TheoremRate | None = None
     tested: int = 0  # test examples that one seed was scored on; 0 for what is not a share of any
     chance: float = 0.0  # the accuracy of always guessing the largest class of the test split
     facts: RunFacts | None = None
 
     @classmethod
-    def from_result(cls, result: Result, at: Mapping[str, Any], rate: Rate | None = None) -> Measurement:
+    def from_result(cls, result: Result, at: Mapping[str, Any], rate: TheoremRate | None = None) -> Measurement:
         """Return the accuracy of a result or, if a rate is given, its error."""
-        score, today = metric_interval(result, "error" if rate else "accuracy"), result.privacy.uses_current_mechanism
+        score, today = (
+            read_metric_interval(result, "error" if rate else "accuracy"),
+            result.privacy.uses_current_mechanism,
+        )
         task = result.task
         return cls(at, score, today, rate, task.test, task.largest, RunFacts.from_result(result))
 
@@ -71,7 +74,7 @@ class Measurement:
         return 1.96 * math.sqrt(interval.mean * (1 - interval.mean) / self.tested) if self.tested else 0.0
 
 
-def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Measurement]:
+def read_measurements(study: ReproductionStudy, folder: Path, plugins: Registry) -> list[Measurement]:
     """Return the measurements in `folder` for a study: results of its sweep, or inspections; an empty list if none."""
     if study.sweep:
         return _read_sweep_measurements(study.sweep, folder, plugins)
@@ -79,7 +82,7 @@ def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Mea
 
 
 def _read_sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
-    found = survey_sweep(ready_made_sweeps.find_sweep_file(Path(sweep)), folder, plugins)
+    found = get_sweep_overview(ready_made_sweeps.find_sweep_file(Path(sweep)), folder, plugins)
     kept = []
     for cell in found.grid.cells:
         result = found.folder.result(cell)
@@ -90,11 +93,11 @@ def _read_sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> lis
     return kept
 
 
-def _evaluate_rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
+def _evaluate_rate(plot: Plot | None, cell: Cell, result: Result) -> TheoremRate | None:
     if plot is None or plot.bound is None:
         return None
     rate = formula.evaluate_formula(plot.bound, cell.numbers, "the bound of [plot]")
-    return Rate(cell.values, rate, is_fitted_cell(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
+    return TheoremRate(cell.values, rate, is_fitted_cell(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
 
 
 def read_axis_values(spec: Spec) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def read_axis_values(spec: Spec) -> dict[str, Any]:
     return {**plain, **options}
 
 
-def _read_inspections(study: Study, folder: Path) -> list[Measurement]:
+def _read_inspections(study: ReproductionStudy, folder: Path) -> list[Measurement]:
     kept = []
     for file in sorted(folder.rglob("inspection-*.json")):
         inspection = storage.read_validated_record(Inspection, file)

@@ -12,24 +12,24 @@ from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import FigureData
 from dpbench.analysis.formats import format_percent_score
 from dpbench.analysis.formula import collect_numeric_values
-from dpbench.analysis.plots import Plot, Position, format_axis_value, locate_cell
+from dpbench.analysis.plots import Plot, PlotPosition, format_axis_value, locate_cell
 from dpbench.records.packed import list_records
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
-from dpbench.site.context import Site
+from dpbench.site.context import SiteContext
 from dpbench.site.extras import ExtraSection
 from dpbench.site.layout import PageSection
 from dpbench.site.picture import Chart, render_inline_svg
-from dpbench.site.render import Renderer
+from dpbench.site.render import PageRenderer
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
-from dpbench_lab.figures.collect import PlotCell, assemble_figure
+from dpbench_lab.figures.collect import PlotCell, assemble_figure_data
 from dpbench_lab.reproduce.document import (
     compare_studies,
-    comparison_remarks,
-    comparison_rows,
     describe_compared_count,
-    study_folder,
+    format_comparison_rows,
+    list_comparison_remarks,
+    locate_study_folder,
 )
 from dpbench_lab.reproduce.measurements import Measurement, read_axis_values
 from dpbench_lab.reproduce.verdict import StudyComparison, compare_with_paper
@@ -46,7 +46,7 @@ class FigureView:
     compared: str
 
 
-def _render_figure_pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def _render_figure_pages(site: SiteContext, renderer: PageRenderer) -> Iterator[tuple[str, bytes]]:
     """Yield the list of all figures, and a page for each that has a chart."""
     found = [_make_figure_view(site, comparison) for comparison in compare_studies(site.root, site.plugins)]
     verdicts = Counter(figure.comparison.verdict for figure in found)
@@ -57,9 +57,9 @@ def _render_figure_pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, 
             yield path, renderer.page("figure", path, "evidence", {"figure": figure})
 
 
-def _make_figure_view(site: Site, comparison: StudyComparison) -> FigureView:
+def _make_figure_view(site: SiteContext, comparison: StudyComparison) -> FigureView:
     study = comparison.study
-    folder = study_folder(site.root, study)
+    folder = locate_study_folder(site.root, study)
     chart = None
     if study.sweep in ready_made_sweeps.list_sweep_names() and folder.is_dir():
         results = [Result.read(file) for file in list_records(folder)]
@@ -71,8 +71,8 @@ def _make_figure_view(site: Site, comparison: StudyComparison) -> FigureView:
                 for result in results
             ]
             comparison = compare_with_paper(study, found)
-    rows = [row for row in comparison_rows(comparison) if row[2]]
-    return FigureView(comparison, chart, rows, comparison_remarks(comparison), describe_compared_count(comparison))
+    rows = [row for row in format_comparison_rows(comparison) if row[2]]
+    return FigureView(comparison, chart, rows, list_comparison_remarks(comparison), describe_compared_count(comparison))
 
 
 def make_figure_from_results(name: str, results: Sequence[Result]) -> FigureData:
@@ -89,10 +89,10 @@ def make_figure_from_results(name: str, results: Sequence[Result]) -> FigureData
         for result in kept
     ]
     places.sort(key=lambda place: _position_sort_key(locate_cell(plot, place.values, place.numbers)))
-    return assemble_figure(name, plot, places, literature.choose_series(plot, name))
+    return assemble_figure_data(name, plot, places, literature.find_published_series(plot, name))
 
 
-def _position_sort_key(position: Position) -> tuple[object, ...]:
+def _position_sort_key(position: PlotPosition) -> tuple[object, ...]:
     return (
         [*map(_parse_number_or_infinity, position.panel)],
         position.panel,

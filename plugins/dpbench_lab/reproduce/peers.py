@@ -99,7 +99,7 @@ def load_peer(name: str) -> type[PeerFits]:
     return found
 
 
-class LibraryScores(Record):
+class LibraryFitScores(Record):
     """The fits of one library: the test accuracy of each seed, and the median seconds of a fit."""
 
     accuracies: tuple[float, ...]
@@ -124,8 +124,8 @@ class PeerComparison(Record):
     private: int
     test: int
     epsilons: dict[str, float]  # library and accountant -> epsilon of the training
-    ours: LibraryScores
-    theirs: LibraryScores
+    ours: LibraryFitScores
+    theirs: LibraryFitScores
     versions: dict[str, str | None]
 
     @property
@@ -174,8 +174,8 @@ class PeerComparison(Record):
 COMPARISONS = TypeAdapter(list[PeerComparison])
 
 
-def _margin(side: LibraryScores, tested: int) -> float:
-    return Measurement({}, side.accuracy, True, tested=tested).margin
+def _margin(scores: LibraryFitScores, test_count: int) -> float:
+    return Measurement({}, scores.accuracy, True, tested=test_count).margin
 
 
 def find_measured_file(name: str, folder: Path = MEASURED) -> Path:
@@ -234,8 +234,8 @@ def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerF
     if not isinstance(learner, ProbeLearner):
         raise TypeError(f"Expected a linear probe, got {learner.name}.")
     fits = peer(prepared, learner)
-    ours = _measure_training(prepared, lambda seed: fit_once(prepared.make_fit_input(seed)).predict)
-    theirs, probe = _measure_training(prepared, fits.fit), learner.probe
+    ours = _measure_fits(prepared, lambda seed: fit_once(prepared.make_fit_input(seed)).predict)
+    theirs, probe = _measure_fits(prepared, fits.fit), learner.probe
     epsilons = {
         f"dpbench {name}": accountant.epsilon(privacy.releases, privacy.sigma, privacy.delta, name)
         for name in ("pld", "rdp")
@@ -249,7 +249,7 @@ def compare_with_peer(board: str, spec: Spec, session: Session, peer: type[PeerF
     )  # fmt: skip
 
 
-def _measure_training(prepared: PreparedRun, fit: Callable[[int], Predict]) -> LibraryScores:
+def _measure_fits(prepared: PreparedRun, fit: Callable[[int], Predict]) -> LibraryFitScores:
     accuracies, seconds, test = [], [], prepared.test
     with limit_threads(prepared.loaded.threads):
         for seed in prepared.spec.seeds:
@@ -258,4 +258,4 @@ def _measure_training(prepared: PreparedRun, fit: Callable[[int], Predict]) -> L
             seconds.append(time.perf_counter() - began)
             scores = predict_all(predict, test.x, prepared.roles.task)
             accuracies.append(test.scorer.score(scores).value("accuracy"))
-    return LibraryScores(accuracies=tuple(accuracies), seconds=statistics.median(seconds))
+    return LibraryFitScores(accuracies=tuple(accuracies), seconds=statistics.median(seconds))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpbench.analysis.plots import format_axis_value
-from dpbench_lab.reproduce.catalogue import Study
-from dpbench_lab.reproduce.measurements import Measurement, Rate
+from dpbench_lab.reproduce.catalogue import ReproductionStudy
+from dpbench_lab.reproduce.measurements import Measurement, TheoremRate
 
 FACTOR = 2.0
 
@@ -26,7 +26,7 @@ class RateComparison:
     """The measured error of a cell, and the theorem's curve there."""
 
     measured: Measurement
-    rate: Rate
+    rate: TheoremRate
     curve: float  # the rate times the constant
 
     @property
@@ -67,12 +67,12 @@ class RateReport:
     @property
     def highest(self) -> RateComparison:
         """The cell that lies farthest above the curve, or least below."""
-        return max(self._visible_cells, key=lambda point: point.factor)
+        return max(self._cells_above_resolution, key=lambda point: point.factor)
 
     @property
     def lowest(self) -> RateComparison:
         """The cell farthest below the curve; among cells without errors, the one with the highest rate."""
-        return min(self._visible_cells, key=lambda point: (point.factor, -point.curve))
+        return min(self._cells_above_resolution, key=lambda point: (point.factor, -point.curve))
 
     @property
     def verdict(self) -> Literal["holds", "holds up to a constant", "does not hold"]:
@@ -83,17 +83,17 @@ class RateReport:
         return "holds" if near and not any(cell.is_clearly_below for cell in self.cells) else "holds up to a constant"
 
     @property
-    def _visible_cells(self) -> Sequence[RateComparison]:
+    def _cells_above_resolution(self) -> Sequence[RateComparison]:
         return [cell for cell in self.cells if cell.curve > cell.rate.unseen]
 
 
-def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
+def compare_with_rate(study: ReproductionStudy, ours: Sequence[Measurement]) -> RateReport | None:
     """Compare measurements with the study's theoretical rate, times a constant that is fitted at one cell.
 
     Return None if the study has no rate, or if the constant cannot be fitted: the cell was not measured, is outside the
     theorem's conditions, or has a mean error of 0.
     """
-    found = [(our, our.rate) for our in ours if our.rate and not _is_outside_conditions(study, our.rate)]
+    found = [(our, our.rate) for our in ours if our.rate and not _is_outside_theorem_conditions(study, our.rate)]
     constant = next(
         (measurement.interval.mean / rate.value for measurement, rate in found if rate.fitted and rate.value), None
     )
@@ -104,7 +104,7 @@ def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport |
     )
 
 
-def _is_outside_conditions(study: Study, rate: Rate) -> bool:
+def _is_outside_theorem_conditions(study: ReproductionStudy, rate: TheoremRate) -> bool:
     return any(
         all(format_axis_value(rate.at.get(axis)) == format_axis_value(value) for axis, value in at.items())
         for at in study.outside

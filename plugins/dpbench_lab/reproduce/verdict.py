@@ -24,7 +24,7 @@ from typing import Any, Literal
 from dpbench.analysis.figure_data import PublishedPoint
 from dpbench.analysis.plots import format_axis_value
 from dpbench_lab.figures import literature
-from dpbench_lab.reproduce.catalogue import AxisValues, OrderClaim, Study
+from dpbench_lab.reproduce.catalogue import AxisValues, OrderClaim, ReproductionStudy
 from dpbench_lab.reproduce.measurements import Measurement
 from dpbench_lab.reproduce.rates import RateReport, compare_with_rate
 
@@ -110,7 +110,7 @@ class OrderComparison:
 class StudyComparison:
     """A study compared with our measurements, and the verdict."""
 
-    study: Study
+    study: ReproductionStudy
     rows: tuple[NumberComparison, ...]
     orders: tuple[OrderComparison, ...]
     rated: RateReport | None
@@ -130,7 +130,7 @@ class StudyComparison:
         return found + ([cell.measured for cell in self.rated.cells] if self.rated else [])
 
     @property
-    def is_current(self) -> bool:
+    def is_measured_with_current_code(self) -> bool:
         """Whether all measurements come from code that sums and adds noise as today's code does."""
         return all(measurement.today for measurement in self.measurements)
 
@@ -141,13 +141,13 @@ class StudyComparison:
         return list(dict.fromkeys(doubt for doubts in found for doubt in doubts))
 
 
-def compare_with_paper(study: Study, ours: Sequence[Measurement]) -> StudyComparison:
+def compare_with_paper(study: ReproductionStudy, ours: Sequence[Measurement]) -> StudyComparison:
     """Compare a study with our measurements, and give the verdict."""
     series = literature.read_literature().series
     points = [point for name in study.published for point in series[name].points]
     axes = {axis for point in points for axis in point.at}
     rows = [
-        _compare_number(study, point, _best_measurement(_find_matching_measurements(point.at, axes, ours)))
+        _compare_number(study, point, _find_highest_measurement(_find_matching_measurements(point.at, axes, ours)))
         for point in points
     ]
     rows += [NumberComparison(point, None) for name in study.other_features for point in series[name].points]
@@ -157,16 +157,16 @@ def compare_with_paper(study: Study, ours: Sequence[Measurement]) -> StudyCompar
     return StudyComparison(study, tuple(rows), orders, against, verdict)
 
 
-def _compare_number(study: Study, point: PublishedPoint, ours: Measurement | None) -> NumberComparison:
+def _compare_number(study: ReproductionStudy, point: PublishedPoint, ours: Measurement | None) -> NumberComparison:
     return NumberComparison(point, ours, tuple(_list_doubts(study, ours)) if ours else ())
 
 
-def _compare_order(study: Study, order: OrderClaim, ours: Sequence[Measurement]) -> OrderComparison:
+def _compare_order(study: ReproductionStudy, order: OrderClaim, ours: Sequence[Measurement]) -> OrderComparison:
     axes = {*order.higher, *order.lower}
     contrasted = order.higher.get("extractor") != order.lower.get("extractor")
     sides = [{**side, **order.loss_from} for side in (order.higher, order.lower)] if order.loss_from else []
     found = [
-        _best_measurement(_find_matching_measurements(side, axes, ours, contrasted))
+        _find_highest_measurement(_find_matching_measurements(side, axes, ours, contrasted))
         for side in (order.higher, order.lower, *sides)
     ]
     kept = [measurement for measurement in found if measurement]
@@ -176,7 +176,7 @@ def _compare_order(study: Study, order: OrderClaim, ours: Sequence[Measurement])
     return OrderComparison(order, tuple(kept[:2]), tuple(kept[2:]), tuple(doubts))
 
 
-def _list_doubts(study: Study, ours: Measurement, at_chance: bool = False) -> Iterator[str]:
+def _list_doubts(study: ReproductionStudy, ours: Measurement, at_chance: bool = False) -> Iterator[str]:
     """Yield each reason why a measurement decides nothing: another learner than the paper's, or chance accuracy."""
     learner = ours.facts.learner if ours.facts else None
     if learner and study.protocol and study.protocol.learners and learner not in study.protocol.learners:
@@ -189,25 +189,27 @@ def _list_doubts(study: Study, ours: Measurement, at_chance: bool = False) -> It
 
 
 def _find_matching_measurements(
-    at: AxisValues, axes: set[str], ours: Sequence[Measurement], contrasted: bool = False
+    paper_values: AxisValues, axes: set[str], measurements: Sequence[Measurement], contrasted: bool = False
 ) -> list[Measurement]:
-    if not contrasted and at.get("extractor") not in {our.at.get("extractor") for our in ours}:
+    if not contrasted and paper_values.get("extractor") not in {our.at.get("extractor") for our in measurements}:
         axes = axes - {"extractor"}  # another stands for the paper's, as the line of differences says
-    return [our for our in ours if all(_is_same_value(at.get(axis), our.at, axis) for axis in axes)]
+    return [our for our in measurements if all(_is_same_value(paper_values.get(axis), our.at, axis) for axis in axes)]
 
 
-def _is_same_value(theirs: float | str | None, ours: Mapping[str, Any], axis: str) -> bool:
-    mine = ours.get(axis)
-    if theirs == "best":  # of the values of an axis that the paper does not name
+def _is_same_value(paper_value: float | str | None, our_values: Mapping[str, Any], axis: str) -> bool:
+    mine = our_values.get(axis)
+    if paper_value == "best":  # of the values of an axis that the paper does not name
         return mine is not None
-    return format_axis_value(theirs) == format_axis_value(mine)
+    return format_axis_value(paper_value) == format_axis_value(mine)
 
 
-def _best_measurement(measurements: Sequence[Measurement]) -> Measurement | None:
+def _find_highest_measurement(measurements: Sequence[Measurement]) -> Measurement | None:
     return max(measurements, key=lambda measurement: measurement.interval.mean, default=None)
 
 
-def _decide_verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]) -> Verdict:
+def _decide_verdict(
+    study: ReproductionStudy, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]
+) -> Verdict:
     if not any(row.ours for row in rows) and not any(order.ends for order in orders):
         return "nothing to measure" if study.nothing else "not run"
     met, found = [row for row in rows if row.is_decided], [order for order in orders if order.is_decided]
@@ -215,7 +217,7 @@ def _decide_verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequ
     if not kept or not _includes_papers_learner(study, kept):
         return "cannot tell"
     near, agrees = all(row.agrees for row in met), all(order.holds for order in found)
-    if not _is_on_papers_data(study, kept):
+    if not _includes_papers_data(study, kept):
         agrees = agrees and len(found) == len(orders) > 0
         return "holds on other data" if agrees else "does not hold on other data"
     if not agrees or not (near or _has_paper_order(met) or (found and not _pairs_in_paper_order(met))):
@@ -226,14 +228,14 @@ def _decide_verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequ
     return "holds in order only" if whole else "holds in order only, in part"
 
 
-def _includes_papers_learner(study: Study, kept: Sequence[Measurement]) -> bool:
+def _includes_papers_learner(study: ReproductionStudy, measurements: Sequence[Measurement]) -> bool:
     own = study.protocol.own if study.protocol else None
-    return own is None or any(our.facts is None or our.facts.learner in {None, own} for our in kept)
+    return own is None or any(our.facts is None or our.facts.learner in {None, own} for our in measurements)
 
 
-def _is_on_papers_data(study: Study, kept: Sequence[Measurement]) -> bool:
+def _includes_papers_data(study: ReproductionStudy, measurements: Sequence[Measurement]) -> bool:
     known = study.protocol.data if study.protocol else ()
-    return not known or any(our.facts is None or our.facts.data in known for our in kept)
+    return not known or any(our.facts is None or our.facts.data in known for our in measurements)
 
 
 def _pairs_in_paper_order(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:

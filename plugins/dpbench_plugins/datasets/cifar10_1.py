@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate, setting
 from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, make_array_records
+from dpbench_plugins.datasets.image_files import digest_byte_strings, make_array_records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,7 @@ class Cifar101(Dataset):
         within = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < 10)).all())
         _check_array(paths[1], labels, (size,), within, "of integers in 0..9")
         train = Split(make_array_records(images), labels.astype(np.int64))
-        return Splits(train, Split(make_array_records(images[:0]), train.labels[:0]), digest_parts(*contents))
+        return Splits(train, Split(make_array_records(images[:0]), train.labels[:0]), digest_byte_strings(*contents))
 
 
 def _parse_array(content: bytes, path: Path) -> np.ndarray:
@@ -86,8 +86,8 @@ def _parse_array(content: bytes, path: Path) -> np.ndarray:
     return array
 
 
-def _check_array(path: Path, array: np.ndarray, shape: tuple[int, ...], fits: bool, values: str) -> None:
-    if array.shape != shape or not fits:
+def _check_array(path: Path, array: np.ndarray, shape: tuple[int, ...], is_valid: bool, values: str) -> None:
+    if array.shape != shape or not is_valid:
         raise DataError(
             f"Expected an array {shape} {values} in {path}, got {array.dtype} {array.shape}. Download it again from "
             f"{PAGE}."

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 PROCESSING = "its grey levels as published, times 255 / 16 and rounded"
 
 
-def read_digit(levels: bytes) -> Image:
+def decode_digit(levels: bytes) -> Image:
     """Return an 8x8 image from 64 grey levels 0..16, one byte each."""
     import numpy as np
     from PIL import Image
 
-    return Image.fromarray(scale_levels(np.frombuffer(levels, np.uint8)).reshape(8, 8))
+    return Image.fromarray(scale_grey_levels(np.frombuffer(levels, np.uint8)).reshape(8, 8))
 
 
-def scale_levels(levels: np.ndarray) -> np.ndarray:
+def scale_grey_levels(levels: np.ndarray) -> np.ndarray:
     """Scale grey levels from 0..16 to 0..255, uint8."""
     import numpy as np
 
@@ -29,7 +29,7 @@ def scale_levels(levels: np.ndarray) -> np.ndarray:
     return pixels
 
 
-def read_table() -> np.ndarray:
+def read_digits_table() -> np.ndarray:
     """Return each image's 64 grey levels and its digit, (1797, 65) uint8: the data of scikit-learn's `load_digits`.
 
     The file is read directly, because importing scikit-learn takes a second and imports pandas.
@@ -51,13 +51,13 @@ def open_digits() -> Splits:
 
     import numpy as np
 
-    table = read_table()
+    table = read_digits_table()
     levels, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    digest = hashlib.sha256(scale_levels(levels).tobytes() + labels.tobytes()).hexdigest()
+    digest = hashlib.sha256(scale_grey_levels(levels).tobytes() + labels.tobytes()).hexdigest()
     test = np.arange(len(labels)) % 5 == 4
     train, held_out = (Split(_make_records(levels[rows]), labels[rows]) for rows in (~test, test))
     return Splits(train, held_out, digest)
 
 
 def _make_records(levels: np.ndarray) -> Records[bytes]:
-    return Records([image.tobytes() for image in levels], read_digit, PROCESSING, reader="digits-1")
+    return Records([image.tobytes() for image in levels], decode_digit, PROCESSING, reader="digits-1")

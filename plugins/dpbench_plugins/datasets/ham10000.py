@@ -115,15 +115,15 @@ class Ham10000(Dataset):
         tested = _choose_test_names([(lines[name].kind, unit) for name, unit in who.items()], self.seed)
 
         def assign_split(file: ImageFile) -> ImageFile:
-            name = _image_name(file)
+            name = _make_image_name(file)
             return file._replace(kind=lines[name].kind, split="test" if who[name] in tested else "train")
 
         files = sorted(map(assign_split, add_checksums(listed)))
         lesions = "\n".join(f"{name} {line.lesion}" for name, line in sorted(lines.items()))
         of_all = hashlib.sha256(f"{digest_images(files)}\n{lesions}".encode()).hexdigest()
         splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
-        splits = add_groups(splits, files, lambda file: lines[_image_name(file)].groups)
-        return add_units(splits, files, "lesion", lambda file: lines[_image_name(file)].lesion)
+        splits = add_groups(splits, files, lambda file: lines[_make_image_name(file)].groups)
+        return add_units(splits, files, "lesion", lambda file: lines[_make_image_name(file)].lesion)
 
     def _check_table(self, files: Sequence[ImageFile], lines: Mapping[str, TableRow], table: Path) -> None:
         if (len(files), len(lines)) != (self.count, self.count):
@@ -131,7 +131,7 @@ class Ham10000(Dataset):
                 f"Expected {self.count:,} images in {table.parent} and in {table.name}, got {len(files):,} and "
                 f"{len(lines):,}. {ADVICE}"
             )
-        if odd := {_image_name(file) for file in files} ^ lines.keys():
+        if odd := {_make_image_name(file) for file in files} ^ lines.keys():
             raise DataError(
                 f"Expected the images that {table} names in {table.parent}, {min(odd)} is one alone. {ADVICE}"
             )
@@ -141,7 +141,7 @@ class Ham10000(Dataset):
             )
 
 
-def _image_name(file: ImageFile) -> str:
+def _make_image_name(file: ImageFile) -> str:
     return file.file.removesuffix(".jpg")
 
 

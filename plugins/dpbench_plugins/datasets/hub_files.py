@@ -63,7 +63,7 @@ def open_repository(
         root = locate(dataset).folder / hub_id
     except DataMissing as missing:
         return _load_from_hub(hub_id, splits, missing, name=config or None, revision=revision or None)
-    return _open_mirror(_find_shards(root, splits, config))
+    return _open_parquet_shards(_find_shards(root, splits, config))
 
 
 def _find_shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, list[Path]]:
@@ -97,7 +97,7 @@ def _find_shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, 
     return {split: [named[0] / shard.string for shard in shards] for split, shards in chosen.items()}
 
 
-def _open_mirror(shards: Mapping[str, Sequence[Path]]) -> RepositorySplits:
+def _open_parquet_shards(shards: Mapping[str, Sequence[Path]]) -> RepositorySplits:
     """Open the shards of both splits, training first, or of the only split."""
     import datasets
 

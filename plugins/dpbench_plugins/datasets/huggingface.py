@@ -99,7 +99,7 @@ class HuggingFace(Dataset):
             digest = hashlib.sha256(f"{digest}/{image}".encode()).hexdigest()
         if test is None:
             edition = f"{len(train):,} images of split {opened.split!r} of {self.id}, digest {digest[:12]}; {CUT}"
-            train, test = _cut_by_hash(train, image)
+            train, test = _split_by_image_hash(train, image)
         splits = Splits(open_split(train, image, label), open_split(test, image, label), digest, edition=edition)
         return splits, tuple(features[label].names)
 
@@ -118,7 +118,7 @@ class HuggingFace(Dataset):
         )
 
 
-def _cut_by_hash(rows: Any, image: str) -> tuple[Any, Any]:
+def _split_by_image_hash(rows: Any, image: str) -> tuple[Any, Any]:
     """Return the training and the test rows, split by a hash of each image's stored bytes."""
     import datasets
 

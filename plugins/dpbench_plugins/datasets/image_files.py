@@ -69,7 +69,7 @@ def read_verified_file(path: Path, md5: str, page: str) -> bytes:
     return content
 
 
-def digest_parts(*parts: bytes) -> str:
+def digest_byte_strings(*parts: bytes) -> str:
     """Return one SHA-256 of all parts, in order."""
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 

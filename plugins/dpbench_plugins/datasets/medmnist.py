@@ -217,9 +217,9 @@ def _check_md5(path: Path, expected: str) -> None:
             return
         got = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
     except OSError as error:
-        raise _broken_error(path, str(error)) from error
+        raise _make_broken_file_error(path, str(error)) from error
     if got != expected:
-        raise _broken_error(path, f"its MD5 is {got}, published is {expected}")
+        raise _make_broken_file_error(path, f"its MD5 is {got}, published is {expected}")
 
 
 def _digest_archive(path: Path) -> str:
@@ -227,7 +227,7 @@ def _digest_archive(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             listed = sorted(f"{info.filename}\0{info.file_size}\0{info.CRC:08x}\n" for info in archive.infolist())
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise _broken_error(path, str(error)) from error
+        raise _make_broken_file_error(path, str(error)) from error
     return hashlib.sha256("".join(listed).encode()).hexdigest()
 
 
@@ -238,13 +238,13 @@ def _read_array(path: Path, key: str, shape: tuple[int, ...]) -> np.ndarray:
         with np.load(path, allow_pickle=False) as arrays:
             array: np.ndarray = arrays[key]
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise _broken_error(path, f"{key}: {error}") from error
+        raise _make_broken_file_error(path, f"{key}: {error}") from error
     if array.shape != shape or array.dtype != np.uint8:
-        raise _broken_error(path, f"{key} is {array.dtype} {array.shape}, expected uint8 {shape}")
+        raise _make_broken_file_error(path, f"{key} is {array.dtype} {array.shape}, expected uint8 {shape}")
     return array
 
 
-def _broken_error(path: Path, why: str) -> DataError:
+def _make_broken_file_error(path: Path, why: str) -> DataError:
     return DataError(f"Expected the arrays of MedMNIST in {path}: {why}. Download it again from {RECORD}.")
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl, setting
-from dpbench_plugins.extractors.photographs import crop_photograph, normalise_values
-from dpbench_plugins.extractors.pixel_values import unit_values
+from dpbench_plugins.extractors.photographs import crop_photograph, make_normalised_value_table
+from dpbench_plugins.extractors.pixel_values import make_unit_value_table
 from dpbench_plugins.extractors.vision import PhotographExtractor
 from dpbench_plugins.extractors.weights import (
     candidate_paths,
@@ -23,7 +23,7 @@ from dpbench_plugins.extractors.weights import (
     find_first_file,
     load_state_strictly,
     read_state_dict,
-    remove_head,
+    remove_classifier_head,
     unknown_name,
 )
 
@@ -63,7 +63,7 @@ class Backbone(PhotographExtractor):
         return "resnet50"
 
     @property
-    def _is_normalised(self) -> bool:
+    def _expects_normalised_images(self) -> bool:
         return True
 
     def present(self) -> bool:
@@ -97,18 +97,18 @@ class Backbone(PhotographExtractor):
 
     @cached_property
     def _values(self) -> Tensor:
-        return normalise_values(MEAN, STD) if self._is_normalised else unit_values(3)
+        return make_normalised_value_table(MEAN, STD) if self._expects_normalised_images else make_unit_value_table(3)
 
     def backbone(self) -> torch.nn.Module:
         """Return the network (c, 3, 224, 224) -> (c, d)."""
         from torchvision import models
 
         network: torch.nn.Module = models.get_model(self._architecture, weights=None)
-        if not remove_head(network):
+        if not remove_classifier_head(network):
             raise SpecError(f"Expected a last linear layer to remove from arch {self._architecture!r}, found none.")
         wanted = network.state_dict()
         state = extract_backbone(read_state_dict(self._file), wanted, self.prefixes)
-        _check_first_layer(state, wanted, self._file)
+        _check_first_kernel_size(state, wanted, self._file)
         load_state_strictly(network, state, self._file)
         return network
 
@@ -125,7 +125,7 @@ def extract_backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefix
     return elsewhere | {key: tensor for key, tensor in inside.items() if key in wanted or not DROPPED.match(key)}
 
 
-def _check_first_layer(state: dict[str, Tensor], wanted: dict[str, Tensor], file: Path) -> None:
+def _check_first_kernel_size(state: dict[str, Tensor], wanted: dict[str, Tensor], file: Path) -> None:
     first = state.get("conv1.weight")
     if (
         first is not None
@@ -165,14 +165,14 @@ class Checkpoint(Backbone):
             )
         super().__post_init__()
         if self.arch.startswith(("vit_", "maxvit")):
-            self.check_sizes(SIDE, least=None)
+            self.check_image_sizes(SIDE, least=None)
 
     @property
     def _architecture(self) -> str:
         return self.arch
 
     @property
-    def _is_normalised(self) -> bool:
+    def _expects_normalised_images(self) -> bool:
         return self.recipe == "imagenet"
 
 

@@ -29,10 +29,10 @@ def fold_batch_norm(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     called: list[tuple[str, nn.Module, torch.Size]] = []
     named = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)]
 
-    def record_call(name: str) -> Any:
+    def record_input_shape(name: str) -> Any:
         return lambda module, inputs: called.append((name, module, inputs[0].shape))
 
-    handles = [module.register_forward_pre_hook(record_call(name)) for name, module in named]
+    handles = [module.register_forward_pre_hook(record_input_shape(name)) for name, module in named]
     trial = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = network(trial)
@@ -45,7 +45,7 @@ def fold_batch_norm(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
         folded = fuse_conv_bn_eval(module, norm) if isinstance(norm, nn.BatchNorm2d) else module
         if folded is not module:
             _replace_module(network, after, getattr(norm, "act", nn.Identity()))
-        _replace_module(network, name, _convert_to_plain(folded, seen))
+        _replace_module(network, name, _convert_to_plain_convolution(folded, seen))
     for module in network.modules():
         if isinstance(module, nn.ReLU | nn.ReLU6):
             module.inplace = False  # a layer's outcome stays what it gave: gradients are asked by it
@@ -58,7 +58,7 @@ def fold_batch_norm(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     return network.requires_grad_(False)
 
 
-def _convert_to_plain(convolution: Any, input_shape: tuple[int, ...]) -> nn.Module:
+def _convert_to_plain_convolution(convolution: Any, input_shape: tuple[int, ...]) -> nn.Module:
     """Convert a convolution to `nn.Conv2d`; TensorFlow's padding becomes a constant padding before it."""
     from torch import nn
 

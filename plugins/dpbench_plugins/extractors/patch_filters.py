@@ -34,26 +34,26 @@ class FilterBank:
         return units.to(self.filters.dtype) @ self.filters.T
 
 
-def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> FilterBank:
+def draw_filter_bank(filter_count: int, side: int, size: int, image_count: int, seed: int) -> FilterBank:
     """Return filters of side x side pixels, float32, drawn on the CPU so that they are the same for every device.
 
     Args:
-        filters: the number of filters; half of them mirror the other half.
+        filter_count: the number of filters; half of them mirror the other half.
         side: the side of a patch, in pixels.
         size: the side of the images that the filters are for.
-        images: the number of images of each random process from which patches are taken.
+        image_count: the number of images of each random process from which patches are taken.
         seed: the seed of the images and of the choice of patches.
     """
     draws = torch.Generator().manual_seed(seed)
     canvas = max(SMALLEST, 1 << (size - 1).bit_length())  # generators double their images
-    made = [make_generator(name, seed, canvas)(torch.arange(images)) for name in PROCESSES]
+    made = [make_generator(name, seed, canvas)(torch.arange(image_count)) for name in PROCESSES]
     windows = cut_patches(torch.cat(made), side)  # (all patches, p)
     patches = normalise_patches(windows[torch.randint(len(windows), (DRAWN,), generator=draws)])
     mirrored = patches.view(-1, CHANNELS, side, side).flip(3).flatten(1)
     both = torch.cat([patches, mirrored]).double()
     values, vectors = torch.linalg.eigh(both.T @ both / len(both))
     whiten = vectors * (values + RIDGE).rsqrt() @ vectors.T
-    half = filters // 2
+    half = filter_count // 2
     chosen = torch.cat([patches[:half], mirrored[:half]]).double()
     return FilterBank(whiten.float(), normalize(chosen @ whiten, dim=1).float())
 

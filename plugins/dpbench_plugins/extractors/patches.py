@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench import Extractor, SpecError, hookimpl, setting
-from dpbench_plugins.extractors.pixel_values import read_pixels
+from dpbench_plugins.extractors.pixel_values import convert_image_to_tensor
 from dpbench_plugins.extractors.vision import Precision
 
 if TYPE_CHECKING:
@@ -80,15 +80,15 @@ class Patches(Extractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32 in [0, 1]; other sizes are resized (bilinear)."""
-        return read_pixels(image, self.size, "RGB")
+        return convert_image_to_tensor(image, self.size, "RGB")
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Draw the filters and return the map (c, 3, size, size) -> (c, d) float16."""
         import torch
 
-        from dpbench_plugins.extractors.patch_filters import FilterBank, cut_patches, draw_filters
+        from dpbench_plugins.extractors.patch_filters import FilterBank, cut_patches, draw_filter_bank
 
-        drawn = draw_filters(self.filters, self.patch, self.size, self.images, self.seed)
+        drawn = draw_filter_bank(self.filters, self.patch, self.size, self.images, self.seed)
         short = self.precision == "bfloat16"
         rounds = short and device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
         kind = torch.bfloat16 if short and not rounds else torch.float32

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpbench import resize_pixels
-from dpbench_plugins.extractors.pixel_values import unit_values
+from dpbench_plugins.extractors.pixel_values import make_unit_value_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image, Resampling
@@ -24,8 +24,8 @@ def crop_photograph(image: Image, short: int, side: int, resample: Resampling, v
     return resize_pixels(image, "RGB", (scaled[0], scaled[1]), resample, values, crop)
 
 
-def normalise_values(mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def make_normalised_value_table(mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return the numbers that stand for 8-bit colours, (3, 256) float32: those in [0, 1] minus `mean`, over `std`."""
     import torch
 
-    return (unit_values(3) - torch.tensor(mean).unsqueeze(1)) / torch.tensor(std).unsqueeze(1)
+    return (make_unit_value_table(3) - torch.tensor(mean).unsqueeze(1)) / torch.tensor(std).unsqueeze(1)

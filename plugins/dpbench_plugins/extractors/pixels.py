@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench import Extractor, hookimpl, setting
-from dpbench_plugins.extractors.pixel_values import Mode, read_pixels
+from dpbench_plugins.extractors.pixel_values import Mode, convert_image_to_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ class Pixels(Extractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return an image as (channels, height, width) float32 in [0, 1]; if `mode` is `stored`, it is grey or RGB."""
-        return read_pixels(image, self.size, self.mode)
+        return convert_image_to_tensor(image, self.size, self.mode)
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, channels, height, width) -> (c, d), or the identity if `flat` is false."""

@@ -31,7 +31,7 @@ from dpbench import (
     resize_pixels,
     setting,
 )
-from dpbench_plugins.extractors.pixel_values import unit_values
+from dpbench_plugins.extractors.pixel_values import make_unit_value_table
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,7 @@ class ScatterNet(Extractor):
     def _values(self) -> Tensor:
         import torch
 
-        values = unit_values(1 if self.grey else 3)
+        values = make_unit_value_table(1 if self.grey else 3)
         return values if self.grey else (values - torch.tensor(MEAN)[:, None]) / torch.tensor(STD)[:, None]
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:

@@ -48,7 +48,7 @@ class TimmNetwork(PhotographExtractor):
         """Check that a network with a fixed input size gets that size."""
         super().__post_init__()
         if (self.size or self.views != "one") and self._entry.fixed_input_size:
-            self.check_sizes(self._entry.input_size[-1], least=None)
+            self.check_image_sizes(self._entry.input_size[-1], least=None)
 
     @property
     @abstractmethod
@@ -122,7 +122,7 @@ class TimmNetwork(PhotographExtractor):
                 f"The weights of {self.selection} for extractor {self.name!r} are not on this machine (looked for "
                 f"{' or '.join(self._names)} in {looked} and in the Hugging Face cache; download failed with "
                 f"{type(error).__name__}). Go online once, or download {self._names[0]} "
-                f"({_describe_size(self.selection)}) from "
+                f"({_describe_download_size(self.selection)}) from "
                 f"https://huggingface.co/{hub_id} into one of these folders."
             ) from error
 
@@ -163,7 +163,7 @@ def _import_timm() -> Any:
     return timm
 
 
-def _describe_size(model: str) -> str:
+def _describe_download_size(model: str) -> str:
     import torch
 
     try:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl, setting
-from dpbench_plugins.extractors.photographs import crop_photograph, normalise_values
+from dpbench_plugins.extractors.photographs import crop_photograph, make_normalised_value_table
 from dpbench_plugins.extractors.vision import PhotographExtractor
 from dpbench_plugins.extractors.weights import (
     digest_file,
     find_first_file,
     load_state_strictly,
     read_state_dict,
-    remove_head,
+    remove_classifier_head,
     torch_cache_folder,
     unknown_name,
 )
@@ -47,7 +47,7 @@ class TorchvisionClassifier(PhotographExtractor):
         if self.size or self.views != "one":
             model, meta, (side,) = self.selection[0], self._entry.meta, self._entry.transforms().crop_size
             fixed = model.startswith(("vit_", "maxvit"))
-            self.check_sizes(side, least=None if fixed else max(meta["min_size"]))
+            self.check_image_sizes(side, least=None if fixed else max(meta["min_size"]))
 
     @property
     @abstractmethod
@@ -88,21 +88,21 @@ class TorchvisionClassifier(PhotographExtractor):
         (short,), (side,), resample = recipe.resize_size, recipe.crop_size, recipe.interpolation
         if self.size:
             short, side = self.size * short // side, self.size
-        values = normalise_values(recipe.mean, recipe.std)
+        values = make_normalised_value_table(recipe.mean, recipe.std)
         return partial(crop_photograph, short=short, side=side, resample=Resampling[resample.name], values=values)
 
     def present(self) -> bool:
         """Return whether the weights file is on this machine."""
         name = RESNET50_FILE if self.selection == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
-        return find_first_file(_candidate_paths(name)) is not None
+        return find_first_file(_list_candidate_paths(name)) is not None
 
     @cached_property
     def _file(self) -> Path:
         url = self._entry.url
         name = url.rsplit("/", 1)[-1]
-        candidates = _candidate_paths(name)
+        candidates = _list_candidate_paths(name)
         file = find_first_file(candidates) or self._download(candidates[0])
-        expected = _digest_prefix(name)
+        expected = _parse_digest_prefix(name)
         if not digest_file(file).startswith(expected):
             raise DataError(
                 f"Expected {file} to have a SHA-256 that starts with {expected}, as in its name, got "
@@ -119,7 +119,7 @@ class TorchvisionClassifier(PhotographExtractor):
         try:
             urlopen(Request(url, method="HEAD"), timeout=10).close()  # torch's own download has no timeout
             file.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(url, str(file), _digest_prefix(file.name) or None)
+            torch.hub.download_url_to_file(url, str(file), _parse_digest_prefix(file.name) or None)
         except (OSError, RuntimeError) as error:
             looked = ", ".join(str(folder) for folder in (file.parent, *data_folders()))
             raise DataMissing(
@@ -142,9 +142,11 @@ class TorchvisionClassifier(PhotographExtractor):
         from torchvision import models
 
         model, _ = self.selection
-        network: torch.nn.Module = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
+        network: torch.nn.Module = models.get_model(
+            model, weights=None, **_make_builder_options(model, self._entry.meta)
+        )
         load_state_strictly(network, _rename_modules(read_state_dict(self._file), model), self._file)
-        if not remove_head(network):
+        if not remove_classifier_head(network):
             raise SpecError(
                 f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
                 "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."
@@ -152,16 +154,16 @@ class TorchvisionClassifier(PhotographExtractor):
         return network
 
 
-def _candidate_paths(name: str) -> list[Path]:
+def _list_candidate_paths(name: str) -> list[Path]:
     return [folder / name for folder in (torch_cache_folder(), *data_folders())]
 
 
-def _digest_prefix(name: str) -> str:
+def _parse_digest_prefix(name: str) -> str:
     found = re.search(r"-([a-f0-9]{8,})\.", name)
     return found[1] if found else ""
 
 
-def _builder_options(model: str, meta: dict[str, Any]) -> dict[str, Any]:
+def _make_builder_options(model: str, meta: dict[str, Any]) -> dict[str, Any]:
     """Return the options that torchvision's builders set only when they also load (and unpickle) weights."""
     options: dict[str, Any] = {"num_classes": len(meta["categories"])}
     if model in {"googlenet", "inception_v3"}:

@@ -42,7 +42,7 @@ class PhotographExtractor(Extractor):
     views: Views = setting("one", says="views of an image whose features are averaged")
     precision: Precision = setting("float32", says="precision of the computation")
 
-    def check_sizes(self, side: int, least: int | None) -> None:
+    def check_image_sizes(self, side: int, least: int | None) -> None:
         """Check that a network takes images of this size.
 
         `side` is the size of the weights, and `least` the smallest size that the network takes; None if it takes only
@@ -86,7 +86,8 @@ class PhotographExtractor(Extractor):
             with torch.inference_mode():
                 with torch.autocast(device.type, torch.bfloat16, enabled=fast):
                     features = [
-                        _run_in_parts(network, view).flatten(1).float() for view in self._yield_views(images.to(device))
+                        _run_in_batches(network, view).flatten(1).float()
+                        for view in self._yield_views(images.to(device))
                     ]
                 return torch.stack(features).mean(0)
 
@@ -103,7 +104,7 @@ class PhotographExtractor(Extractor):
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, channels, h', w')
             with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=fast):
-                return _run_in_parts(network, images.to(device)).to(torch.float16).contiguous()
+                return _run_in_batches(network, images.to(device)).to(torch.float16).contiguous()
 
         return embed
 
@@ -131,7 +132,7 @@ class PhotographExtractor(Extractor):
                 yield scale.flip(3)
 
 
-def _run_in_parts(network: torch.nn.Module, images: Tensor) -> Tensor:
+def _run_in_batches(network: torch.nn.Module, images: Tensor) -> Tensor:
     """Return a network's output on images (c, 3, h, w); on a CPU, few images are processed at a time."""
     import torch
 

@@ -79,11 +79,11 @@ def read_state_dict(file: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # about formats refused below
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # the readers raise many kinds
-        raise _unreadable_error(file, error) from error
+        raise _make_unreadable_error(file, error) from error
     return _extract_tensors(content, file)
 
 
-def _unreadable_error(file: Path, error: Exception) -> DataError:
+def _make_unreadable_error(file: Path, error: Exception) -> DataError:
     foreign = re.search(r"GLOBAL (\S+)", str(error))
     if foreign:
         return DataError(
@@ -141,7 +141,7 @@ def _abbreviate_keys(keys: Sequence[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 
-def remove_head(network: torch.nn.Module) -> bool:
+def remove_classifier_head(network: torch.nn.Module) -> bool:
     """Replace a torchvision classifier's last linear layer by the identity; return whether one was found."""
     import torch
 

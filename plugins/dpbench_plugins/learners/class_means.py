@@ -83,7 +83,7 @@ class ClassMeans(Learner):
         """Compute a linear classifier from one noisy sum of (centred one-hot label) x (whitened features)."""
         from torch.nn.functional import one_hot
 
-        whiten, classes = self._whitening(public.x), curator.task.classes
+        whiten, classes = self._make_whitening_map(public.x), curator.task.classes
 
         def rows(chunk: Chunk) -> RankOne:
             return RankOne(one_hot(chunk.y, classes) - 1 / classes, chunk.rows)
@@ -97,7 +97,7 @@ class ClassMeans(Learner):
         head, noise = scale * sums, (scale * clip * curator.sigma["class-sums"]) ** 2
         return calibrated(lambda x: whiten(x) @ head.T, public, lambda _: noise)
 
-    def _whitening(self, public: Tensor) -> Any:  # (m, *shape) -> the map (c, *shape) -> (c, k) of unit rows
+    def _make_whitening_map(self, public: Tensor) -> Any:  # (m, *shape) -> the map (c, *shape) -> (c, k) of unit rows
         units, k = unit_norm(public).double(), require_setting(self.k)
         examples, features = units.shape
         if not 1 <= k <= min(examples - 1, features):

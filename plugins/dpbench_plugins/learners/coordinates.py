@@ -81,7 +81,7 @@ def choose_settings(task: Task, budget: Budget, steps: int | None) -> Mapping[st
     }
 
 
-def head_probe(k: int, steps: int, learning_rate: float, clip: float = CLIP) -> LinearProbe:
+def make_head_probe(k: int, steps: int, learning_rate: float, clip: float = CLIP) -> LinearProbe:
     """Return a probe that trains a head on rows of norm sqrt(k) by full-batch gradient descent.
 
     `clip` is in units of sqrt(k + 1), the norm of a row with its bias of 1.
@@ -96,10 +96,10 @@ def train_head(
     """Train a private head (classes, coordinates + 1) on rows mapped by `features`; shrink its bias to remove noise."""
     head = probe.descend(curator.map(features), generator, release)
     step = probe.learning_rate * curator.sigma[release] * probe.clip / curator.task.size
-    return shrink_bias(head, step**2 * probe.steps)  # the variance of each of the head's numbers
+    return shrink_head_bias(head, step**2 * probe.steps)  # the variance of each of the head's numbers
 
 
-def shrink_bias(head: Tensor, noise: float) -> Tensor:
+def shrink_head_bias(head: Tensor, noise: float) -> Tensor:
     """Return the head (classes, coordinates + 1) with its biases centred and shrunk towards 0.
 
     The factor is 1 minus the share of the sum of squares that noise of variance `noise` explains, and at least 0 (James
@@ -125,7 +125,9 @@ def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator
     directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.centre), spectral.examples - 1)
     place = spectral.make_whitening_map(directions, 0.5)
     places = place(public)  # (m, directions)
-    coordinates = diffusion_coordinates(build_graph(places, count), min(k, directions), generator).T.contiguous()
+    coordinates = compute_diffusion_coordinates(
+        build_neighbour_graph(places, count), min(k, directions), generator
+    ).T.contiguous()
 
     def average_neighbours(rows: Tensor) -> Tensor:
         cosines = exact_linear(place(rows), places)  # (c, m)
@@ -135,7 +137,7 @@ def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator
     return lambda rows: torch.cat([average_neighbours(part) for part in torch.split(rows, AT_ONCE)])
 
 
-def build_graph(rows: Tensor, count: int) -> Tensor:
+def build_neighbour_graph(rows: Tensor, count: int) -> Tensor:
     """Return the symmetric weights (m, m) of a graph that connects each unit row with its `count` nearest rows.
 
     The weight of a connection is the cube of the cosine, or 0 if that is negative. It counts twice if each of the two
@@ -149,7 +151,7 @@ def build_graph(rows: Tensor, count: int) -> Tensor:
     return graph + graph.T
 
 
-def diffusion_coordinates(graph: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def compute_diffusion_coordinates(graph: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Return coordinates (m, count): a basis of a graph's leading non-constant eigenvectors, diffused three times.
 
     The basis comes from subspace iteration that starts at random vectors. Single eigenvectors are not computed: a graph

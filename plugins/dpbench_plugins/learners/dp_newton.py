@@ -148,14 +148,14 @@ def make_curvature_weights(head: Tensor) -> Callable[[Any], Tensor]:
 
     weight, bias = head[:, :-1].contiguous(), head[:, -1].contiguous()
 
-    def weigh(rows: Any) -> Tensor:
+    def compute_row_weights(rows: Any) -> Tensor:
         logits = exact_linear(rows, weight, bias)
         first = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         chances = residuals(logits, first) + torch.eye(len(weight), device=logits.device)[0]
         spread: Tensor = (1 - folded(chances.square(), 1)) * (len(weight) / (len(weight) - 1))
         return spread.clamp(0, 1)
 
-    return weigh
+    return compute_row_weights
 
 
 @hookimpl

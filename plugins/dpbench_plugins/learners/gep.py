@@ -145,8 +145,10 @@ class GEP(Learner):
         expected = self.sample_rate * curator.task.size
         for step in range(require_setting(self.steps)):
             if step % self.refresh == 0:
-                anchors = compute_anchors(head, chosen, generator)
-                basis = leading_subspace(anchors, self._count_directions(len(chosen)), self.power_iterations, generator)
+                anchors = compute_anchor_gradients(head, chosen, generator)
+                basis = compute_leading_subspace(
+                    anchors, self._count_directions(len(chosen)), self.power_iterations, generator
+                )
             noisy_gradient = self._ask(private, head, basis)
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
             head.add_(velocity, alpha=-require_setting(self.learning_rate))
@@ -196,7 +198,7 @@ def logits(head: Tensor, features: Tensor) -> Tensor:
     return torch.addmm(head[:, -1], features, head[:, :-1].T)
 
 
-def compute_anchors(head: Tensor, features: Tensor, generator: torch.Generator) -> RankOne:
+def compute_anchor_gradients(head: Tensor, features: Tensor, generator: torch.Generator) -> RankOne:
     """Return the gradients at `head` of public features (s, d) with random labels, as in the authors' code."""
     import torch
 
@@ -205,7 +207,9 @@ def compute_anchors(head: Tensor, features: Tensor, generator: torch.Generator) 
     return RankOne(gradients, quantise(features), bias=True)
 
 
-def leading_subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generator) -> AnchorBasis | DenseBasis:
+def compute_leading_subspace(
+    anchors: RankOne, k: int, iterations: int, generator: torch.Generator
+) -> AnchorBasis | DenseBasis:
     """Return an orthonormal basis of (at most) `k` leading directions of the anchors, by power iteration.
 
     Let A be the (s, p) matrix of anchors. A^T A is applied `iterations` times to random combinations A^T N(0, 1) of the

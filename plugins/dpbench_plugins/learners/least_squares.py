@@ -85,7 +85,7 @@ class LeastSquares(Learner):
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the number of components and of rounds for the budget, and the share of the private second moment."""
         size, k = effective_size(task, budget), self.k or components(task, budget)
-        weight = private_moment_weight(size * SHARE**0.5, k, task.public)
+        weight = compute_private_moment_weight(size * SHARE**0.5, k, task.public)
         return {
             "k": k,
             "rounds": max(1, round(min(math.pow(size, 0.25) - 1.5, 15))),
@@ -121,7 +121,7 @@ class LeastSquares(Learner):
             return rows
 
         private = curator.map(features)
-        moment = self._second_moment(private, pad(features(public.x), (0, 1), value=1.0).double())
+        moment = self._estimate_second_moment(private, pad(features(public.x), (0, 1), value=1.0).double())
         inverse = torch.linalg.inv(moment + self.ridge * task.size * torch.eye(k + 1, device=moment.device))
         head = torch.zeros(task.classes, k + 1, device=task.device)
         clip = min(self.clip, (1 - 1 / task.classes) ** 0.5) * (k + 1) ** 0.5
@@ -136,7 +136,7 @@ class LeastSquares(Learner):
             head = head + (1 - UNEXPLAINED ** (1 / rounds)) * (total.double() @ inverse).float()
         return lambda x: torch.addmm(head[:, -1], features(x), head[:, :-1].T)
 
-    def _second_moment(self, curator: Curator, rows: Tensor) -> Tensor:
+    def _estimate_second_moment(self, curator: Curator, rows: Tensor) -> Tensor:
         """Return n times the second moment (k + 1, k + 1), float64.
 
         If `moment` is 0, this is the second moment of the public `rows` (m, k + 1). Otherwise it is the weighted mean
@@ -151,13 +151,13 @@ class LeastSquares(Learner):
 
         noisy = ask_second_moment(curator, "moment")
         sigma = curator.sigma["moment"]
-        share = private_moment_weight(n / sigma if sigma else math.inf, width - 1, m)
+        share = compute_private_moment_weight(n / sigma if sigma else math.inf, width - 1, m)
         values, vectors = torch.linalg.eigh(known + share * (noisy - known))
         positive: Tensor = (vectors * values.clamp(min=0)) @ vectors.T
         return positive
 
 
-def private_moment_weight(size: float, k: int, public: int) -> float:
+def compute_private_moment_weight(size: float, k: int, public: int) -> float:
     """Return the weight of the private second moment in its inverse-variance weighted mean with the public one.
 
     An entry of the public moment, times n, has variance n^2 / m. The noise in an entry of the private moment, after it

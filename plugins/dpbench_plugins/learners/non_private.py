@@ -103,7 +103,7 @@ class _RegressionProblem:
         salt = int(torch.randint(2**62, (1,), generator=generator)) | 1
         self._curator, self._mask, self._salt = curator.map(standardise), mask, salt
         self._features = len(standardise.scale)
-        self._longest = _bound_norm(self._curator, lambda chunk: chunk.x)
+        self._longest = _bound_row_norms(self._curator, lambda chunk: chunk.x)
         self._values, self._vectors = self._decompose_second_moments()
 
     def cross_validate(self, factor: float) -> tuple[float, Tensor]:
@@ -124,13 +124,15 @@ class _RegressionProblem:
         assert found is not None
         return best, found
 
-    def fit_heads(self, release: str, penalty: float, enough: float, start: Tensor | None, heads: int = 1) -> Tensor:
+    def fit_heads(
+        self, release: str, penalty: float, gradient_tolerance: float, start: Tensor | None, heads: int = 1
+    ) -> Tensor:
         """Fit one head to all rows or, for cross-validation, one per fold to the rows outside it; return (f, k, d + 1).
 
         Args:
             release: the release that the questions are charged to.
             penalty: the factor of half the squared weights in the loss.
-            enough: the largest entry of the gradient, in scaled weights, at which to stop.
+            gradient_tolerance: the largest entry of the gradient, in scaled weights, at which to stop.
             start: heads to start from, averaged if one head is fitted; None starts from zero.
             heads: the number of heads.
         """
@@ -141,7 +143,12 @@ class _RegressionProblem:
         objective = _Objective(self._curator, self._mask, release, scaling, penalty, heads, self._salt, most)
         first = torch.zeros(heads, len(self._mask), self._features + 1) if start is None else start
         first = first.mean(0, keepdim=True) if heads == 1 else first
-        options = {"maxfun": QUESTIONS - LINE_SEARCH, "maxiter": QUESTIONS, "maxls": LINE_SEARCH, "gtol": enough}
+        options = {
+            "maxfun": QUESTIONS - LINE_SEARCH,
+            "maxiter": QUESTIONS,
+            "maxls": LINE_SEARCH,
+            "gtol": gradient_tolerance,
+        }
         found = minimize(
             objective, objective.flatten(first), jac=True, method="L-BFGS-B", options={**options, "ftol": 0.0}
         )
@@ -261,7 +268,7 @@ def _assign_folds(x: Tensor, salt: int) -> Tensor:
     return ((bits * salt) >> 40).remainder(FOLDS)
 
 
-def _bound_norm(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
+def _bound_row_norms(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
     """Return a power of two that is at least the norm of every finite row that the function `rows` returns."""
     import torch
     from torch.nn.functional import one_hot
@@ -285,13 +292,13 @@ def _compute_moments(curator: Curator) -> tuple[Standardise, Tensor]:
     def features_and_labels(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x.flatten(1).double(), one_hot(chunk.y, classes).double()))
 
-    longest = _bound_norm(curator, lambda chunk: chunk.x)
+    longest = _bound_row_norms(curator, lambda chunk: chunk.x)
     sums, counts = curator.noisy_sum(
         features_and_labels, release="moments", clip=(2 * longest, 2.0)
     )  # twice: none is at its clip
     mean = sums / size
     second = lambda chunk: (chunk.x.flatten(1).double() - mean).square()
-    clip = 2 * _bound_norm(curator, second)
+    clip = 2 * _bound_row_norms(curator, second)
     deviation = (curator.noisy_sum(second, release="moments", clip=clip) / size).clamp(min=0).sqrt()
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
     return Standardise(-mean * scale, scale), counts

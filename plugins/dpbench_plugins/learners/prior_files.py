@@ -34,7 +34,7 @@ class LinearHead:
         return LinearHead(self.weight / temperature, self.bias / temperature)
 
 
-def read_head(path: str, digest: str, task: Task, learner: str) -> LinearHead:
+def read_linear_head(path: str, digest: str, task: Task, learner: str) -> LinearHead:
     """Read the tensors `weight` (classes, d) and, if present, `bias` (classes,) of a safetensors file.
 
     Raises:

@@ -108,7 +108,7 @@ class Prototypes(Learner):
                 "no more than there are features. Add --public-fraction or --public-dataset, or set prototypes:k=..."
             )
         parts = task.classes * require_setting(self.groups)
-        return [Choice("prototypes", candidates=len(SIZES) * candidate_row_count(task.public, parts), parts=parts)]
+        return [Choice("prototypes", candidates=len(SIZES) * count_candidate_rows(task.public, parts), parts=parts)]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Choose prototypes among the public rows and the means of their neighbours."""
@@ -117,9 +117,9 @@ class Prototypes(Learner):
         groups, classes, reach = require_setting(self.groups), curator.task.classes, self.reach
         features = compute_spectrum(public.x).make_whitening_map(require_setting(self.k), WHITENING)
         drawn = torch.randperm(len(public.x), generator=generator)[
-            : candidate_row_count(len(public.x), classes * groups)
+            : count_candidate_rows(len(public.x), classes * groups)
         ]
-        candidates = compute_candidates(features(public.x[drawn.to(public.x.device)]))
+        candidates = compute_candidate_prototypes(features(public.x[drawn.to(public.x.device)]))
 
         def losses(chunk: Chunk) -> Tensor:
             return 1 - exact_linear(chunk.rows, candidates) / reach
@@ -132,12 +132,12 @@ class Prototypes(Learner):
         return lambda x: features(x) @ prototypes.T
 
 
-def candidate_row_count(public: int, parts: int) -> int:
+def count_candidate_rows(public: int, parts: int) -> int:
     """Return the number of public rows that become candidates: all, up to the limits on rows and candidates."""
     return max(1, min(public, ROWS, TOTALS // (parts * len(SIZES))))
 
 
-def compute_candidates(rows: Tensor) -> Tensor:
+def compute_candidate_prototypes(rows: Tensor) -> Tensor:
     """Return candidates (3 m, k) of unit norm: for each size in `SIZES`, the mean of the rows nearest to each row."""
     import torch
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def require_labels(public: PublicData, learner: str) -> Tensor:
+def require_public_labels(public: PublicData, learner: str) -> Tensor:
     """Return the public labels (m,).
 
     Raises:

@@ -19,8 +19,8 @@ from dpbench import (
     setting,
     standardisation,
 )
-from dpbench_plugins.learners.public_labels import require_labels
-from dpbench_plugins.learners.tails import TAIL_RATE, choose_passes, train_tail_on_labels, trainable_tail_loader
+from dpbench_plugins.learners.public_labels import require_public_labels
+from dpbench_plugins.learners.tails import TAIL_RATE, choose_passes, get_trainable_tail_loader, train_tail_on_labels
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +57,7 @@ class PublicOnly(Learner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan nothing, because this learner reads no private data."""
         if self.tail:
-            trainable_tail_loader(task, self.name)
+            get_trainable_tail_loader(task, self.name)
         return []
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -65,7 +65,7 @@ class PublicOnly(Learner):
         import torch
         from sklearn.linear_model import LogisticRegression
 
-        y = require_labels(public, self.name)
+        y = require_public_labels(public, self.name)
         if self.tail:
             task = curator.task
             trained = train_tail_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator)

@@ -24,7 +24,7 @@ from dpbench import (
 )
 from dpbench_plugins.learners.coordinates import CLIP, Coordinates, choose_settings
 from dpbench_plugins.learners.gradient_rows import make_gradient_rows
-from dpbench_plugins.learners.public_labels import require_labels
+from dpbench_plugins.learners.public_labels import require_public_labels
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +97,7 @@ class PublicOrigin(Learner):
         from dpbench_plugins.learners.tail_training import fit_softmax_regression
 
         task, k, steps = curator.task, require_setting(self.k), require_setting(self.steps)
-        y = require_labels(public, self.name)
+        y = require_public_labels(public, self.name)
         features = Coordinates(self.name, k, 0.0).features(public.x, generator)
         private, known = curator.map(features), features(public.x)
         head = torch.zeros(task.classes, k + 1, device=task.device)

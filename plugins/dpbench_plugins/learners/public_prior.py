@@ -26,16 +26,16 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, choose_settings, head_probe
-from dpbench_plugins.learners.prior_files import read_head
-from dpbench_plugins.learners.public_labels import require_labels
+from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, choose_settings, make_head_probe
+from dpbench_plugins.learners.prior_files import read_linear_head
+from dpbench_plugins.learners.public_labels import require_public_labels
 from dpbench_plugins.learners.spectrum import Spectrum, compute_spectrum
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
     choose_passes,
-    limit_to_pooled_features,
+    get_trainable_tail_loader,
+    limit_k_to_pooled_features,
     train_tail_on_labels,
-    trainable_tail_loader,
 )
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ class PublicPrior(Learner):
         import torch
 
         task = curator.task
-        y = require_labels(public, self.name)
+        y = require_public_labels(public, self.name)
         scores, known = self._make_public_head(task, public.x, y)  # logits of rows, and of the public ones (m, classes)
-        coordinates = self._coordinates().features(public.x, generator)
+        coordinates = self._make_coordinates().features(public.x, generator)
         scale = SHARE * require_setting(self.k) ** 0.5 / float(known.square().sum(1).mean().sqrt())
 
         def features(x: Tensor) -> Tensor:
@@ -157,17 +157,17 @@ class PublicPrior(Learner):
             DpbenchError: the file of a head made elsewhere is missing, has another digest, or does not fit the task.
         """
         if self.prior:
-            given = read_head(self.prior, self.prior_digest, task, self.name).calibrate(x, y)
+            given = read_linear_head(self.prior, self.prior_digest, task, self.name).calibrate(x, y)
             return given, given(x)
         fitted = fit_kernel_head(compute_spectrum(x, self.name), x, y, task.classes, self.ridge)
         return fitted, fitted.unseen
 
-    def _coordinates(self) -> Coordinates:
+    def _make_coordinates(self) -> Coordinates:
         return Coordinates(self.name, self.k, self.graph, self.whitening)
 
     def _probe(self) -> LinearProbe:
         k, steps = require_setting(self.k), require_setting(self.steps)
-        return head_probe(k, steps, require_setting(self.learning_rate), self.clip)
+        return make_head_probe(k, steps, require_setting(self.learning_rate), self.clip)
 
 
 @dataclass(frozen=True)
@@ -200,11 +200,11 @@ class PublicTail(PublicPrior):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the settings that `public-prior` chooses for pooled features, and `passes` (2 to 12)."""
-        return {**limit_to_pooled_features(super().auto(task, budget), task), "passes": choose_passes(task)}
+        return {**limit_k_to_pooled_features(super().auto(task, budget), task), "passes": choose_passes(task)}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan as `public-prior` does, after a check that the tail can be trained."""
-        trainable_tail_loader(task, self.name)
+        get_trainable_tail_loader(task, self.name)
         return super().plan(task, budget)
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -263,7 +263,7 @@ def fit_kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridg
     coldness = 1 / label_temperature(unseen.cpu(), y.cpu())
     dual, unseen = coldness * dual, coldness * unseen
 
-    axes, curves = zip(*(leading_axes((rows.T * column) @ rows / 4) for column in dual.T), strict=True)
+    axes, curves = zip(*(find_leading_axes((rows.T * column) @ rows / 4) for column in dual.T), strict=True)
     kept = torch.stack(curves)  # (classes, r)
     rest = (rows.square().sum(1) @ dual / 4 - kept.sum(1)) / rows.shape[1]  # of all other axes, as if they were alike
     shift = dual.sum(0) / 4 + coldness * (mean - 1 / classes) + rest
@@ -272,7 +272,7 @@ def fit_kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridg
     return PublicHead(place, torch.cat(axes).float(), weight.float(), shift.float(), unseen.float())
 
 
-def leading_axes(form: Tensor) -> tuple[Tensor, Tensor]:
+def find_leading_axes(form: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenvectors (r, k) and eigenvalues (r,) of a symmetric form (k, k): the 64 largest in absolute value."""
     import torch
 

@@ -67,7 +67,7 @@ class TrainedTail:
     is_trained: bool = False  # whether this is the trained network, and not its start
 
     @classmethod
-    def from_published(cls, tail: nn.Module) -> TrainedTail:
+    def from_published_tail(cls, tail: nn.Module) -> TrainedTail:
         """Return the published tail, untrained; its head is a placeholder, so only `pool` is meaningful."""
         empty = next(tail.parameters()).new_zeros(1, 1)
         return cls(PooledNetwork(tail, empty, empty[0]).requires_grad_(False).eval())
@@ -102,7 +102,7 @@ def train_tail(
     held = order[: min(round(HELD_SHARE * len(order)), MOST_HELD)]
     kept = order[len(held) :]
     seen, goals = public.take(kept), targets[kept]
-    features = TrainedTail.from_published(tail).pool(seen.x)
+    features = TrainedTail.from_published_tail(tail).pool(seen.x)
     start = PooledNetwork(tail, *fit_softmax_regression(features, goals)).requires_grad_(False).eval()
     trained = _train_with_adamw(copy.deepcopy(start), seen, goals, passes, rate, generator)
     most = float(cross_entropy(goals.mean(0).clamp(min=1e-12).log().expand(len(held), -1), targets[held]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpbench import PublicData, SpecError, Task
-from dpbench_plugins.learners.public_labels import require_labels
+from dpbench_plugins.learners.public_labels import require_public_labels
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ LABELS_EXPLAINED = 0.95  # of what a head on the published features explains: mi
 ANSWERS_EXPLAINED = 0.5  # the same for the answers of a private head, whose errors such a head repeats
 
 
-def tail_loader(task: Task, learner: str) -> Callable[[], nn.Module]:
+def get_tail_loader(task: Task, learner: str) -> Callable[[], nn.Module]:
     """Return the loader of the tail.
 
     Raises:
@@ -36,13 +36,13 @@ def tail_loader(task: Task, learner: str) -> Callable[[], nn.Module]:
     return task.tail
 
 
-def trainable_tail_loader(task: Task, learner: str) -> Callable[[], nn.Module]:
+def get_trainable_tail_loader(task: Task, learner: str) -> Callable[[], nn.Module]:
     """Return the loader of the tail, for training on public examples.
 
     Raises:
         SpecError: there is no tail, or there are too few public examples.
     """
-    tail = tail_loader(task, learner)
+    tail = get_tail_loader(task, learner)
     if task.public < LEAST:
         raise SpecError(
             f"Expected at least {LEAST} public examples for learner {learner!r}, which trains a network on them, got "
@@ -63,8 +63,8 @@ def train_tail_on_labels(
 
     from dpbench_plugins.learners.tail_training import train_tail
 
-    targets = one_hot(require_labels(public, learner), task.classes).float()
-    tail = trainable_tail_loader(task, learner)().to(task.device)
+    targets = one_hot(require_public_labels(public, learner), task.classes).float()
+    tail = get_trainable_tail_loader(task, learner)().to(task.device)
     return train_tail(tail, public, targets, passes, rate, generator, least=LABELS_EXPLAINED)
 
 
@@ -84,11 +84,11 @@ def train_tail_on_answers(
     """
     from dpbench_plugins.learners.tail_training import train_tail
 
-    tail = trainable_tail_loader(task, learner)().to(task.device)
+    tail = get_trainable_tail_loader(task, learner)().to(task.device)
     return train_tail(tail, public, answers, passes, rate, generator, least=ANSWERS_EXPLAINED)
 
 
-def limit_to_pooled_features(settings: Mapping[str, Any], task: Task) -> dict[str, Any]:
+def limit_k_to_pooled_features(settings: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the settings with `k` limited to the number of pooled features; unchanged without a tail."""
     if task.tail is None:
         return dict(settings)

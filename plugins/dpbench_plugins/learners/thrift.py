@@ -21,7 +21,7 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import CLIP, Coordinates, choose_settings, head_probe, shrink_bias
+from dpbench_plugins.learners.coordinates import CLIP, Coordinates, choose_settings, make_head_probe, shrink_head_bias
 
 if TYPE_CHECKING:
     import torch
@@ -107,19 +107,21 @@ class Thrift(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train a head in the public coordinates, then shrink its bias by the part that noise explains."""
-        features, probe = self._coordinates().features(public.x, generator), self._probe()
+        features, probe = self._make_coordinates().features(public.x, generator), self._probe()
         head = probe.descend(curator.map(features), generator)  # (classes, coordinates + 1)
         if self.shrink:
             step = require_setting(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
-            head = shrink_bias(head, step**2 * require_setting(self.steps))  # variance of each of the head's numbers
+            head = shrink_head_bias(
+                head, step**2 * require_setting(self.steps)
+            )  # variance of each of the head's numbers
         return aimed(lambda x: probe.logits(head, features(x)), curator.task, public)
 
-    def _coordinates(self) -> Coordinates:
+    def _make_coordinates(self) -> Coordinates:
         return Coordinates(self.name, self.k, self.graph, self.whitening)
 
     def _probe(self) -> LinearProbe:
         k, steps = require_setting(self.k), require_setting(self.steps)
-        return head_probe(k, steps, require_setting(self.learning_rate), self.clip)
+        return make_head_probe(k, steps, require_setting(self.learning_rate), self.clip)
 
 
 @hookimpl

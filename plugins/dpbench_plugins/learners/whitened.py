@@ -88,11 +88,11 @@ class WhitenedProbe(ProbeLearner):
         spread = scores.std().clamp(min=1e-12)
         if not bool(scores.isfinite().all()):
             return predict  # training diverged: let the harness say so
-        student = fit_student(mapped, (scores * (self.sharpness / spread)).softmax(1), self.ridge)
+        student = fit_soft_target_regression(mapped, (scores * (self.sharpness / spread)).softmax(1), self.ridge)
         return lambda x: student(features(x))
 
 
-def fit_student(x: Tensor, targets: Tensor, ridge: float) -> Predict:
+def fit_soft_target_regression(x: Tensor, targets: Tensor, ridge: float) -> Predict:
     """Return the softmax regression fitted to soft targets (m, classes) on (m, k) features, with a ridge penalty.
 
     Minimises mean cross-entropy + ridge |W|^2 over features divided by their root mean square, by L-BFGS.

@@ -21,7 +21,7 @@ GROUPS = 16  # of every GroupNorm in De et al. (2022)
 EPSILON = 1e-4  # below it a filter is too small to be standardised
 
 
-def standardise(weight: Tensor, gain: Tensor) -> Tensor:
+def standardise_weight(weight: Tensor, gain: Tensor) -> Tensor:
     """Standardise filters (o, ...) to mean 0 and norm 1, then multiply each by its `gain` (o,).
 
     Source: De et al. 2022, appendix; the authors' WSConv2D (gain * (w - mean) / sqrt(fan-in * variance)).
@@ -48,7 +48,7 @@ class WSConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs (c, outputs, ...) for x (c, inputs, height, width)."""
-        weight = self.weight if self.standardised else standardise(self.weight, self.gain)
+        weight = self.weight if self.standardised else standardise_weight(self.weight, self.gain)
         return conv2d(x, weight, self.bias, self.stride, self.padding)
 
 
@@ -88,7 +88,7 @@ class ResidualBlock(nn.Module):
         return total
 
 
-def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network:
+def _build_wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network:
     """Return WRN-depth-widen (Zagoruyko and Komodakis 2016) as De et al. 2022 train it.
 
     The network of Tang et al. differs. They use the code of Sander et al., which is said to follow De et al., but whose
@@ -162,7 +162,7 @@ class SkipConnection(nn.Module):
         return total
 
 
-def _resnet9(channels: int, classes: int) -> Network:
+def _build_resnet9(channels: int, classes: int) -> Network:
     """Return the ResNet-9 of Klause et al. 2022 with GroupNorm and Mish, which was trained on DermaMNIST.
 
     Difference: the head reads the mean over positions, not the maximum over 4x4 positions, so that any image size fits.
@@ -181,7 +181,7 @@ def _resnet9(channels: int, classes: int) -> Network:
     return Network(nn.Sequential(*first, *second), nn.Identity(), 256, classes)
 
 
-def _tiny_network(channels: int, classes: int) -> Network:
+def _build_tiny_network(channels: int, classes: int) -> Network:
     """Return a network of two strided convolutions, for tests and for images of a few pixels."""
     first, second = WSConv2d(channels, 16, 3, 2), WSConv2d(16, 32, 3, 2)
     trunk = nn.Sequential(first, nn.ReLU(), nn.GroupNorm(4, 16), second, nn.ReLU())
@@ -189,8 +189,8 @@ def _tiny_network(channels: int, classes: int) -> Network:
 
 
 _OTHERS: Mapping[str, tuple[Callable[[int, int], Network], int]] = {
-    "resnet-9": (_resnet9, 8),
-    "tiny": (_tiny_network, 4),
+    "resnet-9": (_build_resnet9, 8),
+    "tiny": (_build_tiny_network, 4),
 }
 
 
@@ -216,7 +216,7 @@ def build_network(name: str, example_shape: tuple[int, ...], classes: int) -> Ne
         )
     with torch.device("meta"):
         if found:
-            return _wide_resnet(channels, classes, int(found[1]), int(found[2]))
+            return _build_wide_resnet(channels, classes, int(found[1]), int(found[2]))
         return _OTHERS[name][0](channels, classes)
 
 

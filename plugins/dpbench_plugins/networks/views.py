@@ -59,15 +59,15 @@ class Augmentation:
 
 def hash_seeds(seeds: Tensor, count: int) -> Tensor:
     """Return SplitMix64 hashes (c, count) int64, one for each seed in `seeds` (c,) and each index below `count`."""
-    z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _as_signed(_GOLDEN)
-    z = (z ^ _shift_right(z, 30)) * _as_signed(_FIRST)
-    z = (z ^ _shift_right(z, 27)) * _as_signed(_SECOND)
-    return z ^ _shift_right(z, 31)
+    z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _to_signed_int64(_GOLDEN)
+    z = (z ^ _logical_shift_right(z, 30)) * _to_signed_int64(_FIRST)
+    z = (z ^ _logical_shift_right(z, 27)) * _to_signed_int64(_SECOND)
+    return z ^ _logical_shift_right(z, 31)
 
 
-def _shift_right(z: Tensor, bits: int) -> Tensor:
+def _logical_shift_right(z: Tensor, bits: int) -> Tensor:
     return z >> bits & (1 << 64 - bits) - 1  # int64 shifts copy the sign; the mask takes the copies away
 
 
-def _as_signed(value: int) -> int:
+def _to_signed_int64(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value

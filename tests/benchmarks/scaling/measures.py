@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dpbench import Learner
     from dpbench.board.verify.expectations import ReviewContext
-    from dpbench.board.verify.review import Review
+    from dpbench.board.verify.review import LeaderboardReview
 
 BOARD = "digits-eps1"
 Found = dict[str, float]
@@ -114,14 +114,14 @@ def sweep(cells: int, workers: int) -> Found:
     from dpbench import registry
     from dpbench.records.result import Result
     from dpbench.sweep.conduct import sweep as conduct
-    from dpbench.sweep.resources import Resources
+    from dpbench.sweep.resources import SweepResources
 
     plugins = registry.load()
     axes = {"learner.k": list(range(5, 15)), "epsilon": [round(0.1 + 0.01 * place, 2) for place in range(cells // 10)]}
     fixed = {"dataset": "digits", "seeds": 1, "learner": "class-means"}
     grid = {"name": "scaling", "fixed": fixed, "grid": axes}
     with tempfile.TemporaryDirectory() as folder:
-        out, resources = Path(folder) / "out", Resources(workers=workers, threads=1, device="cpu")
+        out, resources = Path(folder) / "out", SweepResources(workers=workers, threads=1, device="cpu")
         begin = _worked()
         done = conduct(grid, out, resources=resources, plugins=plugins)
         spent = _worked() - begin
@@ -142,9 +142,9 @@ def leaderboard(root: str, count: int) -> Found:
 
     verified, spent = build.verify_leaderboard, Found()
 
-    def timed(root: Path, known: ReviewContext) -> Review:
+    def timed(root: Path, context: ReviewContext) -> LeaderboardReview:
         begin = _worked()
-        found = verified(root, known)
+        found = verified(root, context)
         spent["verify"] = _worked() - begin
         return found
 

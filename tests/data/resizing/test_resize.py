@@ -66,7 +66,7 @@ def test_sizes_of_photographs(before: tuple[int, int], after: tuple[int, int], r
     image = draw_image(1, before, "RGB", hard=False)
     width, height = after
     crop = width // 9, height // 7, width - width // 11, height
-    assert resize._is_fast(before, after, resample, crop)
+    assert resize._is_supported_by_loops(before, after, resample, crop)
     assert torch.equal(resized(image, "RGB", after, resample, crop), by_pillow(image, "RGB", after, resample, crop))
 
 
@@ -127,7 +127,7 @@ def test_images_whose_memory_pillow_does_not_give_are_copied(
     elif kept == "in several blocks":
         monkeypatch.setattr(Image.Image, "__arrow_c_array__", refuse, raising=False)
     else:
-        kernels.compile_all()
+        kernels.compile_resize_kernel()
         monkeypatch.setattr(kernels, "find_buffer", lambda *_: 0)
     image = draw_image(6, (31, 22), mode, hard=False)
     found = resized(image, mode, (12, 13), Image.Resampling.BICUBIC, None)
@@ -137,6 +137,6 @@ def test_images_whose_memory_pillow_does_not_give_are_copied(
 def test_the_memory_of_an_image_is_found_where_pillow_gives_it() -> None:
     for mode in ("RGB", "L"):
         image = draw_image(7, (31, 22), mode, hard=False)
-        kernels.compile_all()
+        kernels.compile_resize_kernel()
         _, owner = resize._locate_pixels(image)
         assert isinstance(owner, np.ndarray) != hasattr(image, "__arrow_c_array__")

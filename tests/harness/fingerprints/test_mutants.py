@@ -11,7 +11,7 @@ from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints import learners
 from dpbench.harness.fingerprints.taking import take_fingerprint
 from dpbench.privacy.core import randomness
-from dpbench.records.fingerprints import Behaviour
+from dpbench.records.fingerprints import ComponentBehaviour
 from dpbench.registry import Registry, load
 from tests.harness.fingerprints.mutants import MUTANTS, SETTINGS, Mutant
 from tests.harness.fingerprints.sources import RenameLocals, plugins_with, replaced, transformed
@@ -19,12 +19,12 @@ from tests.harness.fingerprints.sources import RenameLocals, plugins_with, repla
 Settings = dict[str, Any]
 
 
-def taken(plugins: Registry, learner: str, settings: Settings) -> Behaviour:
+def taken(plugins: Registry, learner: str, settings: Settings) -> ComponentBehaviour:
     return take_fingerprint("learner", learner, settings, plugins)
 
 
 @cache
-def honest(learner: str, settings: tuple[tuple[str, Any], ...]) -> Behaviour:
+def honest(learner: str, settings: tuple[tuple[str, Any], ...]) -> ComponentBehaviour:
     found = taken(load(), learner, dict(settings))
     assert not found.not_covered
     return found

@@ -16,8 +16,8 @@ from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
 from dpbench_lab.museum.cores import CORES
-from dpbench_lab.museum.cores.broken_core import AuditCase, BrokenCore, check_patches, edit
-from dpbench_lab.museum.cores.patch import Edit, Replacement, find_function
+from dpbench_lab.museum.cores.broken_core import AuditCase, BrokenCore, edit, find_stale_patches
+from dpbench_lab.museum.cores.patch import Replacement, SourceEdit, find_privacy_function
 from tests.helpers.sessions import session
 
 TESTS = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_an_audit_rejects_a_broken_core(core: BrokenCore, case: AuditCase, monke
 
 def test_every_patch_still_applies() -> None:
     """Whoever changes code that a patch changes makes the same bug in the code as it is then."""
-    assert check_patches(CORES) == {}
+    assert find_stale_patches(CORES) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_every_patch_still_applies() -> None:
     ],
 )  # fmt: skip
 def test_a_patch_that_no_longer_applies_is_told(stale: BrokenCore, said: str) -> None:
-    (complaint,) = check_patches([stale]).values()
+    (complaint,) = find_stale_patches([stale]).values()
     assert re.search(said, complaint)
 
 
 def test_marks_say_what_goes_and_what_comes() -> None:
-    patch = Edit(PLAN, ("if [-not a-]{+False+}:", "b{+ + 1+}", "[-c, -]d"))
+    patch = SourceEdit(PLAN, ("if [-not a-]{+False+}:", "b{+ + 1+}", "[-c, -]d"))
     assert patch.edit_source("if not a:\n  b\n  c, d[-1]\n") == "if False:\n  b + 1\n  d[-1]\n"
 
 
@@ -95,7 +95,7 @@ def test_the_tests_that_must_fail_on_a_broken_core_exist() -> None:
 def test_a_core_is_whole_again_after_an_audit() -> None:
     for core in CORES:
         if isinstance(core.patch, Replacement):
-            before = [find_function(place)[-1] for place in core.patch.functions]
+            before = [find_privacy_function(place)[-1] for place in core.patch.functions]
             with core.patch.apply():
-                assert not {*before} & {find_function(place)[-1] for place in core.patch.functions}
-            assert before == [find_function(place)[-1] for place in core.patch.functions]
+                assert not {*before} & {find_privacy_function(place)[-1] for place in core.patch.functions}
+            assert before == [find_privacy_function(place)[-1] for place in core.patch.functions]

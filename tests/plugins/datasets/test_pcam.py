@@ -73,7 +73,7 @@ def test_a_fraction_keeps_the_same_patches_always_and_smaller_ones_lie_within_la
         assert len(splits.test.images) == 8
         assert splits.digest == Few().load().digest
     assert kept[0.125] < kept[0.5] < kept[1.0]
-    assert hdf5.rows_with_smallest_hashes(10, 4).tolist() == [3, 4, 8, 9]  # by sha256sum of the ten digits, sorted
+    assert hdf5.choose_rows_by_hash(10, 4).tolist() == [3, 4, 8, 9]  # by sha256sum of the ten digits, sorted
 
 
 def test_labels_stay_with_their_patches(data_folder: Path) -> None:

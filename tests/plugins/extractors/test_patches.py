@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.extractors.patch_filters import PROCESSES, FilterBank, cut_patches, draw_filters, normalise_patches
+from dpbench_plugins.extractors.patch_filters import (
+    PROCESSES,
+    FilterBank,
+    cut_patches,
+    draw_filter_bank,
+    normalise_patches,
+)
 from dpbench_plugins.extractors.patches import Patches
 from dpbench_plugins.extractors.random_images.generators import make_generator
 from PIL import Image, ImageOps
@@ -21,7 +27,7 @@ SMALL = Patches(filters=16, patch=4, images=2, size=16)
 
 
 def draw(extractor: Patches) -> FilterBank:
-    return draw_filters(extractor.filters, extractor.patch, extractor.size, extractor.images, extractor.seed)
+    return draw_filter_bank(extractor.filters, extractor.patch, extractor.size, extractor.images, extractor.seed)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch
 from dpbench_plugins.extractors.random_images import dead_leaves, statistical, stylegan
 from dpbench_plugins.extractors.random_images.draws import ImageRandomState
 from dpbench_plugins.extractors.random_images.generators import GENERATORS, make_generator
-from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
+from dpbench_plugins.extractors.random_images.random_fields import draw_power_law_fields
 from torch import Tensor
 
 from dpbench import SpecError
@@ -117,13 +117,13 @@ def test_draws_of_neighbouring_images_and_purposes_are_unrelated() -> None:
 
 def test_a_field_has_the_spectrum_that_was_asked_for() -> None:
     exponents = torch.tensor([[0.5, 1.0, 2.0, 3.0]])
-    fields = power_law_fields(ImageRandomState(0, torch.arange(1)), exponents, 32)[0]
+    fields = draw_power_law_fields(ImageRandomState(0, torch.arange(1)), exponents, 32)[0]
     torch.testing.assert_close(amplitude_slope(fields), exponents[0], rtol=0, atol=0.02)
     torch.testing.assert_close(fields.std((1, 2), unbiased=False), torch.ones(4), rtol=0, atol=1e-4)
 
 
 def test_radii_of_leaves_fall_as_their_third_power() -> None:
-    drawn = dead_leaves.radii_at_quantiles(ImageRandomState(0, torch.arange(1)).uniform(40_000))[0].double()
+    drawn = dead_leaves.compute_radii_at_quantiles(ImageRandomState(0, torch.arange(1)).uniform(40_000))[0].double()
     low, high = dead_leaves.SMALLEST, dead_leaves.LARGEST
     whole = (low**-2 - high**-2) / 2 - (high - low) * high**-3
     for bound in (0.04, 0.06, 0.1, 0.3):
@@ -145,7 +145,7 @@ def test_every_shape_covers_the_area_of_its_kind(kind: str, area: float) -> None
     kinds = torch.full((1, leaves), dead_leaves.KINDS.index(kind))
     centres, radii = 0.5 + draws.uniform(leaves, 2, low=-0.02, high=0.02), torch.full((1, leaves), radius)
     angles = dead_leaves.draw_corner_angles(draws, kinds)
-    across, up = dead_leaves.edge_terms(centres, radii, kinds == 0, angles, size)
+    across, up = dead_leaves.compute_edge_terms(centres, radii, kinds == 0, angles, size)
     covered = (across.unsqueeze(3) <= up.unsqueeze(4)).all(2).float().mean((2, 3))  # share of the image
     assert float(covered.mean()) / radius**2 == pytest.approx(area, rel=0.05)
 
@@ -165,7 +165,7 @@ def test_leaves_have_sharp_edges_and_textures_inside() -> None:
 
 
 def test_the_pyramid_loses_nothing() -> None:
-    levels, total = statistical.pyramid_filters(64, torch.device("cpu"))
+    levels, total = statistical.make_pyramid_filters(64, torch.device("cpu"))
     assert [tuple(level.shape) for level in levels] == [(5, 64, 64), (4, 32, 32)]
     for level in levels:
         side = level.shape[-1]
@@ -198,7 +198,7 @@ def test_statistical_images_have_the_colours_of_their_palettes() -> None:
 
 
 def test_wavelet_marginals_have_heavy_tails_and_grow_with_the_octave() -> None:
-    levels, _ = statistical.pyramid_filters(64, torch.device("cpu"))
+    levels, _ = statistical.make_pyramid_filters(64, torch.device("cpu"))
     fine, coarse = (
         statistical.draw_marginals(ImageRandomState(0, torch.arange(3)), *level) for level in enumerate(levels)
     )
@@ -225,7 +225,7 @@ def test_filters_are_oriented_and_come_with_their_negatives() -> None:
 
 def test_untrained_generators_make_oriented_images_with_falling_spectra() -> None:
     grey = images("stylegan-oriented", 48, size=32).mean(1)
-    isotropic = power_law_fields(ImageRandomState(0, torch.arange(48)), torch.ones(48, 1), 32)[:, 0]
+    isotropic = draw_power_law_fields(ImageRandomState(0, torch.arange(48)), torch.ones(48, 1), 32)[:, 0]
     assert float(coherence(grey).mean()) > 1.5 * float(coherence(isotropic).mean())
     assert 0.5 < float(amplitude_slope(grey).mean()) < 2.5
 

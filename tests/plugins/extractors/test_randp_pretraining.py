@@ -14,10 +14,10 @@ from dpbench_plugins.extractors.randp import pretraining
 from dpbench_plugins.extractors.randp.augment import augment_images
 from dpbench_plugins.extractors.randp.checkpoints import digest_tensors, unfinished_state_path
 from dpbench_plugins.extractors.randp.encoder import KEPT, Encoder
-from dpbench_plugins.extractors.randp.losses import TEMPERATURE, alignment, info_nce, uniformity
+from dpbench_plugins.extractors.randp.losses import TEMPERATURE, alignment_loss, info_nce_loss, uniformity_loss
 from dpbench_plugins.extractors.randp.pretraining import Pretrainer
 from dpbench_plugins.extractors.randp.probe import AccuracyProbe
-from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.randp.recipe import PretrainingRecipe
 from dpbench_plugins.networks.models import build_network, draw_parameters
 from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from torch import Tensor
@@ -40,13 +40,13 @@ def equal(tensors: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def test_uniformity_is_the_log_of_the_mean_potential_over_pairs() -> None:
     x = units(7, 0)
     expected = torch.pdist(x).square().mul(-2).exp().mean().log()
-    torch.testing.assert_close(uniformity(x), expected, rtol=1e-10, atol=0)
+    torch.testing.assert_close(uniformity_loss(x), expected, rtol=1e-10, atol=0)
 
 
 def test_alignment_is_the_mean_power_of_the_distances() -> None:
     x, y = units(7, 0), units(7, 1)
     expected = torch.stack([(row - other).square().sum() for row, other in zip(x, y, strict=True)]).mean()
-    torch.testing.assert_close(alignment(x, y), expected, rtol=1e-10, atol=0)
+    torch.testing.assert_close(alignment_loss(x, y), expected, rtol=1e-10, atol=0)
 
 
 def test_info_nce_is_the_surprise_of_the_own_key() -> None:
@@ -55,7 +55,7 @@ def test_info_nce_is_the_surprise_of_the_own_key() -> None:
     for query, key in zip(queries, keys, strict=True):
         scores = [math.exp(float(query @ other) / TEMPERATURE) for other in (key, *queue)]
         total -= math.log(scores[0] / sum(scores))
-    assert float(info_nce(queries, keys, queue)) == pytest.approx(total / 3)
+    assert float(info_nce_loss(queries, keys, queue)) == pytest.approx(total / 3)
 
 
 def test_views_are_of_the_size_and_range_that_was_asked_for() -> None:
@@ -85,10 +85,10 @@ def test_a_fifth_of_the_views_is_grey() -> None:
 
 
 def test_the_learning_rate_is_in_proportion_to_the_batch_and_falls_three_times() -> None:
-    long = Recipe(steps=200, batch=512)
+    long = PretrainingRecipe(steps=200, batch=512)
     rates = [long.rate(step) for step in (0, 154, 155, 170, 185, 199)]
     assert rates == pytest.approx([0.24, 0.24, 0.024, 0.0024, 0.00024, 0.00024])
-    assert Recipe(loss="moco", batch=256).rate(0) == pytest.approx(0.03)
+    assert PretrainingRecipe(loss="moco", batch=256).rate(0) == pytest.approx(0.03)
 
 
 @pytest.mark.slow

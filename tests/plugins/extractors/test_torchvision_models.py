@@ -12,7 +12,7 @@ from urllib.error import URLError
 
 import pytest
 import torch
-from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _builder_options, _rename_modules
+from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _make_builder_options, _rename_modules
 from dpbench_plugins.extractors.weights import torch_cache_folder
 from torch import Tensor
 
@@ -219,7 +219,7 @@ def test_networks_have_as_many_parameters_as_their_weights(model: str, tag: str)
 
     meta = models.get_model_weights(model)[tag].meta
     with torch.device("meta"):
-        network = models.get_model(model, weights=None, **_builder_options(model, meta))
+        network = models.get_model(model, weights=None, **_make_builder_options(model, meta))
     assert sum(parameter.numel() for parameter in network.parameters()) == meta["num_params"]
 
 

@@ -25,10 +25,10 @@ from torch import Tensor
 
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, Task
 from dpbench.learning.probabilities import label_temperature
-from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise, to_floats
+from dpbench.privacy.core.exact.quantised import QuantisedRows, convert_to_float_rows, quantise
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.ledger_curator import Question
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.sum import Sum
 from tests.helpers.oracles import clipped_sum
 
@@ -49,8 +49,8 @@ class Exact:
         x, y = self.x, self.y
 
         def answer(question: Question) -> Any:
-            if isinstance(question, Map):
-                return Exact(quantise(question.transform(to_floats(x))), y, self.classes).handle()
+            if isinstance(question, MapQuestion):
+                return Exact(quantise(question.transform(convert_to_float_rows(x))), y, self.classes).handle()
             assert isinstance(question, Sum)
             blocks = wrap_blocks(question.rows(Chunk(x.clone(), y, torch.zeros_like(y))))
             answers = tuple(clipped_sum(*pair).float() for pair in zip(blocks, question.clips, strict=True))
@@ -74,7 +74,7 @@ class World:
 
     @property
     def rows(self) -> Tensor:
-        return to_floats(self.private.x)
+        return convert_to_float_rows(self.private.x)
 
     def standardised(self, x: Tensor) -> Tensor:
         return (x - self.public.x.mean(0)) / self.public.x.std(0, correction=0)
@@ -243,10 +243,10 @@ def test_gep_equals_gradients_projected_on_the_basis_and_what_is_left_of_them(
         total: Tensor = vectors @ _clipped(embedding, clip) + residual * rest
         return total.reshape(head.shape)
 
-    made = dpbench_gep.leading_subspace
+    made = dpbench_gep.compute_leading_subspace
     options = {"clip": clip, "residual_ratio": 0.5, "refresh": 2, "residual": residual}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dpbench_gep, "leading_subspace", recorded)
+        patch.setattr(dpbench_gep, "compute_leading_subspace", recorded)
         found = world.predictions(dpbench_gep.GEP(**TRAINED, **options, k=k, anchors=4))  # type: ignore[arg-type]
     assert len(bases) == 2
     head = _descend((private.classes, x.shape[1] + 1), answer, len(x))

@@ -15,7 +15,7 @@ import torch
 from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite
 from dpbench_plugins.learners.networks import DPFineTune, PublicFineTune
 from dpbench_plugins.learners.networks.optimisers import MomentumSGD
-from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _weight_gradients
+from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _compute_weight_gradients
 from dpbench_plugins.learners.networks.tail_tuning import PROBE_SHARE, Parameters, find_step_multiple
 from dpbench_plugins.learners.public_only import PublicOnly
 from dpbench_plugins.learners.thrift import Thrift
@@ -118,7 +118,7 @@ def test_a_row_is_the_gradient_of_its_example_in_units_of_each_tensor(which: str
     found = board_rows(which, chunk)
     start = gradients.start_position().requires_grad_()
     for place in range(len(chunk)):
-        parameters = {**gradients.published, **gradients._trained_tensors(start)}
+        parameters = {**gradients.published, **gradients._split_trained_tensors(start)}
         logits = functional_call(gradients.network, parameters, (chunk.x[[place]],))
         (expected,) = torch.autograd.grad(cross_entropy(logits, chunk.y[[place]]), start)
         torch.testing.assert_close(found[place], expected, rtol=1e-4, atol=1e-6)
@@ -132,7 +132,7 @@ def test_rows_of_depthwise_convolutions_of_other_shapes(shape: dict[str, Any]) -
     given = torch.randn(5, 4, 9, 8, generator=torch.Generator().manual_seed(0))
     gave = layer(given)
     outer = torch.randn(gave.shape, generator=torch.Generator().manual_seed(1))
-    found = _weight_gradients(layer, given, outer)
+    found = _compute_weight_gradients(layer, given, outer)
     for place in range(5):
         (expected,) = torch.autograd.grad(gave[place], layer.weight, outer[place], retain_graph=True)
         torch.testing.assert_close(found[place], expected.flatten(2))
@@ -141,7 +141,7 @@ def test_rows_of_depthwise_convolutions_of_other_shapes(shape: dict[str, Any]) -
 @pytest.mark.parametrize("which", TRAINED)
 def test_the_network_at_the_start_is_the_published_one(which: str) -> None:
     gradients, x = gradients_of(which), a_chunk().x
-    torch.testing.assert_close(gradients.network_at(gradients.start_position())(x), a_network()(x))
+    torch.testing.assert_close(gradients.build_network_at(gradients.start_position())(x), a_network()(x))
 
 
 @pytest.mark.parametrize(
@@ -323,10 +323,10 @@ def test_a_probe_sees_how_far_each_loss_changes() -> None:
     gradients, chunk = gradients_of("film"), a_chunk(3)
     position = gradients.start_position()
     step = 0.1 * torch.randn(position.shape, generator=torch.Generator().manual_seed(5))
-    found = gradients.loss_changes(position, step)(chunk)
+    found = gradients.loss_change_function(position, step)(chunk)
     assert isinstance(found, Tensor)
     losses = [
-        cross_entropy(gradients.network_at(point)(chunk.x), chunk.y, reduction="none")
+        cross_entropy(gradients.build_network_at(point)(chunk.x), chunk.y, reduction="none")
         for point in (position, position - step, position + step)
     ]
     torch.testing.assert_close(found, torch.stack([losses[1] - losses[0], losses[2] - losses[0]], 1))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from dpbench_plugins.learners import gep as dpbench_gep
 from dpbench_plugins.learners.dp_sgd import DPSGD
-from dpbench_plugins.learners.gep import GEP, compute_anchors, leading_subspace
+from dpbench_plugins.learners.gep import GEP, compute_anchor_gradients, compute_leading_subspace
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -31,7 +31,7 @@ def _draw(seed: int) -> torch.Generator:
 def _anchors(s: int, m: int, d: int, seed: int, decay: float = 0.7) -> RankOne:
     """Return gradients of public examples whose features vary less and less."""
     features = torch.randn(s, d, generator=_draw(seed)) * decay ** torch.arange(d)
-    return compute_anchors(torch.zeros(m, d + 1), features, _draw(seed + 1))
+    return compute_anchor_gradients(torch.zeros(m, d + 1), features, _draw(seed + 1))
 
 
 def _dense(anchors: RankOne) -> Tensor:
@@ -62,7 +62,7 @@ def test_a_subspace_is_orthonormal_and_lies_in_the_span_of_the_anchors(
     s: int, m: int, d: int, k: int, form: type[Basis], seed: int, iterations: int
 ) -> None:
     anchors = _anchors(s, m, d, seed)
-    basis = leading_subspace(anchors, k, iterations, _draw(seed))
+    basis = compute_leading_subspace(anchors, k, iterations, _draw(seed))
     vectors, rows = _vectors(basis), _dense(anchors)
     assert 1 <= basis.k == vectors.shape[1] <= k
     torch.testing.assert_close(vectors.T @ vectors, torch.eye(basis.k).double(), rtol=0, atol=1e-4)
@@ -78,7 +78,9 @@ def test_a_subspace_holds_at_least_the_energy_of_random_directions(
 ) -> None:
     anchors = _anchors(s, m, d, seed)
     rows = _dense(anchors)
-    energies = [_energy(_vectors(leading_subspace(anchors, k, count, _draw(seed))), rows) for count in (1, 5, 25)]
+    energies = [
+        _energy(_vectors(compute_leading_subspace(anchors, k, count, _draw(seed))), rows) for count in (1, 5, 25)
+    ]
     for other in range(10):
         mixed = torch.randn(min(k, s), s, generator=_draw(100 + other)).double() @ rows
         assert _energy(torch.linalg.qr(mixed.T).Q, rows) <= energies[0] * (1 + 1e-3)  # dropped directions are faint
@@ -90,14 +92,14 @@ def test_a_subspace_holds_at_least_the_energy_of_random_directions(
 def test_many_power_iterations_give_the_leading_eigenvectors(s: int, m: int, d: int, k: int, seed: int) -> None:
     anchors = _anchors(s, m, d, seed)
     exact = torch.linalg.svd(_dense(anchors), full_matrices=False)[2][:k].T
-    cosines = torch.linalg.svdvals(exact.T @ _vectors(leading_subspace(anchors, k, 2000, _draw(seed))))
+    cosines = torch.linalg.svdvals(exact.T @ _vectors(compute_leading_subspace(anchors, k, 2000, _draw(seed))))
     torch.testing.assert_close(cosines, torch.ones(k).double(), rtol=0, atol=1e-5)  # of the principal angles
 
 
 @pytest.mark.parametrize(("m", "d"), [(4, 40), (3, 2)])
 def test_anchors_of_low_rank_give_fewer_directions(m: int, d: int) -> None:
     few = _anchors(3, m, d, 0)
-    basis = leading_subspace(few.take(torch.arange(12) % 3), 8, 1, _draw(0))
+    basis = compute_leading_subspace(few.take(torch.arange(12) % 3), 8, 1, _draw(0))
     assert basis.k == 3
     assert bool(_vectors(basis).isfinite().all())
 
@@ -105,7 +107,7 @@ def test_anchors_of_low_rank_give_fewer_directions(m: int, d: int) -> None:
 @pytest.mark.parametrize("s", [2, 5, 11, 40])
 @pytest.mark.parametrize(("m", "d", "k"), [(2, 3, 2), (3, 30, 5), (10, 64, 20)])
 def test_the_form_with_the_cheaper_embedding_is_made(s: int, m: int, d: int, k: int) -> None:
-    basis = leading_subspace(_anchors(s, m, d, 1, decay=1.0), min(k, s), 1, _draw(1))
+    basis = compute_leading_subspace(_anchors(s, m, d, 1, decay=1.0), min(k, s), 1, _draw(1))
     by_anchors, whole = s * (m + d + 1 + basis.k), m * (d + 1) * basis.k  # multiplications a row
     assert type(basis) is (AnchorBasis if by_anchors < whole else DenseBasis)
 
@@ -137,11 +139,11 @@ def test_without_the_residual_the_gradient_is_projected_on_the_basis(
     bases: list[Tensor] = []
 
     def recorded(*arguments: Any) -> Basis:
-        basis = leading_subspace(*arguments)
+        basis = compute_leading_subspace(*arguments)
         bases.append(_vectors(basis))
         return basis
 
-    monkeypatch.setattr(dpbench_gep, "leading_subspace", recorded)
+    monkeypatch.setattr(dpbench_gep, "compute_leading_subspace", recorded)
     found = _fitted(dataclasses.replace(SMALL, anchors=anchors, residual=False))
     rows, public = private_rows(n=60, d=8, seed=1), private_rows(n=50, d=8, seed=2).x
 
@@ -204,10 +206,10 @@ def test_nothing_as_large_as_a_batch_of_gradients_is_ever_made(
     made: list[Basis] = []
 
     def recorded(*given: Any) -> Basis:
-        made.append(leading_subspace(*given))
+        made.append(compute_leading_subspace(*given))
         return made[-1]
 
-    monkeypatch.setattr(dpbench_gep, "leading_subspace", recorded)
+    monkeypatch.setattr(dpbench_gep, "compute_leading_subspace", recorded)
     learner = GEP(k=k, anchors=anchors, steps=2, learning_rate=0.1)
     rows, public = private_rows(n, d, classes), private_rows(300, d, classes, seed=1)
     curator = curator_over(rows, learner.plan(Task((d,), classes, n, rows.x.device), BUDGET), 1.0, classes)

@@ -124,7 +124,7 @@ def test_jl_is_a_gaussian_matrix_that_keeps_norms_on_average() -> None:
 
 def test_class_means_rows_have_norm_one_so_that_clipping_never_acts() -> None:
     rows = private_rows(n=100, d=6)
-    whiten = ClassMeans(k=4)._whitening(rows.x)
+    whiten = ClassMeans(k=4)._make_whitening_map(rows.x)
     torch.testing.assert_close(whiten(rows.x).norm(dim=1), torch.ones(100))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.learners.least_squares import LeastSquares, private_moment_weight
+from dpbench_plugins.learners.least_squares import LeastSquares, compute_private_moment_weight
 from dpbench_plugins.learners.spectrum import compute_spectrum
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,7 +76,7 @@ def test_a_private_second_moment_so_noisy_that_it_says_nothing_leaves_the_public
     )
     learner = LeastSquares(k=K, rounds=1, moment=0.5)
     curator = curator_over(rows, learner.plan(task, BUDGET), 1e7, CLASSES)
-    found = learner._second_moment(curator.handle(), coordinates(known))
+    found = learner._estimate_second_moment(curator.handle(), coordinates(known))
     expected = coordinates(known).T @ coordinates(known) * (len(x) / len(known))
     torch.testing.assert_close(found, expected, rtol=0, atol=0.02 * float(expected.max()))
 
@@ -85,10 +85,10 @@ def test_a_private_second_moment_so_noisy_that_it_says_nothing_leaves_the_public
 def test_the_private_second_moment_counts_for_more_with_more_examples_and_less_with_more_public_ones(
     size: float, k: int, public: int, factor: float
 ) -> None:
-    weight = private_moment_weight(size, k, public)
-    assert 0 < weight < private_moment_weight(size * factor, k, public) < 1 + 1e-9
-    assert private_moment_weight(size, k, round(public * factor) + 1) <= weight
-    assert private_moment_weight(math.inf, k, public) == 1
+    weight = compute_private_moment_weight(size, k, public)
+    assert 0 < weight < compute_private_moment_weight(size * factor, k, public) < 1 + 1e-9
+    assert compute_private_moment_weight(size, k, round(public * factor) + 1) <= weight
+    assert compute_private_moment_weight(math.inf, k, public) == 1
 
 
 @pytest.mark.parametrize(("public", "epsilon", "asked"), [(5_000, 1.0, False), (144, 0.1, False), (144, 8.0, True)])

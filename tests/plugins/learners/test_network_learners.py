@@ -153,7 +153,7 @@ def test_each_phase_trains_its_part_and_spends_its_steps(
 ) -> None:
     ended: list[dict[str, Tensor]] = []
     monkeypatch.setattr(
-        "dpbench_plugins.learners.networks.training.predictor", lambda network, named: ended.append(named)
+        "dpbench_plugins.learners.networks.training.make_predictor", lambda network, named: ended.append(named)
     )
     _, curator = _fit(DPRandP(**COLD, **options), sigma=1.0)
     start = draw_parameters(build_network("tiny", TASK.example_shape, 3), torch.Generator().manual_seed(0))
@@ -166,7 +166,7 @@ def test_phase_3_of_several_instalments_is_trained_whole() -> None:
     learner = DPRandP(**COLD, phase2_steps=874)
     plan = learner.plan(TASK, Budget(2.0, 1e-5))
     assert [release.steps for release in plan] == [874, 1, 250]
-    phases = learner._phases(2)
+    phases = learner._make_phases(2)
     assert [len(phase.releases) for phase in phases] == [1, 2]
     assert phases[1].learning_rate == TABLE[1][2]
 
@@ -343,7 +343,7 @@ def test_a_trunk_replaces_the_trunk_alone_in_the_networks_precision(tmp_path: Pa
 def test_a_warm_start_begins_at_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[dict[str, Tensor]] = []
     monkeypatch.setattr(
-        "dpbench_plugins.learners.networks.training.predictor", lambda network, named: ended.append(named)
+        "dpbench_plugins.learners.networks.training.make_predictor", lambda network, named: ended.append(named)
     )
     file = _saved(tmp_path)
     _fit(DPRandP(**SMALL, phase2_steps=1, phase3_steps=0, weights=str(file)), sigma=1.0)

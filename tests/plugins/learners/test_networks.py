@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from dpbench_plugins.learners.networks.gradients import ParameterLayout, PerExampleGradients, Trains
-from dpbench_plugins.networks.models import Network, WSConv2d, build_network, draw_parameters, standardise
+from dpbench_plugins.networks.models import Network, WSConv2d, build_network, draw_parameters, standardise_weight
 from dpbench_plugins.networks.views import Augmentation, hash_seeds, normalise_pixels
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -99,7 +99,7 @@ def test_a_network_that_does_not_exist_is_refused(name: str) -> None:
 
 def test_standardised_filters_have_mean_zero_and_the_norm_of_their_gain() -> None:
     weight, gain = torch.randn(5, 3, 3, 3), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
-    filters = standardise(weight, gain).flatten(1)
+    filters = standardise_weight(weight, gain).flatten(1)
     assert torch.allclose(filters.mean(1), torch.zeros(5), atol=1e-6)
     assert torch.allclose(filters.norm(dim=1), gain)
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from dpbench import Budget, Chunk, Learner, PublicData, Task, quantise
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
-from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.map import MapQuestion
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.sum import Sum
 from dpbench.testing.curators import CuratorProxy
@@ -75,7 +75,7 @@ class Moving(CuratorProxy):
     def wrap_mapped_curator(self, mapped: LedgerCurator) -> Moving:
         return Moving(mapped)
 
-    def _map_rows(self, question: Map) -> Moving:
+    def _map_rows(self, question: MapQuestion) -> Moving:
         self._same(lambda chunk: [quantise(question.transform(chunk.x))], lambda kept, _: (kept.q, kept.scale))
         return self.wrap_mapped_curator(self.curator.answer(question))
 

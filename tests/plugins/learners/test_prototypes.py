@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from dpbench_plugins.learners.prototypes import Prototypes, compute_candidates
+from dpbench_plugins.learners.prototypes import Prototypes, compute_candidate_prototypes
 from dpbench_plugins.learners.spectrum import compute_spectrum
 from torch import Tensor
 
@@ -59,7 +59,7 @@ def test_without_noise_the_choice_is_that_of_the_least_loss_written_out() -> Non
 
     features = compute_spectrum(PUBLIC).make_whitening_map(5, 0.3)
     order = torch.randperm(len(PUBLIC), generator=torch.Generator().manual_seed(0))
-    candidates = compute_candidates(features(PUBLIC[order])).double()
+    candidates = compute_candidate_prototypes(features(PUBLIC[order])).double()
     cosines = quantise(features(x)).double() @ candidates.T
     lost = (1 - cosines / 0.7).clamp(0, 1)
     expected = torch.stack([candidates[lost[y == label].sum(0).argmin()] for label in range(4)])
@@ -68,13 +68,13 @@ def test_without_noise_the_choice_is_that_of_the_least_loss_written_out() -> Non
 
 def test_candidates_are_public_rows_and_means_of_their_neighbours() -> None:
     rows = torch.nn.functional.normalize(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)))
-    found = compute_candidates(rows)
+    found = compute_candidate_prototypes(rows)
     assert found.shape == (90, 4)
     torch.testing.assert_close(found[:30], rows)
     torch.testing.assert_close(found.norm(dim=1), torch.ones(90))
     nearest = (rows @ rows[7]).topk(5).indices
     torch.testing.assert_close(found[37], torch.nn.functional.normalize(rows[nearest].mean(0), dim=0))
-    assert compute_candidates(rows[:3]).shape == (9, 4)  # fewer than the largest neighbourhood
+    assert compute_candidate_prototypes(rows[:3]).shape == (9, 4)  # fewer than the largest neighbourhood
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 import torch
 from dpbench_plugins.learners.coordinates import (
     Coordinates,
-    build_graph,
-    diffusion_coordinates,
+    build_neighbour_graph,
+    compute_diffusion_coordinates,
     make_neighbourhood_map,
-    shrink_bias,
+    shrink_head_bias,
 )
 from dpbench_plugins.learners.spectrum import compute_spectrum
 from dpbench_plugins.learners.thrift import Thrift
@@ -117,9 +117,9 @@ def test_a_feature_that_hardly_varies_in_public_is_not_blown_up() -> None:
 
 def test_a_bias_that_noise_explains_goes_and_one_that_it_does_not_stays() -> None:
     head = torch.tensor([[1.0, 0.3], [2.0, -0.1], [3.0, -0.2]])
-    torch.testing.assert_close(shrink_bias(head, 1.0), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]))
-    torch.testing.assert_close(shrink_bias(head, 0.0), head)
-    torch.testing.assert_close(shrink_bias(head, 0.07 / 2)[:, 1], 0.5 * head[:, 1])
+    torch.testing.assert_close(shrink_head_bias(head, 1.0), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]))
+    torch.testing.assert_close(shrink_head_bias(head, 0.0), head)
+    torch.testing.assert_close(shrink_head_bias(head, 0.07 / 2)[:, 1], 0.5 * head[:, 1])
 
 
 @given(st.floats(0, 1), st.integers(40, 80), st.integers(2, 9), st.integers(0, 2**32 - 1))
@@ -142,7 +142,7 @@ def test_the_graph_is_for_little_data_and_components_are_for_much() -> None:
 
 def test_neighbours_are_those_of_the_same_cluster() -> None:
     x, y = clusters((60, 60, 60), apart=20.0)
-    graph = build_graph(unit_norm(x - x.mean(0)), 7)
+    graph = build_neighbour_graph(unit_norm(x - x.mean(0)), 7)
     torch.testing.assert_close(graph, graph.T)
     assert float(graph[y.unsqueeze(1) == y].sum() / graph.sum()) > 0.99
     assert float(graph.diagonal().abs().max()) == 0
@@ -150,29 +150,30 @@ def test_neighbours_are_those_of_the_same_cluster() -> None:
 
 def test_eigenvectors_are_those_of_a_full_decomposition_without_the_constant() -> None:
     draw = torch.Generator().manual_seed(0)
-    graph = build_graph(unit_norm(clusters((40, 40, 40), d=6, apart=3.0)[0]), 6)
+    graph = build_neighbour_graph(unit_norm(clusters((40, 40, 40), d=6, apart=3.0)[0]), 6)
     scale = graph.sum(1).rsqrt()
     values, vectors = torch.linalg.eigh((graph * scale * scale.unsqueeze(1)).double())
     assert float(values[-1]) == pytest.approx(1)
     exact = (vectors[:, -3:-1] * values[-3:-1].pow(3)).float()  # up to a rotation
-    found = diffusion_coordinates(graph, 2, draw)
+    found = compute_diffusion_coordinates(graph, 2, draw)
     whole = exact @ exact.T
     assert float((found @ found.T - whole).norm() / whole.norm()) < 0.1
 
 
 def test_a_graph_in_parts_tells_them_apart() -> None:
     x, y = clusters((50, 50, 50), apart=60.0)
-    found = diffusion_coordinates(build_graph(unit_norm(x), 6), 2, torch.Generator().manual_seed(0))
+    found = compute_diffusion_coordinates(build_neighbour_graph(unit_norm(x), 6), 2, torch.Generator().manual_seed(0))
     means = torch.stack([found[y == label].mean(0) for label in range(3)])
     assert float(torch.pdist(means).min()) > 0.05
 
 
 def test_rounding_does_not_choose_coordinates_where_a_graph_is_in_more_parts_than_it_keeps() -> None:
     x, _ = clusters((20,) * 12, apart=60.0)
-    graph = build_graph(unit_norm(x), 4)
+    graph = build_neighbour_graph(unit_norm(x), 4)
     moved = graph * (1 + 1e-6 * torch.randn(len(x), 1, generator=torch.Generator().manual_seed(1)).abs())
     found, other = (
-        diffusion_coordinates(tensor, 5, torch.Generator().manual_seed(0)) for tensor in (graph, (moved + moved.T) / 2)
+        compute_diffusion_coordinates(tensor, 5, torch.Generator().manual_seed(0))
+        for tensor in (graph, (moved + moved.T) / 2)
     )
     torch.testing.assert_close(found, other, atol=1e-3, rtol=0)
 

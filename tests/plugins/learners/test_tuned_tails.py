@@ -108,7 +108,7 @@ class TestSelfTailLaws(LearnerLaws):
 def head_accuracy() -> float:
     """Return the accuracy of `thrift` on the features as published, without noise."""
     task, (x, y) = replace(make_task(), example_shape=(6,), tail=None), draw_examples(1200, 2)
-    learner, published = Thrift().settle(task, BUDGET), TrainedTail.from_published(small_tail())
+    learner, published = Thrift().settle(task, BUDGET), TrainedTail.from_published_tail(small_tail())
     rows = PrivateRows(published.pool(x), y, torch.arange(len(y)))
     curator = bind(rows, task, tuple(learner.plan(task, BUDGET)), 0.0, Randomness.research(0, "a test"))
     public = PublicData(published.pool(make_public().x), None)

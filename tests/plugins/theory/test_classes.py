@@ -15,7 +15,7 @@ from dpbench_plugins.theory.learners.classes import (
     RowCandidates,
     find_hypothesis_class,
 )
-from dpbench_plugins.theory.learners.graph import connect_variables
+from dpbench_plugins.theory.learners.graph import label_variable_components
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -109,5 +109,5 @@ def test_a_class_of_the_plane_takes_two_features() -> None:
 
 def test_variables_that_are_active_together_are_one_component() -> None:
     on = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1]]).bool()
-    assert connect_variables(on).tolist() == [0, 0, 1, 0, 2, 2]
-    assert connect_variables(on[:0]).tolist() == [0, 1, 2, 3, 4, 5]
+    assert label_variable_components(on).tolist() == [0, 0, 1, 0, 2, 2]
+    assert label_variable_components(on[:0]).tolist() == [0, 1, 2, 3, 4, 5]

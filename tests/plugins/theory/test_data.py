@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dpbench import Features, SpecError, Split, registry
 from dpbench.harness.prepare import prepare_seed
-from dpbench.harness.source import draw_data
+from dpbench.harness.source import draw_datasets_for_seed
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry.components import resolve
 from tests.helpers.sessions import session
@@ -162,7 +162,7 @@ def test_a_seed_that_is_given_makes_one_draw_for_all() -> None:
 
 def test_images_that_are_not_drawn_are_those_of_every_seed() -> None:
     parts = resolve(_spec("digits"), registry.load()).parts
-    assert draw_data(parts, 3) == parts
+    assert draw_datasets_for_seed(parts, 3) == parts
 
 
 def test_features_need_no_other_extractor() -> None:

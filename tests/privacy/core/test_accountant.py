@@ -13,10 +13,10 @@ from dpbench.api import Budget, Choice, Release
 from dpbench.errors import AccountantsDisagree, PlanError
 from dpbench.privacy.core.accounting.accountant import (
     AccountantName,
+    approximate_neighbour_distance,
     calibrate,
     epsilon,
     find_smallest_sigma,
-    neighbour_distance,
 )
 from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval, cross_check
 from dpbench.privacy.core.plan import check_plan
@@ -247,17 +247,21 @@ def test_a_remembered_sigma_is_believed_only_if_it_passes() -> None:
 
 def test_the_distance_of_neighbours_is_exact_at_rate_1_and_that_of_the_central_limit_below() -> None:
     plan = [Release("mean", relative_noise=0.5), Release("gradient", 12), Choice("k", 4, steps=8, relative_noise=2.0)]
-    assert neighbour_distance(plan, 2.0) == pytest.approx(math.sqrt(1 + 12 / 4 + 8 / 16))
-    assert neighbour_distance(_plan(0.01, 10_000), 1.3) == pytest.approx(math.sqrt(math.expm1(1.3**-2)))
+    assert approximate_neighbour_distance(plan, 2.0) == pytest.approx(math.sqrt(1 + 12 / 4 + 8 / 16))
+    assert approximate_neighbour_distance(_plan(0.01, 10_000), 1.3) == pytest.approx(math.sqrt(math.expm1(1.3**-2)))
     assert epsilon(_plan(1e-3, 1_000_000), 2.0, 1e-5) == pytest.approx(
-        dp.get_epsilon_gaussian(1 / neighbour_distance(_plan(1e-3, 1_000_000), 2.0), 1e-5), rel=1e-2
+        dp.get_epsilon_gaussian(1 / approximate_neighbour_distance(_plan(1e-3, 1_000_000), 2.0), 1e-5), rel=1e-2
     )
 
 
 def test_an_account_says_what_may_be_stated_at_least() -> None:
     assert EpsilonInterval.tight("pld", 2.0) == EpsilonInterval("pld", 1.98, 2.0)
-    assert EpsilonInterval.tight("pld", 2.0).least_claim == 1.98
-    assert EpsilonInterval.bound("rdp", 2.0).least_claim == EpsilonInterval.exact("none", 2.0).least_claim == 2.0
+    assert EpsilonInterval.tight("pld", 2.0).smallest_claimable_epsilon == 1.98
+    assert (
+        EpsilonInterval.bound("rdp", 2.0).smallest_claimable_epsilon
+        == EpsilonInterval.exact("none", 2.0).smallest_claimable_epsilon
+        == 2.0
+    )
     assert str(EpsilonInterval("prv-accountant", 0.98765, 1.0)) == "0.9877 to 1 by prv-accountant"
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.learners.gep import leading_subspace
+from dpbench_plugins.learners.gep import compute_leading_subspace
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import AnchorBasis, DenseBasis, RankOne, Residual
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.core.exact.quantised import quantise, to_floats
+from dpbench.privacy.core.exact.quantised import convert_to_float_rows, quantise
 from dpbench.privacy.core.forms.blocks import Blocks, wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.forms.residual.bases import Basis
@@ -30,7 +30,7 @@ def _normal(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def _doubled(outer: RankOne) -> RankOne:
-    return RankOne(outer.left.double(), to_floats(outer.right).double(), outer.bias)
+    return RankOne(outer.left.double(), convert_to_float_rows(outer.right).double(), outer.bias)
 
 
 def _written_out(basis: Basis) -> Tensor:
@@ -84,11 +84,16 @@ def test_residual_norms_are_upper_bounds_and_tight(world: World) -> None:
         residual = Residual(outer, basis)
         true, whole = _stored(residual).norm(dim=1), _doubled(outer).dense().flatten(1).norm(dim=1)
         slack = (
-            4 * (basis.rounding + basis.rounding_shift) + 4 * (basis.defect + 3 * basis.rounding_shift) + 1e-5
+            4 * (basis.rounding + basis.vector_rounding_bound)
+            + 4 * (basis.defect + 3 * basis.vector_rounding_bound)
+            + 1e-5
         ) * whole.square()
         assert bool((residual.norms() >= true).all())
         assert bool(
-            ((residual.norms() - basis.rounding_shift * whole * 2).clamp(min=0).square() <= true.square() + slack).all()
+            (
+                (residual.norms() - basis.vector_rounding_bound * whole * 2).clamp(min=0).square()
+                <= true.square() + slack
+            ).all()
         )
         torch.testing.assert_close(residual.dense().flatten(1).double(), _stored(residual), rtol=1e-4, atol=1e-5)
 
@@ -131,7 +136,7 @@ def _hard(seed: int, magnitude: float, jitter: float, bias: bool, form: str) -> 
     anchors = RankOne(left.float(), (right if seed % 5 else mixed).float(), bias or form == "subspace")
     try:
         if form == "subspace":
-            basis: Basis = leading_subspace(anchors, min(s, 1 + seed % 5), 1 + seed % 3, draw)
+            basis: Basis = compute_leading_subspace(anchors, min(s, 1 + seed % 5), 1 + seed % 3, draw)
         else:
             basis = _bases(anchors, s, 1e-5)[form == "qr"]
     except SpecError:  # float32 cannot hold every one of them orthonormal

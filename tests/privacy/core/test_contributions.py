@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench.errors import SpecError
-from dpbench.privacy.core.exact.quantised import to_floats
+from dpbench.privacy.core.exact.quantised import convert_to_float_rows
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 
@@ -164,7 +164,7 @@ def _times(form: Contribution, factor: float) -> Contribution:
     if isinstance(form, Rows):
         return Rows(form.rows * factor)
     if isinstance(form, RankOne):
-        return RankOne(form.left, to_floats(form.right) * factor, form.bias)
+        return RankOne(form.left, convert_to_float_rows(form.right) * factor, form.bias)
     if isinstance(form, Joined):
         return Joined(tuple(part * factor for part in form.parts))
     assert isinstance(form, Scaled)

@@ -17,7 +17,7 @@ RARE: list[Planned] = [Release("grad", sample_rate=0.01)]
 
 
 @functools.cache
-def fit_at_sigma_two(plan: tuple[Planned, ...]) -> curve.GaussianFit:
+def fit_at_sigma_two(plan: tuple[Planned, ...]) -> curve.GaussianCurveFit:
     return curve.fit_gaussian_curve(plan, 2.0)
 
 

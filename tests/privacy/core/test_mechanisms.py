@@ -16,7 +16,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne, Rows, Scaled
 from dpbench.privacy.core.noise import add_noise
-from dpbench.privacy.core.randomness import Draws, Randomness, draw_poisson_sample
+from dpbench.privacy.core.randomness import QuestionDraws, Randomness, draw_poisson_sample
 from dpbench.privacy.core.rows import PrivateRows
 from tests.helpers.worlds import curator_over
 
@@ -25,7 +25,7 @@ def _generator(seed: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64DXSM(seed))
 
 
-def _draws(seed: int = 0) -> Draws:
+def _draws(seed: int = 0) -> QuestionDraws:
     return Randomness.research(seed, "a test").draws("sum", 1)
 
 

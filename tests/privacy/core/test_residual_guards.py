@@ -92,7 +92,7 @@ def test_rows_that_lie_in_the_span_of_a_basis_are_not_taken_for_rows_that_read_o
 
 def test_bounds_are_tight_where_features_are_correlated() -> None:
     """A residual norm that is over-estimated is clipped for nothing: here by far more than GEP can afford."""
-    from dpbench_plugins.learners.gep import compute_anchors, leading_subspace
+    from dpbench_plugins.learners.gep import compute_anchor_gradients, compute_leading_subspace
 
     draw = torch.Generator().manual_seed(0)
     turn = torch.linalg.qr(torch.randn(512, 512, generator=draw)).Q
@@ -102,8 +102,8 @@ def test_bounds_are_tight_where_features_are_correlated() -> None:
         turned: Tensor = rows @ turn.mul(300)
         return turned
 
-    basis = leading_subspace(compute_anchors(torch.zeros(10, 513), features(500), draw), 400, 1, draw)
-    residual = Residual(compute_anchors(torch.zeros(10, 513), features(64), draw), basis)
+    basis = compute_leading_subspace(compute_anchor_gradients(torch.zeros(10, 513), features(500), draw), 400, 1, draw)
+    residual = Residual(compute_anchor_gradients(torch.zeros(10, 513), features(64), draw), basis)
     true = residual.dense().double().flatten(1).norm(dim=1)
     assert float((residual.norms() / true).mean()) < 1.1
 

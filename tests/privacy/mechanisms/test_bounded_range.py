@@ -14,7 +14,11 @@ from dpbench import Choice, Planned, Release
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.crosscheck import cross_check
 from dpbench.privacy.core.plan import merge_steps
-from dpbench.privacy.mechanisms.choice.bounded_range import DivergenceCurve, lower_curve, upper_curve
+from dpbench.privacy.mechanisms.choice.bounded_range import (
+    DivergenceCurve,
+    lower_divergence_curve,
+    upper_divergence_curve,
+)
 from dpbench.privacy.mechanisms.choice.choice_plan import hockey_stick_divergence
 
 DELTA = 1e-5
@@ -50,13 +54,13 @@ def test_no_strategy_of_two_candidates_exceeds_the_curve(
     assert chances.sum() == pytest.approx(1)
     assert (chances * np.exp(-losses)).sum() == pytest.approx(1)
     e = at * eps0
-    bound = upper_curve(eps0, len(moves)).upper_bound(np.array([e]))[0]
+    bound = upper_divergence_curve(eps0, len(moves)).upper_bound(np.array([e]))[0]
     assert hockey_stick(losses, chances, e) <= bound + 1e-12
 
 
 @pytest.mark.parametrize(("eps0", "steps"), [(0.1, 20), (0.5, 5), (1.0, 2), (3.0, 8)])
 def test_the_bounds_from_above_and_below_are_within_half_a_percent(eps0: float, steps: int) -> None:
-    above, below = upper_curve(eps0, steps), lower_curve(eps0, steps)
+    above, below = upper_divergence_curve(eps0, steps), lower_divergence_curve(eps0, steps)
     points = np.arange(-below.last, below.last + 1) * below.step
     assert (below.values <= above.upper_bound(points) + 1e-13).all()
     e = epsilon_of(above)
@@ -71,7 +75,7 @@ def epsilon_of(curve: DivergenceCurve) -> float:
 
 def test_the_curve_of_one_choice_has_its_closed_form() -> None:
     e = np.linspace(-0.7, 0.7, 29)
-    found = upper_curve(0.5, 1).upper_bound(e) - hockey_stick_divergence(0.5, e)
+    found = upper_divergence_curve(0.5, 1).upper_bound(e) - hockey_stick_divergence(0.5, e)
     assert (found >= -1e-15).all()
     assert (found < 1e-4).all()
 

@@ -32,12 +32,12 @@ from dpbench.privacy.core.accounting.crosscheck import cross_check
 from dpbench.privacy.core.accounting.private_search import RunCountDistribution
 from dpbench.privacy.core.forms.contributions import Rows
 from dpbench.privacy.core.plan import check_plan
-from dpbench.privacy.core.randomness import Draws, Randomness
+from dpbench.privacy.core.randomness import QuestionDraws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms.choice.cells import CellContribution
 from dpbench.privacy.mechanisms.choice.choice_plan import choice_loss_variable, compute_eps0, hockey_stick_divergence
 from dpbench.privacy.mechanisms.choice.question import check_loss_matrix, choose_candidates, sum_losses
-from dpbench.privacy.mechanisms.choice.steps import project_totals
+from dpbench.privacy.mechanisms.choice.steps import project_cells_to_losses
 from tests.helpers.commands import call
 from tests.helpers.worlds import curator_over, private_rows
 
@@ -45,11 +45,11 @@ DELTA = 1e-5
 STEP = 2.0**-20
 
 
-def secure() -> Draws:
+def secure() -> QuestionDraws:
     return Randomness.secure(0, quiet=True).draws("choice", 1)
 
 
-def research() -> Draws:
+def research() -> QuestionDraws:
     return Randomness.research(0, "a test").draws("choice", 1)
 
 
@@ -59,7 +59,7 @@ def odds(totals: Sequence[float], eps0: float) -> np.ndarray:
     return np.asarray(weights / weights.sum())
 
 
-def counts_of(totals: Sequence[float], eps0: float, draws: Draws, times: int) -> np.ndarray:
+def counts_of(totals: Sequence[float], eps0: float, draws: QuestionDraws, times: int) -> np.ndarray:
     """How often each candidate is chosen, over that many parts with these totals."""
     whole = torch.tensor([round(total / STEP) for total in totals]).expand(times, -1)
     return np.bincount(choose_candidates(whole, 2 / eps0, STEP, draws).numpy(), minlength=len(totals))
@@ -72,7 +72,9 @@ def chi_square(found: np.ndarray, chances: np.ndarray) -> float:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("draws", "times"), [(research, 200_000), (secure, 20_000)])
-def test_three_candidates_are_chosen_with_the_chances_of_the_law(draws: Callable[[], Draws], times: int) -> None:
+def test_three_candidates_are_chosen_with_the_chances_of_the_law(
+    draws: Callable[[], QuestionDraws], times: int
+) -> None:
     totals, eps0 = (10.0, 11.25, 13.5), 0.8
     assert chi_square(counts_of(totals, eps0, draws(), times), odds(totals, eps0)) > 1e-6
 
@@ -121,7 +123,7 @@ def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     matrix = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     cells = CellContribution(torch.tensor(index, dtype=torch.int64), 4)
     inside = [place for place in index if 0 <= place < 4]
-    found = project_totals(cells.clipped_sum(1.0), check_loss_matrix(matrix, 3))
+    found = project_cells_to_losses(cells.clipped_sum(1.0), check_loss_matrix(matrix, 3))
     direct = sum_losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
     assert cells.norms().tolist() == [float(0 <= place < 4) for place in index]
@@ -332,7 +334,7 @@ def test_a_plan_of_one_choice_is_pure(name: accountant.AccountantName) -> None:
 
 def test_several_choices_compose_below_the_sum_of_theirs() -> None:
     plan = [Choice("any", 4, steps=20)]
-    assert not accountant.is_pure(plan)
+    assert not accountant.is_pure_dp(plan)
     assert accountant.epsilon(plan, 20.0, DELTA) < 0.9 * 20 * compute_eps0(20.0)
 
 

@@ -21,8 +21,8 @@ from dpbench.harness.guarantee import compute_guarantee
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import Budget
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import PrivateRows, Units
-from dpbench.privacy.core.witness import ChoiceObservation, Witness
+from dpbench.privacy.core.rows import PrivacyUnits, PrivateRows
+from dpbench.privacy.core.witness import AuditWitness, ChoiceObservation
 from dpbench.privacy.curator import make_learner_curator
 from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0
 from dpbench.privacy.mechanisms.choice.parts import PartLosses, combine_losses_with_parts
@@ -46,7 +46,7 @@ def held(part: Sequence[int], lost: Sequence[Sequence[float]] | Tensor, of: Sequ
     """Rows that lose so much by the candidates of such a part, and whose they are."""
     columns = torch.as_tensor(lost, dtype=torch.float32).reshape(len(part), CANDIDATES)
     x = torch.cat([columns, torch.tensor(part, dtype=torch.float32).reshape(-1, 1)], 1)
-    units = None if of is None else Units(np.array(of, dtype=np.int64))
+    units = None if of is None else PrivacyUnits(np.array(of, dtype=np.int64))
     return PrivateRows(x, torch.zeros(len(part), dtype=torch.int64), torch.arange(len(part)), units)
 
 
@@ -55,7 +55,12 @@ def seen(rows: PrivateRows, sigma: float = 1.0, seed: int = 0, chunk_size: int |
     found: list[ChoiceObservation] = []
     task = Task(rows.example_shape, 2, rows.count, torch.device("cpu"))
     curator = bind(
-        rows, task, PLAN, sigma, Randomness.research(seed, "a test"), Witness(lambda _: None, on_choice=found.append)
+        rows,
+        task,
+        PLAN,
+        sigma,
+        Randomness.research(seed, "a test"),
+        AuditWitness(lambda _: None, on_choice=found.append),
     )
     make_learner_curator(curator).noisy_choices(lose, part=part_of, release="any", chunk_size=chunk_size)
     return found[0]

@@ -29,7 +29,7 @@ from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from dpbench.errors import PlanError, SpecError
-from dpbench.privacy.core.plan import Budget, Planned, PureCost, Release, merge_steps
+from dpbench.privacy.core.plan import Budget, Planned, PureDpCost, Release, merge_steps
 
 AccountantName = Literal["pld", "rdp", "prv"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "rdp", "prv")
@@ -67,11 +67,11 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, accountant: Acc
 
 @functools.lru_cache(4096)  # a run asks the same when it calibrates and when it states, and many runs share a plan
 def _cached_epsilon(method: Callable[..., float], plan: tuple[Planned, ...], sigma: float, delta: float) -> float:
-    with silence_libraries():
+    with silence_accounting_libraries():
         return float(method(plan, sigma, delta))
 
 
-def find_pure_cost(plan: Sequence[Planned]) -> PureCost | None:
+def find_pure_cost(plan: Sequence[Planned]) -> PureDpCost | None:
     """Return the cost of a plan that is epsilon-DP with delta 0; None if the plan needs a delta.
 
     Every accountant states this cost. A plan of one choice that is asked once has such a cost.
@@ -79,7 +79,7 @@ def find_pure_cost(plan: Sequence[Planned]) -> PureCost | None:
     return plan[0].pure if len(plan) == 1 else None
 
 
-def is_pure(plan: Sequence[Planned]) -> bool:
+def is_pure_dp(plan: Sequence[Planned]) -> bool:
     """Return whether a plan is epsilon-DP with delta 0."""
     return find_pure_cost(plan) is not None
 
@@ -105,11 +105,11 @@ def calibrate(
     if hint and 0.999 * budget.epsilon < reached(hint) <= budget.epsilon:
         return hint
     asked, advice = f"this plan with accountant {accountant!r}", "accountant 'pld', fewer steps or a larger epsilon"
-    return find_smallest_sigma(reached, budget.epsilon, guess_sigma(plan, budget), asked, advice)
+    return find_smallest_sigma(reached, budget.epsilon, approximate_sigma(plan, budget), asked, advice)
 
 
 def find_smallest_sigma(
-    reached: Callable[[float], float], target: float, guess: float, asked: str, advice: str
+    reached: Callable[[float], float], target: float, guess: float, subject: str, advice: str
 ) -> float:
     """Return the smallest sigma whose epsilon is at most the target, to within 1e-4 and rounded up to six digits.
 
@@ -121,7 +121,7 @@ def find_smallest_sigma(
         reached: sigma -> epsilon.
         target: epsilon to reach from below.
         guess: a sigma to start the search from.
-        asked: the plan or search that needs the sigma, for messages.
+        subject: the plan or search that needs the sigma, for messages.
         advice: what to use instead, for messages.
 
     Raises:
@@ -130,24 +130,24 @@ def find_smallest_sigma(
     from scipy.optimize import brentq
 
     @functools.cache
-    def excess(log_sigma: float) -> float:
+    def log_excess_over_target(log_sigma: float) -> float:
         ratio = min(max(reached(math.exp(log_sigma)) / target, 1e-9), 1e9)
         return math.log(ratio) + PRECISION  # aims a little below the target: an accountant's grid may waver
 
     low = high = math.log(guess)
-    while excess(high) > 0:
+    while log_excess_over_target(high) > 0:
         if high > math.log(_SIGMA_LIMIT):
             raise PlanError(
-                f"Cannot reach epsilon={target:g} for {asked}: it is still {reached(math.exp(high)):.4g} at "
+                f"Cannot reach epsilon={target:g} for {subject}: it is still {reached(math.exp(high)):.4g} at "
                 f"sigma={math.exp(high):.3g}. Use {advice}."
             )
         low, high = high, high + _STRIDE
-    while low == high or excess(low) <= 0:
+    while low == high or log_excess_over_target(low) <= 0:
         low, high = low - _STRIDE, low
-    sigma = _round_up(math.exp(brentq(excess, low, high, xtol=PRECISION) + PRECISION))
+    sigma = _round_up_to_six_digits(math.exp(brentq(log_excess_over_target, low, high, xtol=PRECISION) + PRECISION))
     if not reached(sigma) <= target:
         raise PlanError(
-            f"Expected epsilon to fall with sigma for {asked}, but rounding up to sigma={sigma:g} raised it above "
+            f"Expected epsilon to fall with sigma for {subject}, but rounding up to sigma={sigma:g} raised it above "
             f"{target:g}. Ask for a slightly different epsilon, or use {advice}."
         )
     return sigma
@@ -175,7 +175,7 @@ def _cached_gaussian_sigma(epsilon: float, delta: float) -> float:
     return float(get_sigma_gaussian(epsilon, delta))
 
 
-def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
+def approximate_sigma(plan: Sequence[Planned], budget: Budget) -> float:
     """Guess sigma from the single Gaussian release with the same distance between neighbours.
 
     Raises:
@@ -189,10 +189,10 @@ def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
             f"Expected delta={budget.delta:g} below {chance:g}, the chance that an example is sampled at all: the "
             "plan meets this delta without any noise, which protects nobody who is sampled. Use a smaller delta."
         )
-    return max(0.5, gaussian_sigma(budget) * _FAR * neighbour_distance(plan, _FAR))
+    return max(0.5, gaussian_sigma(budget) * _FAR * approximate_neighbour_distance(plan, _FAR))
 
 
-def neighbour_distance(plan: Sequence[Planned], sigma: float) -> float:
+def approximate_neighbour_distance(plan: Sequence[Planned], sigma: float) -> float:
     """Approximate mu, the distance of neighbours in standard deviations (central limit theorem, Bu et al. 2019).
 
     It is exact for sums at rate 1. Otherwise it is an approximation, neither an upper nor a lower bound, that suits
@@ -208,11 +208,11 @@ def neighbour_distance(plan: Sequence[Planned], sigma: float) -> float:
     return math.sqrt(squared)
 
 
-def _round_up(sigma: float) -> float:
+def _round_up_to_six_digits(sigma: float) -> float:
     return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(sigma))
 
 
-def dp_events(plan: Sequence[Planned], sigma: float) -> list[Any]:
+def convert_to_dp_events(plan: Sequence[Planned], sigma: float) -> list[Any]:
     """Return the `DpEvent` of each release, the input of Renyi accountants."""
     import dp_accounting as dp
 
@@ -220,7 +220,7 @@ def dp_events(plan: Sequence[Planned], sigma: float) -> list[Any]:
 
 
 @contextmanager
-def silence_libraries() -> Iterator[None]:
+def silence_accounting_libraries() -> Iterator[None]:
     """Suppress the libraries' messages about their internals, such as Renyi orders that did not converge."""
     logger = logging.getLogger("absl")
     level = logger.level
@@ -242,18 +242,20 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
 
-    def epsilon_on_grid(interval: float) -> float:
+    def compute_epsilon_on_grid(interval: float) -> float:
         if not sums_only:
             return float(compose_loss_distribution(plan, sigma, interval).get_epsilon_for_delta(delta))
         accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
-        for event in dp_events(plan, sigma):
+        for event in convert_to_dp_events(plan, sigma):
             accountant.compose(event)
         return float(accountant.get_epsilon(delta))
 
     every_step = math.sqrt(sum(use.steps / (sigma * use.relative_noise) ** 2 for use in plan))
-    if min(neighbour_distance(plan, sigma), every_step) > LARGEST_DISTANCE:
+    if min(approximate_neighbour_distance(plan, sigma), every_step) > LARGEST_DISTANCE:
         return _rdp_epsilon(plan, sigma, delta)
-    return epsilon_on_fine_grid(epsilon_on_grid, smallest_step_loss(plan, sigma), largest_step_loss(plan, sigma))
+    return epsilon_on_fine_grid(
+        compute_epsilon_on_grid, smallest_step_loss_std(plan, sigma), largest_step_loss(plan, sigma)
+    )
 
 
 def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = math.inf, large: float = 0.0) -> float:
@@ -278,12 +280,14 @@ def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = ma
         interval = finer
 
 
-def smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
+def smallest_step_loss_std(plan: Sequence[Planned], sigma: float) -> float:
     """Return the smallest (approximate) std of one step's privacy loss, over releases of `MANY_STEPS` steps or more.
 
     It is infinite if there is no such release.
     """
-    losses = [neighbour_distance([use], sigma) / math.sqrt(use.steps) for use in plan if use.steps >= MANY_STEPS]
+    losses = [
+        approximate_neighbour_distance([use], sigma) / math.sqrt(use.steps) for use in plan if use.steps >= MANY_STEPS
+    ]
     return min(losses, default=math.inf)
 
 
@@ -329,7 +333,7 @@ def _rdp_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for event in dp_events(plan, sigma):
+    for event in convert_to_dp_events(plan, sigma):
         accountant.compose(event)
     return float(accountant.get_epsilon(delta))
 

@@ -25,7 +25,7 @@ _PLAUSIBLE = (1e-2, 1e7)  # a damaged file must not send an accountant where it 
 
 def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> float:
     """Call `accountant.calibrate` with the cached sigma, if any, as a hint; write a new sigma to the disk cache."""
-    file = _cache_file(plan, budget, name)
+    file = _locate_sigma_cache_file(plan, budget, name)
     hint = _read_cached_sigma(file)
     sigma = accountant.calibrate(plan, budget, name, hint)
     if sigma != hint:
@@ -36,7 +36,7 @@ def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> 
     return sigma
 
 
-def _cache_file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> Path:
+def _locate_sigma_cache_file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> Path:
     library = "opacus" if name == "prv" else "dp-accounting"
     question = {
         "plan": [release.record() for release in plan],

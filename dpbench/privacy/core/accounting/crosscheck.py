@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.errors import AccountantsDisagree
-from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon, find_pure_cost, silence_libraries
+from dpbench.privacy.core.accounting.accountant import (
+    AccountantName,
+    epsilon,
+    find_pure_cost,
+    silence_accounting_libraries,
+)
 from dpbench.privacy.core.plan import Planned, merge_steps
 
 FAR_RATIO = 4.0  # times what is stated: where RDP is so much above it, no grid for numbers as small as that decides
@@ -39,7 +44,7 @@ class EpsilonInterval:
         return cls(accountant, 0.0, upper)
 
     @property
-    def least_claim(self) -> float:
+    def smallest_claimable_epsilon(self) -> float:
         """The smallest epsilon that may be claimed: the lower bound, or the upper bound if no lower bound is known."""
         return self.lower or self.upper
 
@@ -88,14 +93,14 @@ def cross_check(
 
 
 @functools.lru_cache(1024)  # many runs share a plan
-def _prv_interval(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> EpsilonInterval | None:
-    """Return prv-accountant's interval, with an error of 2% of `about`; None if it fails or needs too fine a grid."""
-    made = make_prv_accountant(plan, sigma, delta, about, 0.02 * about)
+def _prv_interval(plan: tuple[Planned, ...], sigma: float, delta: float, guess: float) -> EpsilonInterval | None:
+    """Return prv-accountant's interval, with an error of 2% of `guess`; None if it fails or needs too fine a grid."""
+    made = make_prv_accountant(plan, sigma, delta, guess, 0.02 * guess)
     if made is None:
         return None
     accountant, counts = made
     try:
-        with silence_libraries():
+        with silence_accounting_libraries():
             lower, _, upper = accountant.compute_epsilon(delta, counts)
     except RuntimeError:  # past epsilon of about 10^5 it finds none, or an infinite one
         return None
@@ -103,11 +108,11 @@ def _prv_interval(plan: tuple[Planned, ...], sigma: float, delta: float, about: 
 
 
 def make_prv_accountant(
-    plan: Sequence[Planned], sigma: float, delta: float, about: float, error: float
+    plan: Sequence[Planned], sigma: float, delta: float, guess: float, error: float
 ) -> tuple[Any, list[int]] | None:
     """Return prv-accountant's accountant for a plan, and how many copies of each mechanism it composes.
 
-    `about` is a guess of epsilon, and `error` the largest error of the epsilons that the accountant computes. Return
+    `guess` is a guess of epsilon, and `error` the largest error of the epsilons that the accountant computes. Return
     None if the grid would be too large or prv-accountant fails.
     """
     import prv_accountant as prv
@@ -117,10 +122,10 @@ def make_prv_accountant(
     pairs = [use.loss_variables(sigma * use.relative_noise) for use in merge_steps(plan)]
     mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
     root = math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))  # cells of the grid are error / root wide
-    if 2 * (about + 3) * root > GRID_POINTS * error:
+    if 2 * (guess + 3) * root > GRID_POINTS * error:
         return None
     try:
-        with silence_libraries():
+        with silence_accounting_libraries():
             largest = compute_safe_domain_size(mechanisms, counts, error, delta_error)
             if 2 * largest * root > 8 * GRID_POINTS * error:  # little noise: the range is far wider than `about`
                 return None

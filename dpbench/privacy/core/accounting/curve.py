@@ -27,7 +27,7 @@ _BISECTIONS = 60
 
 
 @dataclass(frozen=True)
-class GaussianFit:
+class GaussianCurveFit:
     """The Gaussian curve that covers a plan's curve, and how much larger it is."""
 
     mu: float
@@ -37,15 +37,15 @@ class GaussianFit:
 def find_gaussian_mu(plan: Sequence[Planned], sigma: float) -> float | None:
     """Return mu if the curve of a plan is exactly Gaussian; None otherwise."""
     if all(use.gaussian and use.sample_rate == 1 for use in plan):
-        return accountant.neighbour_distance(plan, sigma)
+        return accountant.approximate_neighbour_distance(plan, sigma)
     return None
 
 
 @functools.lru_cache(4)  # of one plan, several questions are asked in a row
-def compose_curve(plan: tuple[Planned, ...], sigma: float) -> Any:
+def compose_loss_of_plan(plan: tuple[Planned, ...], sigma: float) -> Any:
     """Return the loss distribution of a plan, on a grid whose step suits the plan's epsilon at `DELTA`."""
     stated = accountant.epsilon(plan, sigma, DELTA)
-    with accountant.silence_libraries():
+    with accountant.silence_accounting_libraries():
         return accountant.compose_loss_distribution(plan, sigma, max(stated / GRID_POINTS, 1e-6))
 
 
@@ -57,11 +57,11 @@ def epsilon_at_delta(plan: Sequence[Planned], sigma: float, delta: float) -> flo
     """
     if find_gaussian_mu(plan, sigma) is not None:
         return accountant.epsilon(plan, sigma, delta)
-    with accountant.silence_libraries():
-        return float(compose_curve(tuple(plan), sigma).get_epsilon_for_delta(delta))
+    with accountant.silence_accounting_libraries():
+        return float(compose_loss_of_plan(tuple(plan), sigma).get_epsilon_for_delta(delta))
 
 
-def fit_gaussian_curve(plan: Sequence[Planned], sigma: float) -> GaussianFit:
+def fit_gaussian_curve(plan: Sequence[Planned], sigma: float) -> GaussianCurveFit:
     """Return the smallest Gaussian curve that covers the curve of a plan, at deltas down to 1e-10.
 
     Raises:
@@ -70,16 +70,16 @@ def fit_gaussian_curve(plan: Sequence[Planned], sigma: float) -> GaussianFit:
     from scipy.stats import norm
 
     if (mu := find_gaussian_mu(plan, sigma)) is not None:
-        return GaussianFit(mu, 0.0)
-    with accountant.silence_libraries():
-        curve = compose_curve(tuple(plan), sigma)
+        return GaussianCurveFit(mu, 0.0)
+    with accountant.silence_accounting_libraries():
+        curve = compose_loss_of_plan(tuple(plan), sigma)
         epsilons = np.linspace(0, float(curve.get_epsilon_for_delta(SMALLEST_DELTA)), POINTS)
         deltas = np.array(curve.get_delta_for_epsilon(epsilons.tolist()))
     mu = float(_solve_mu(epsilons, deltas).max())
     false_positives = norm.sf(np.linspace(-5, 5, POINTS))
     allowed = norm.sf(norm.isf(false_positives) - mu)
     bounds = [bound_true_positive_rates(epsilons, deltas, rate).min() for rate in false_positives]
-    return GaussianFit(mu, max(0.0, float((allowed - np.array(bounds)).max())))
+    return GaussianCurveFit(mu, max(0.0, float((allowed - np.array(bounds)).max())))
 
 
 def bound_true_positive_rates(epsilons: np.ndarray, deltas: np.ndarray, false_positive_rate: float) -> np.ndarray:

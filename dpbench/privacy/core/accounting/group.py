@@ -71,11 +71,11 @@ def _enlarge_release(release: P, rows: int) -> P:
 
 @functools.lru_cache(1024)  # many results of a board share a plan and have the same copies
 def _mixture_epsilon(plan: tuple[Planned, ...], sigma: float, delta: float, rows: int, bound: float) -> float:
-    def epsilon_on_grid(interval: float) -> float:
+    def compute_epsilon_on_grid(interval: float) -> float:
         return float(compose_group_loss(plan, sigma, rows, interval).get_epsilon_for_delta(delta))
 
-    with accountant.silence_libraries():
-        return accountant.refine_epsilon_bound(epsilon_on_grid, bound)
+    with accountant.silence_accounting_libraries():
+        return accountant.refine_epsilon_bound(compute_epsilon_on_grid, bound)
 
 
 def is_fast_to_compose(plan: Sequence[Planned], sigma: float, rows: int) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import curve
-from dpbench.privacy.core.accounting.accountant import epsilon, find_pure_cost, silence_libraries
+from dpbench.privacy.core.accounting.accountant import epsilon, find_pure_cost, silence_accounting_libraries
 from dpbench.privacy.core.plan import Planned
 
 FALSE_POSITIVE_RATES = (0.001, 0.01)
@@ -49,8 +49,8 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
     if find_pure_cost(plan) is not None:
         return bound_true_positive_rate(epsilon(plan, sigma, curve.DELTA), 0.0, false_positive_rate)
     epsilons = np.linspace(0, -math.log(false_positive_rate), curve.POINTS)
-    with silence_libraries():
-        deltas = np.array(curve.compose_curve(tuple(plan), sigma).get_delta_for_epsilon(epsilons.tolist()))
+    with silence_accounting_libraries():
+        deltas = np.array(curve.compose_loss_of_plan(tuple(plan), sigma).get_delta_for_epsilon(epsilons.tolist()))
     return float(curve.bound_true_positive_rates(epsilons, deltas, false_positive_rate).min())
 
 

@@ -54,11 +54,11 @@ from dpbench.errors import AccountantsDisagree, SpecError
 from dpbench.privacy.core.accounting import group
 from dpbench.privacy.core.accounting.accountant import (
     ORDERS,
-    dp_events,
+    approximate_sigma,
+    convert_to_dp_events,
     find_smallest_sigma,
-    guess_sigma,
     refine_epsilon_bound,
-    silence_libraries,
+    silence_accounting_libraries,
 )
 from dpbench.privacy.core.accounting.crosscheck import EpsilonInterval, make_prv_accountant
 from dpbench.privacy.core.plan import Budget, Planned
@@ -71,7 +71,7 @@ _MOST_RUNS = 1e6
 _LOOSE = 0.02  # what two accounts of one search may differ by, relative
 
 
-class UniformSource(Protocol):
+class UniformRandomSource(Protocol):
     """A source of uniform draws from [0, 1): a generator of numpy, of Python or of the operating system."""
 
     def random(self) -> float:
@@ -117,14 +117,14 @@ class RunCountDistribution:
         if self.shape == 1:
             return math.log(self.mean)
 
-        def excess(u: float) -> float:
+        def excess_over_mean(u: float) -> float:
             return _expected_runs(u, self.shape) - self.mean if u else 1 - self.mean
 
         # Whatever the shape, E[K] >= (e^u - 1) / u >= e^(u / 2); 1e-12 covers rounding where the mean is close to 1.
-        return float(brentq(excess, 0.0, 2 * math.log(self.mean) + 1e-12, xtol=1e-16))
+        return float(brentq(excess_over_mean, 0.0, 2 * math.log(self.mean) + 1e-12, xtol=1e-16))
 
 
-def draw_run_count(repeats: RunCountDistribution, chance: UniformSource) -> int:
+def draw_run_count(repeats: RunCountDistribution, chance: UniformRandomSource) -> int:
     """Draw K, the number of runs of a search, by inverting its distribution function at one uniform draw.
 
     Exact up to the rounding of doubles. K must stay secret, and so must the state of `chance` and the duration of the
@@ -156,15 +156,15 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCou
     if not group.is_fast_to_compose(plan, sigma, rows):
         return bound
 
-    def epsilon_on_grid(interval: float) -> float:
+    def compute_epsilon_on_grid(interval: float) -> float:
         curve = group.compose_group_loss(plan, sigma, rows, interval)
         one_run = float(curve.get_epsilon_for_delta(delta / repeats.mean))
         points = np.linspace(0, one_run, CURVE_POINTS)
         deltas = np.array(curve.get_delta_for_epsilon(points.tolist()))
         return one_run + _selection_cost(repeats, points, deltas)
 
-    with silence_libraries():
-        return refine_epsilon_bound(epsilon_on_grid, bound, GRID_POINTS)
+    with silence_accounting_libraries():
+        return refine_epsilon_bound(compute_epsilon_on_grid, bound, GRID_POINTS)
 
 
 def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution) -> float:
@@ -172,8 +172,8 @@ def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: 
     from dp_accounting.dp_event import ComposedDpEvent, RepeatAndSelectDpEvent
     from dp_accounting.rdp import RdpAccountant
 
-    run = ComposedDpEvent(dp_events(plan, sigma))
-    with silence_libraries():
+    run = ComposedDpEvent(convert_to_dp_events(plan, sigma))
+    with silence_accounting_libraries():
         accountant = RdpAccountant(orders=ORDERS)
         accountant.compose(RepeatAndSelectDpEvent(run, repeats.mean, repeats.shape))
         return float(accountant.get_epsilon(delta))
@@ -220,16 +220,16 @@ def independent_renyi_epsilon(
 
 
 def _prv_curve_epsilon(
-    plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution, about: float
+    plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution, guess: float
 ) -> float:
     """Return the bound from prv-accountant's curve of one run; infinite if prv-accountant cannot answer."""
-    error = PRV_ERROR * about / (2 + repeats.shape)
-    found = make_prv_accountant(plan, sigma, delta / repeats.mean, about, error)
+    error = PRV_ERROR * guess / (2 + repeats.shape)
+    found = make_prv_accountant(plan, sigma, delta / repeats.mean, guess, error)
     if found is None:
         return math.inf
     accountant, counts = found
-    points = np.linspace(0, about, PRV_POINTS)
-    with silence_libraries():
+    points = np.linspace(0, guess, PRV_POINTS)
+    with silence_accounting_libraries():
         try:
             one_run = accountant.compute_epsilon(delta / repeats.mean, counts)[2]
         except (RuntimeError, ValueError):  # it finds no epsilon, or its own rounding would decide
@@ -289,7 +289,7 @@ def calibrate(plan: Sequence[Planned], budget: Budget, repeats: RunCountDistribu
 
     asked = f"a search of {repeats.mean:g} runs on average"
     return find_smallest_sigma(
-        search_epsilon, budget.epsilon, guess_sigma(plan, budget), asked, "fewer repeats or a larger epsilon"
+        search_epsilon, budget.epsilon, approximate_sigma(plan, budget), asked, "fewer repeats or a larger epsilon"
     )
 
 
@@ -305,7 +305,7 @@ def _eta_over_expm1(u: float, shape: float) -> float:
 
 def _renyi_curve(plan: Sequence[Planned], sigma: float) -> np.ndarray:
     """Return the Rényi divergence of one run at every order, infinite where Opacus overflows."""
-    with silence_libraries():
+    with silence_accounting_libraries():
         total = np.zeros(len(ORDERS))
         for release in plan:
             total += release.renyi(sigma * release.relative_noise, ORDERS)

@@ -51,7 +51,7 @@ def calibrate(plan: Sequence[Planned], budget: Budget) -> float:
     Raises:
         PlanError: no sigma up to 1e7 meets the budget, or every sigma does.
     """
-    guess = MOVED * accountant.guess_sigma(plan, budget)
+    guess = MOVED * accountant.approximate_sigma(plan, budget)
     return accountant.find_smallest_sigma(
         lambda sigma: epsilon(plan, sigma, budget.delta), budget.epsilon, guess, "this plan under replace-one",
         "fewer steps or a larger epsilon",
@@ -60,18 +60,18 @@ def calibrate(plan: Sequence[Planned], budget: Budget) -> float:
 
 @functools.lru_cache(1024)  # many results share a plan
 def _sampled_epsilon(plan: tuple[Planned, ...], sigma: float, delta: float) -> float:
-    def epsilon_on_grid(interval: float) -> float:
-        return float(_compose_loss(plan, sigma, interval).get_epsilon_for_delta(delta))
+    def compute_epsilon_on_grid(interval: float) -> float:
+        return float(_compose_privacy_loss(plan, sigma, interval).get_epsilon_for_delta(delta))
 
-    with accountant.silence_libraries():
+    with accountant.silence_accounting_libraries():
         return accountant.epsilon_on_fine_grid(
-            epsilon_on_grid,
-            accountant.smallest_step_loss(plan, sigma),
+            compute_epsilon_on_grid,
+            accountant.smallest_step_loss_std(plan, sigma),
             accountant.largest_step_loss(plan, sigma / MOVED),
         )
 
 
-def _compose_loss(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
+def _compose_privacy_loss(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
     whole = group.enlarge_plan([use for use in plan if use.sample_rate == 1], MOVED)
     losses = [accountant.compose_loss_distribution(whole, sigma, interval)] if whole else []
     for use in plan:

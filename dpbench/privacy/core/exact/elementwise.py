@@ -29,7 +29,7 @@ LOWEST = -80.0  # exp of less is taken for exp(-80) = 2e-35
 
 
 @cache
-def cached_number(value: float) -> Tensor:
+def get_cached_scalar_tensor(value: float) -> Tensor:
     """Return a number as a cached float32 tensor on the CPU; otherwise torch would create one at every operation."""
     import torch
 
@@ -63,13 +63,13 @@ def exp_(x: Tensor) -> Tensor:
     """
     import torch
 
-    x.clamp_(min=LOWEST).mul_(cached_number(1 / math.log(2)))
+    x.clamp_(min=LOWEST).mul_(get_cached_scalar_tensor(1 / math.log(2)))
     whole = x.round()
     x.sub_(whole)  # |x| <= 1/2
-    power = x * cached_number(POWERS[-1])
+    power = x * get_cached_scalar_tensor(POWERS[-1])
     for coefficient in POWERS[-2:0:-1]:
-        power.add_(cached_number(coefficient)).mul_(x)
-    power.add_(cached_number(POWERS[0]))
+        power.add_(get_cached_scalar_tensor(coefficient)).mul_(x)
+    power.add_(get_cached_scalar_tensor(POWERS[0]))
     power.view(torch.int32).add_(whole.to(torch.int32), alpha=2**23)  # adds to the exponent
     return power
 

@@ -32,10 +32,10 @@ from dpbench.privacy.core.exact.tiles import (
     fetch_and_increment,
     i16,
     i32,
-    multiply,
-    pack_numbers,
+    multiply_block,
+    pack_number_pairs,
+    pack_row_pairs,
     padded_stride,
-    pair_rows,
     prefetch_rows,
     read_rows,
     round_up_to_multiple,
@@ -58,14 +58,14 @@ def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total:
     clear_bytes(total.ctypes.data, total.nbytes)
     for low in range(0, pairs, PART // 2):
         clear_bytes(part.ctypes.data, part.nbytes)
-        multiply(rows, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]], i64(0))
+        multiply_block(rows, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]], i64(0))
         for j in range(total.shape[0]):
             for i in range(total.shape[1]):
                 total[j, i] += f8(part[i, j])
 
 
 @kernel_helper
-def _move_to_total(part: np.ndarray, width: int, total: np.ndarray) -> None:
+def _add_to_total_and_reset(part: np.ndarray, width: int, total: np.ndarray) -> None:
     """Add the first `width` columns of int32 sums to the int64 total, and reset the int32 sums to zero."""
     for j in range(total.shape[0]):
         for t in range(width):
@@ -83,14 +83,14 @@ def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows 
     Return the number of rows that `part` then sums. Prefetch the rows of q at places[upcoming:], which are read next.
     """
     if since + numbers.shape[1] > PART:
-        _move_to_total(part, q.shape[1], total)
+        _add_to_total_and_reset(part, q.shape[1], total)
         since = i64(0)
     few = numbers.shape[1] * LANES // LINE  # so many rows at each step, because the processor fetches a dozen at once
     for column in range(0, q.shape[1], LANES):
         line, step = column // LINE * LINE, column % LINE // LANES
         prefetch_rows(q, places, upcoming + step * few, few, line)
-        pair_rows(rows, column, pairs)
-        multiply(numbers, pairs, i64(0), rows.shape[0] // 2, part, column)
+        pack_row_pairs(rows, column, pairs)
+        multiply_block(numbers, pairs, i64(0), rows.shape[0] // 2, part, column)
     gathered: int = since + numbers.shape[1]
     return gathered
 
@@ -149,9 +149,9 @@ def _compute_factors(
     left: np.ndarray, scale: np.ndarray, length: np.ndarray, share: np.ndarray, limits: np.ndarray,
     terms: np.ndarray, factors: np.ndarray, column_factors: np.ndarray,
 ) -> None:  # fmt: skip
-    """Write the numbers by which each row's left factors are multiplied before rounding, as in `sums.outer_sum`.
+    """Write the factors of each row's left factors before rounding, as in `sums.clipped_outer_product_sum`.
 
-    `limits` is the return value of `sums.outer_sum_constants`. A row that is not finite gets zero.
+    `limits` is the return value of `sums.outer_product_sum_constants`. A row that is not finite gets zero.
     """
     clip, grid, column, move, column_move, least, slack = limits
     for j in range(left.shape[0]):
@@ -203,7 +203,7 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
             numbers[j, t] = i16(np.rint(head[j, t] / unit[0] * f4(1 / SMALL)) if finite else f4(0))
         if head.shape[1] > features:
             bias[j] = head[j, features]
-    return pack_numbers(numbers), unit, bias
+    return pack_number_pairs(numbers), unit, bias
 
 
 @kernel
@@ -212,7 +212,7 @@ def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: 
 
     `numbers` (k, d) is zero-padded along d to a multiple of `LANES`.
     """
-    count, block, packed = numbers.shape[0], choose_block_size(q.shape[1]), pack_numbers(numbers)
+    count, block, packed = numbers.shape[0], choose_block_size(q.shape[1]), pack_number_pairs(numbers)
     rows = np.zeros((block, padded_stride(q.shape[1])), i16)
     part, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)
     while True:
@@ -240,7 +240,7 @@ def sum_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np
                 held[j, i] = numbers[j, start + i] if start + i < places.shape[0] else i16(0)
         since = _add_rows(held, read_rows(q, places, start, rows), pairs, part, since, total, q, places, upcoming)
         start = upcoming
-    _move_to_total(part, q.shape[1], total)
+    _add_to_total_and_reset(part, q.shape[1], total)
     clear_bytes(rows.ctypes.data, rows.nbytes)
     clear_bytes(pairs.ctypes.data, pairs.nbytes)
 
@@ -254,7 +254,7 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     """Add the clipped gradients of a packed head, rounded to integers, to `total` (k, d [+ 1]) int64, the bias last.
 
     Row i of the sample is q[places[i]], with label y[sample[i]]. Its share of its unit is shares[i], or 1 if `shares`
-    is empty. `limits` is the return value of `sums.outer_sum_constants`. Copies of rows are wiped at the end.
+    is empty. `limits` is the return value of `sums.outer_product_sum_constants`. Copies of rows are wiped at the end.
     """
     count, features, block = total.shape[0], q.shape[1], choose_block_size(q.shape[1])
     width, since = padded_stride(features), i64(0)
@@ -287,7 +287,7 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
         _round_left_factors(left, factors, column_factors, numbers, columns)
         since = _add_rows(numbers, held, pairs, part, since, total, q, places, upcoming)
         start = upcoming
-    _move_to_total(part, features, total)
+    _add_to_total_and_reset(part, features, total)
     if total.shape[1] > features:
         for j in range(count):
             total[j, features] += columns[j]

@@ -40,7 +40,7 @@ def exact_matmul_transposed(numbers: Tensor, q: Tensor) -> Tensor:
     found = np.empty((len(numbers), len(q)), np.float32)
     whole = _to_int16(torch.nn.functional.pad(numbers, (0, -numbers.shape[1] % tiles.LANES)))
     rows, places = q.contiguous().numpy(), np.arange(len(q))
-    share_work(lambda counter: kernels.score_rows(counter, rows, places, whole, found), found.size * q.shape[1])
+    run_over_threads(lambda counter: kernels.score_rows(counter, rows, places, whole, found), found.size * q.shape[1])
     return torch.from_numpy(found)
 
 
@@ -72,19 +72,19 @@ def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple
         add(counter, found)
         return found
 
-    first, *others = share_work(sum_own_blocks, count * shape[1])
+    first, *others = run_over_threads(sum_own_blocks, count * shape[1])
     for other in others:
         first += other
     return first
 
 
-def share_work(work: Callable[[np.ndarray], Found], products: int) -> list[Found]:
+def run_over_threads(work: Callable[[np.ndarray], Found], product_count: int) -> list[Found]:
     """Run `work` in as many threads as the number of products justifies, with a shared counter; return all results."""
     from dpbench.privacy.core.exact import kernels
 
     kernels.compile_all_kernels()
     counter = np.zeros(1, np.int64)
-    return threads.run_in_threads(lambda: work(counter), torch.get_num_threads() if products >= WORTH else 1)
+    return threads.run_in_threads(lambda: work(counter), torch.get_num_threads() if product_count >= WORTH else 1)
 
 
 def _to_int16(numbers: Tensor) -> np.ndarray:

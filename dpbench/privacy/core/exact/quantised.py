@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.core.exact.elementwise import cached_number
+from dpbench.privacy.core.exact.elementwise import get_cached_scalar_tensor
 from dpbench.privacy.core.exact.limits import ROW_LIMIT, SLICE, SLICES, SMALLEST
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class QuantisedRows:
             )
         if bool((q == -128).any()):
             raise SpecError("Expected integers in -127..127 of Quantised rows, got -128.")
-        self._store_parts(strip_subclass(q), strip_subclass(scale), _lengths(strip_subclass(q)))
+        self._store_parts(strip_subclass(q), strip_subclass(scale), _measure_row_lengths(strip_subclass(q)))
 
     def _store_parts(self, q: Tensor, scale: Tensor, lengths: Tensor) -> None:
         self.q, self.scale, self.lengths = q, scale, lengths
@@ -127,7 +127,7 @@ def quantise(rows: Tensor) -> QuantisedRows:
     scale = largest / largest.new_tensor(127)  # by a plain number a GPU multiplies with its inverse: other bits
     inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
     q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
-    return assemble_rows(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
+    return assemble_rows(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _measure_row_lengths(q))
 
 
 def strip_subclass(tensor: Tensor) -> Tensor:
@@ -137,12 +137,12 @@ def strip_subclass(tensor: Tensor) -> Tensor:
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
 
 
-def to_floats(rows: Tensor | QuantisedRows) -> Tensor:
+def convert_to_float_rows(rows: Tensor | QuantisedRows) -> Tensor:
     """Return rows as a float tensor, whether they are quantised or not."""
     return rows.float() if isinstance(rows, QuantisedRows) else rows
 
 
-def _lengths(q: Tensor) -> Tensor:
+def _measure_row_lengths(q: Tensor) -> Tensor:
     """Return (c,) float64: the length of each int8 row, never under-estimated; its square is an exact sum."""
     import torch
 
@@ -159,8 +159,8 @@ def round_to_integers(numbers: Tensor, slices: int) -> tuple[Tensor, Tensor]:
     """
     flat = strip_subclass(numbers.detach() if numbers.requires_grad else numbers).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
-    unit = round_down_to_power_of_two(largest.clamp_(min=SMALLEST)).mul_(cached_number(2.0**-5))
-    whole = (flat / unit.unsqueeze(1)).mul_(cached_number(2.0 ** (SLICE * (slices - 1)))).round_()
+    unit = round_down_to_power_of_two(largest.clamp_(min=SMALLEST)).mul_(get_cached_scalar_tensor(2.0**-5))
+    whole = (flat / unit.unsqueeze(1)).mul_(get_cached_scalar_tensor(2.0 ** (SLICE * (slices - 1)))).round_()
     return whole.reshape(numbers.shape), unit
 
 
@@ -214,7 +214,7 @@ def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
 
     x.check_unchanged()
     whole, unit = round_to_integers(weights, 2)
-    scores = products.exact_matmul_transposed(whole.flatten(0, 1), x.q).mul_(cached_number(2.0**-SLICE))
+    scores = products.exact_matmul_transposed(whole.flatten(0, 1), x.q).mul_(get_cached_scalar_tensor(2.0**-SLICE))
     scales = unit.reshape(-1, 1, 1) * x.scale  # one for each setting and row
     return scores.reshape(*weights.shape[:2], len(x)).mul_(scales)
 

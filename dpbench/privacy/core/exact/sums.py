@@ -101,7 +101,9 @@ def weights_within(
     return weights.masked_fill_((norms <= largest).logical_not_(), 0)
 
 
-def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Tensor | None = None) -> IntegerSum:
+def clipped_dense_sum(
+    parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Tensor | None = None
+) -> IntegerSum:
     """Return the clipped sum of dense rows whose entries come in parts (c, ...); `norms` (c,) bounds whole rows.
 
     Sensitivity, under adding or removing one row: at most `clip`, or the row's share of `clip` if `shares` (c,) is
@@ -125,7 +127,7 @@ def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Ten
     return IntegerSum(torch.cat(totals), step)
 
 
-def outer_bits(features: int) -> int:
+def outer_product_grid_bits(features: int) -> int:
     """Return b: the sum of outer products with int8 rows of this many features has a grid of clip * 2^-b.
 
     The left factor of a row at the clip then has length 2^b / |q|: 11 or more of the 14 bits that two slices hold. Rows
@@ -146,7 +148,7 @@ def chunk_mismatch_error() -> NotPerExample:
 
 
 @dataclass(frozen=True)
-class OuterGrids:
+class OuterProductGrids:
     """The grids of outer products with int8 rows, for s clips: they are public, so they are made once for all steps."""
 
     products: Tensor  # (s, 1) float64
@@ -160,26 +162,26 @@ class OuterGrids:
 
 
 @lru_cache(64)
-def outer_grids(
+def make_outer_product_grids(
     products: tuple[float, ...], outputs: int, features: int, bias: bool, device: torch.device
-) -> OuterGrids:
+) -> OuterProductGrids:
     """Return the grids of (outputs, features) outer products, given one grid step per clip; cached."""
     grids = torch.tensor(products, dtype=torch.float64, device=device).unsqueeze(1)
     half = 0.5 * outputs**0.5 * WIDER
     entries = grids.expand(-1, features).unsqueeze(1)
     if not bias:
-        return OuterGrids(grids, None, entries, (grids * half, 0.0))
-    column = grids * 2.0 ** (outer_bits(features) - BIAS_BITS)
-    return OuterGrids(grids, column, torch.cat([entries, column.unsqueeze(1)], 2), (grids * half, column * half))
+        return OuterProductGrids(grids, None, entries, (grids * half, 0.0))
+    column = grids * 2.0 ** (outer_product_grid_bits(features) - BIAS_BITS)
+    return OuterProductGrids(grids, column, torch.cat([entries, column.unsqueeze(1)], 2), (grids * half, column * half))
 
 
-def two_slice_weights(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
+def compute_two_slice_weights(left: Tensor, right: QuantisedRows, grids: OuterProductGrids) -> Tensor:
     """Return weights (s, c) float64 so small that the left factors (s, m, c) fit into two slices."""
     largest = left.abs().amax(1).double().mul_(right.scale)  # (s, c), exact
     return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
 
 
-def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterGrids) -> IntegerSum:
+def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids: OuterProductGrids) -> IntegerSum:
     """Return sums of outer products times weights (s, c), rounded to integers: (s, m, d) or, with bias, (s, m, d + 1).
 
     `left` is (s, m, c), classes first. In the sum of index s, row i adds its rounded left factor times right.q[i].
@@ -203,7 +205,7 @@ def _weights_in_grid_steps(weights: Tensor, grids: Tensor) -> Tensor:
     return (weights / grids).clamp_(max=STEEPEST).float().unsqueeze(1)
 
 
-def outer_sum(
+def clipped_outer_product_sum(
     left: Tensor, right: QuantisedRows, bias: bool, clips: tuple[float, ...], shares: Tensor | None = None
 ) -> IntegerSum:
     """Return the clipped sums of outer products, one for each of s clips: (s, m, d) or, with bias, (s, m, d + 1).
@@ -213,8 +215,8 @@ def outer_sum(
     `shares` (c,) is given.
     """
     outputs, features = left.shape[1], right.shape[1]
-    bits = outer_bits(features)
-    grids = outer_grids(_grid_steps(clips, features), outputs, features, bias, left.device)
+    bits = outer_product_grid_bits(features)
+    grids = make_outer_product_grids(_outer_product_grid_steps(clips, features), outputs, features, bias, left.device)
     reach = right.lengths.clamp(min=_least_reach(bits))  # (c,)
     widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(WIDER)
     room = _scale_clips(grids.products * 2.0**bits, shares) - grids.bound_rounding(reach)
@@ -228,9 +230,12 @@ def _least_reach(bits: int) -> float:
 
 
 @lru_cache(64)
-def outer_sum_constants(outputs: int, features: int, bias: bool, clip: float) -> np.ndarray:
-    """Return the public constants of `outer_sum` for one clip, as an array for `kernels.sum_gradients`."""
-    bits, grids = outer_bits(features), outer_grids(_grid_steps((clip,), features), outputs, features, bias, CPU)
+def outer_product_sum_constants(outputs: int, features: int, bias: bool, clip: float) -> np.ndarray:
+    """Return the public constants of `clipped_outer_product_sum` for one clip, for `kernels.sum_gradients`."""
+    bits, grids = (
+        outer_product_grid_bits(features),
+        make_outer_product_grids(_outer_product_grid_steps((clip,), features), outputs, features, bias, CPU),
+    )
     grid, column = float(grids.products), 0.0 if grids.column is None else float(grids.column)
     moves = [float(move) for move in grids.moves]
     return np.array([grid * 2.0**bits, grid, column, *moves, _least_reach(bits), _length_slack(outputs, torch.float32)])
@@ -241,18 +246,18 @@ def _scale_clips(clips: Tensor | float, shares: Tensor | None) -> Tensor | float
 
 
 @lru_cache(64)
-def empty_outer_sum(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
-    """Return `outer_sum` over zero rows for one clip. It is cached, and a single zero is expanded to its shape."""
-    grids = outer_grids(_grid_steps((clip,), features), outputs, features, bias, device)
+def empty_outer_product_sum(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
+    """Return `clipped_outer_product_sum` over zero rows for one clip: a single zero, expanded to its shape. Cached."""
+    grids = make_outer_product_grids(_outer_product_grid_steps((clip,), features), outputs, features, bias, device)
     nothing = torch.zeros((), dtype=torch.int64, device=device)
     return IntegerSum(nothing.expand(outputs, features + bias), grids.entries[0])
 
 
-def _grid_steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:
-    return tuple(clip * 2.0 ** -outer_bits(features) for clip in clips)
+def _outer_product_grid_steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:
+    return tuple(clip * 2.0 ** -outer_product_grid_bits(features) for clip in clips)
 
 
-def scaled_sum(
+def clipped_scaled_sum(
     left: Tensor, right: QuantisedRows, bias: bool, scale: Tensor, clip: float, shares: Tensor | None = None
 ) -> IntegerSum:
     """Return the clipped sum of outer products that are divided, entry by entry, by a public `scale`.
@@ -277,14 +282,14 @@ def scaled_sum(
             f"Expected the scale of a bias to be at most {WIDEST:.0f} times those of the features. Raise the small "
             "scales."
         )
-    step = clip * 2.0 ** (typical + 2 - outer_bits(features))
-    grids = outer_grids((step,), len(scale), features, bias, left.device)
+    step = clip * 2.0 ** (typical + 2 - outer_product_grid_bits(features))
+    grids = make_outer_product_grids((step,), len(scale), features, bias, left.device)
     steps = spread * grids.products.square()  # (m, c)
     if grids.column is not None:
         steps.add_(last * grids.column.square())
     reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
     weights = weights_within(norms, (_scale_clips(clip, shares) - reserve).unsqueeze(0), ROW_LIMIT**2, shares)
-    found = rounded_outer_sum(left, right, torch.minimum(weights, two_slice_weights(left, right, grids)), grids)
+    found = rounded_outer_sum(left, right, torch.minimum(weights, compute_two_slice_weights(left, right, grids)), grids)
     grid = found.grid[0] / scale
     column = 2 * clip / float(grid[:, features:].min()) if bias else 0.0  # the left factors of products are bounded
     return IntegerSum(found.total[0], grid, max(IntegerSum.largest, column))

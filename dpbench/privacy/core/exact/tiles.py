@@ -50,7 +50,7 @@ def add_to_exponent(typing: Any, number: Any, exponent: Any) -> Any:
 
 
 @llvm_intrinsic
-def clear_bytes(typing: Any, place: Any, size: Any) -> Any:
+def clear_bytes(typing: Any, address: Any, size: Any) -> Any:
     """Set bytes at an address to zero."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -62,7 +62,7 @@ def clear_bytes(typing: Any, place: Any, size: Any) -> Any:
 
 
 @llvm_intrinsic
-def prefetch(typing: Any, place: Any) -> Any:
+def prefetch_cache_line(typing: Any, address: Any) -> Any:
     """Ask the processor to fetch the cache line at an address; the address need not be valid."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -77,7 +77,7 @@ def prefetch(typing: Any, place: Any) -> Any:
 
 
 @llvm_intrinsic
-def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: Any) -> Any:
+def _multiply_tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: Any) -> Any:
     """Add the product of `a` and `b`, over pairs of int16 numbers, to a tile of `DEEP` x `LANES` int32 numbers at `c`.
 
     Row m of `a` is a sequence of pairs, at `a` + m * `a_row` bytes. For each of these pairs, `b` holds `LANES` pairs
@@ -87,8 +87,8 @@ def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: An
     narrow, wide = ir.VectorType(word, LANES), ir.VectorType(word, 2 * LANES)
     halves, nothing = ir.VectorType(half, 2 * LANES), ir.Constant(narrow, ir.Undefined)
 
-    def lane_indices(places: range | list[int]) -> Any:
-        return ir.Constant(ir.VectorType(word, LANES), [*places])
+    def lane_indices(indices: range | list[int]) -> Any:
+        return ir.Constant(ir.VectorType(word, LANES), [*indices])
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a, a_row, b, c, c_row, pairs = arguments
@@ -98,8 +98,8 @@ def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: An
                 base = builder.add(base, builder.mul(count, ir.Constant(pairs.type, size)))
             return builder.inttoptr(base, kind.as_pointer())
 
-        def load_unaligned(place: Any) -> Any:
-            loaded = builder.load(place)
+        def load_unaligned(pointer: Any) -> Any:
+            loaded = builder.load(pointer)
             loaded.align = 4
             return loaded
 
@@ -129,7 +129,7 @@ def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: An
 
 
 @llvm_intrinsic
-def _interleave(typing: Any, even: Any, odd: Any, target: Any) -> Any:
+def _interleave_as_pairs(typing: Any, even: Any, odd: Any, target: Any) -> Any:
     """Interleave `LANES` int16 numbers at `even` with those at `odd`, as pairs."""
     kind = ir.VectorType(ir.IntType(16), LANES)
     places = [lane // 2 + LANES * (lane % 2) for lane in range(2 * LANES)]
@@ -146,7 +146,7 @@ def _interleave(typing: Any, even: Any, odd: Any, target: Any) -> Any:
 
 
 @kernel_helper
-def multiply(a: np.ndarray, b: np.ndarray, low: int, pairs: int, c: np.ndarray, column: int) -> None:
+def multiply_block(a: np.ndarray, b: np.ndarray, low: int, pairs: int, c: np.ndarray, column: int) -> None:
     """Add a[:, 2 low : 2 (low + pairs)] @ b[:, low : low + pairs] to c[:, column : column + n LANES] int32.
 
     `a` is (m, ...) int16, with m a multiple of DEEP; `b` is (n, ..., LANES) int32, each a pair of int16 numbers from
@@ -155,7 +155,7 @@ def multiply(a: np.ndarray, b: np.ndarray, low: int, pairs: int, c: np.ndarray, 
     left, right, out = a.ctypes.data + 4 * low, b.ctypes.data + 4 * LANES * low, c.ctypes.data + 4 * column
     for n in range(b.shape[0]):
         for m in range(0, c.shape[0], DEEP):
-            _tile(
+            _multiply_tile(
                 left + 2 * m * a.shape[1], 2 * a.shape[1], right + 4 * LANES * n * b.shape[1],
                 out + 4 * (m * c.shape[1] + n * LANES), 4 * c.shape[1], pairs,
             )  # fmt: skip
@@ -180,8 +180,8 @@ def choose_block_size(features: int) -> int:
 
 
 @kernel_helper
-def pack_numbers(numbers: np.ndarray) -> np.ndarray:
-    """Pack int16 numbers (k, d), d a multiple of LANES, in pairs along d, for the right side of `multiply`."""
+def pack_number_pairs(numbers: np.ndarray) -> np.ndarray:
+    """Pack int16 numbers (k, d), d a multiple of LANES, in pairs along d, for the right side of `multiply_block`."""
     pairs = numbers.view(i32)
     packed = np.zeros((round_up_to_multiple(numbers.shape[0], LANES) // LANES, pairs.shape[1], LANES), i32)
     for j in range(numbers.shape[0]):
@@ -191,12 +191,12 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
 
 
 @kernel_helper
-def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
+def read_rows(q: np.ndarray, row_indices: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
     """Copy a block of rows of q to `rows` (b, d) in 16 bits; return it, zero-padded to a multiple of DEEP rows."""
-    count = min(rows.shape[0], places.shape[0] - start)
+    count = min(rows.shape[0], row_indices.shape[0] - start)
     block: np.ndarray = rows[: round_up_to_multiple(count, DEEP)]
     for i in range(count):
-        place = places[start + i]
+        place = row_indices[start + i]
         for t in range(q.shape[1]):
             block[i, t] = i16(q[place, t])
     clear_bytes(block.ctypes.data + 2 * count * block.shape[1], 2 * (block.shape[0] - count) * block.shape[1])
@@ -204,15 +204,15 @@ def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -
 
 
 @kernel_helper
-def pair_rows(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
-    """Pack `LANES` columns of a block, from `column` on, in pairs (1, ..., LANES), for the right side of `multiply`."""
+def pack_row_pairs(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
+    """Pack `LANES` columns of a block from `column` on in pairs (1, ..., LANES), the right side of `multiply_block`."""
     source, stride, target = rows.ctypes.data + 2 * column, 2 * rows.shape[1], pairs.ctypes.data
     for p in range(rows.shape[0] // 2):
-        _interleave(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
+        _interleave_as_pairs(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
 
 
 @kernel_helper
-def prefetch_rows(q: np.ndarray, places: np.ndarray, start: int, count: int, column: int) -> None:
+def prefetch_rows(q: np.ndarray, row_indices: np.ndarray, start: int, count: int, column: int) -> None:
     """Ask the processor to fetch one cache line, at this column, of each of `count` rows of a sample."""
-    for i in range(start, min(start + count, places.shape[0])):
-        prefetch(q.ctypes.data + places[i] * q.shape[1] + column)
+    for i in range(start, min(start + count, row_indices.shape[0])):
+        prefetch_cache_line(q.ctypes.data + row_indices[i] * q.shape[1] + column)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError
 from dpbench.privacy.core.closed import is_defined_by_dpbench
-from dpbench.privacy.core.exact.quantised import QuantisedRows, to_floats
+from dpbench.privacy.core.exact.quantised import QuantisedRows, convert_to_float_rows
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Blocks:
 
 
 def wrap_blocks(contribution: Tensor | QuantisedRows | Contribution | Blocks) -> tuple[Contribution, ...]:
-    """Convert a row function's return value to a tuple of blocks; bare tensors become `Rows`.
+    """Convert a row function's return value to a tuple of blocks; bare tensors become `DenseRows`.
 
     Raises:
         PrivacyError: a block's class is not in the closed set; even a subclass is refused, as its norms may be wrong.
@@ -37,7 +37,7 @@ def wrap_blocks(contribution: Tensor | QuantisedRows | Contribution | Blocks) ->
     blocks: list[Contribution] = []
     for part in parts:
         if isinstance(part, torch.Tensor | QuantisedRows):
-            blocks.append(Rows(to_floats(part)))
+            blocks.append(Rows(convert_to_float_rows(part)))
         elif isinstance(part, Contribution) and is_defined_by_dpbench(type(part)):
             blocks.append(part)
         else:

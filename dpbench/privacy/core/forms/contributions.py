@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.elementwise import TINY
-from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise, strip_subclass, to_floats
-from dpbench.privacy.core.forms.rounding import check_precision, joined_norms, row_norms, unit_roundoff
+from dpbench.privacy.core.exact.quantised import QuantisedRows, convert_to_float_rows, quantise, strip_subclass
+from dpbench.privacy.core.forms.rounding import check_precision, combine_norms_of_parts, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,9 +82,9 @@ class Rows(Contribution):
 
     def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum, shaped like one row, on a grid with step clip * 2^-24."""
-        from dpbench.privacy.core.exact.sums import IntegerSum, dense_sum
+        from dpbench.privacy.core.exact.sums import IntegerSum, clipped_dense_sum
 
-        found = dense_sum((self.rows,), self.norms(), clip, shares)
+        found = clipped_dense_sum((self.rows,), self.norms(), clip, shares)
         return IntegerSum(found.total.reshape(self.rows.shape[1:]), found.grid)
 
     def take(self, rows: Tensor) -> Rows:
@@ -123,13 +123,13 @@ class Joined(Contribution):
         """Return (c,) float64: the rows' L2 norms over all parts."""
         import torch
 
-        return joined_norms(torch.stack([row_norms(part) for part in self.parts]))
+        return combine_norms_of_parts(torch.stack([row_norms(part) for part in self.parts]))
 
     def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum (p,), part after part, on a grid with step clip * 2^-24."""
-        from dpbench.privacy.core.exact.sums import dense_sum
+        from dpbench.privacy.core.exact.sums import clipped_dense_sum
 
-        return dense_sum(self.parts, self.norms(), clip, shares)
+        return clipped_dense_sum(self.parts, self.norms(), clip, shares)
 
     def take(self, rows: Tensor) -> Joined:
         """Return the rows with these indices."""
@@ -165,8 +165,8 @@ class RankOne(Contribution):
         if type(self.right) is QuantisedRows:
             check_precision(self.left)
         else:
-            check_precision(self.left, strip_subclass(to_floats(self.right)))
-            object.__setattr__(self, "right", strip_subclass(to_floats(self.right)))
+            check_precision(self.left, strip_subclass(convert_to_float_rows(self.right)))
+            object.__setattr__(self, "right", strip_subclass(convert_to_float_rows(self.right)))
 
     def __len__(self) -> int:
         return len(self.left)
@@ -177,9 +177,9 @@ class RankOne(Contribution):
 
     def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum (m, d) or, with bias, (m, d + 1), computed as one integer product; see `exact.sums`."""
-        from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum
+        from dpbench.privacy.core.exact.sums import IntegerSum, clipped_outer_product_sum
 
-        found = outer_sum(self.columns(), self.quantised_right(), self.bias, (clip,), shares)
+        found = clipped_outer_product_sum(self.columns(), self.quantised_right(), self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
 
     def take(self, rows: Tensor) -> RankOne:
@@ -200,14 +200,14 @@ class RankOne(Contribution):
 
     def right_norms(self) -> Tensor:
         """Return (c,) float64: the norms of the right factors, including the bias's constant 1."""
-        norms = row_norms(to_floats(self.right))
+        norms = row_norms(convert_to_float_rows(self.right))
         return norms.square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(norms)) if self.bias else norms
 
     def right_with_bias(self) -> Tensor:
         """Return the right factors as floats, (c, d) or, with the bias's constant 1 as last entry, (c, d + 1)."""
         import torch
 
-        right = to_floats(self.right)
+        right = convert_to_float_rows(self.right)
         return torch.nn.functional.pad(right, (0, 1), value=1.0) if self.bias else right
 
 
@@ -255,9 +255,11 @@ class Scaled(Contribution):
 
     def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the scaled outer products; the grid step of each entry is divided by the entry's scale."""
-        from dpbench.privacy.core.exact.sums import scaled_sum
+        from dpbench.privacy.core.exact.sums import clipped_scaled_sum
 
-        return scaled_sum(self.outer.columns(), self.outer.quantised_right(), self.outer.bias, self.scale, clip, shares)
+        return clipped_scaled_sum(
+            self.outer.columns(), self.outer.quantised_right(), self.outer.bias, self.scale, clip, shares
+        )
 
     def take(self, rows: Tensor) -> Scaled:
         """Return the scaled products with these indices."""

@@ -38,17 +38,17 @@ def row_norms(rows: Tensor) -> Tensor:
     """Return (c,) float64: each row's L2 norm, never under-estimated; its bits depend on this row alone."""
     from dpbench.privacy.core.exact.sums import measure_lengths
 
-    return _mark_infinite(measure_lengths(rows.flatten(1)))
+    return _replace_large_norms_by_infinity(measure_lengths(rows.flatten(1)))
 
 
-def joined_norms(norms: Tensor) -> Tensor:
+def combine_norms_of_parts(norms: Tensor) -> Tensor:
     """Return (c,) float64: upper bounds on the norms of whole rows, given upper bounds (parts, c) on those of parts."""
     from dpbench.privacy.core.exact.sums import measure_lengths
 
-    return _mark_infinite(measure_lengths(norms, 0))
+    return _replace_large_norms_by_infinity(measure_lengths(norms, 0))
 
 
-def _mark_infinite(norms: Tensor) -> Tensor:
+def _replace_large_norms_by_infinity(norms: Tensor) -> Tensor:
     """Replace norms above `ROW_LIMIT`, and NaN, by infinity: such rows count as not finite."""
     return norms.masked_fill_(~(norms <= ROW_LIMIT), math.inf)
 

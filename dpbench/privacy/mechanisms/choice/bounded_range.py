@@ -31,9 +31,9 @@ cost more than non-adaptive ones. Vadhan and Zhang 2023, Concurrent Composition 
 
 Numerics. Curves are stored on a lattice of steps eps0 / m. Between lattice points, a convex curve is at most its chord
 in x. With chords, the function of t that B maximises is concave between two points, c1 + c2 u + c0 / u with its largest
-value at u^2 = c0 / c2; this gives an upper bound (`upper_curve`). With t at lattice points only, the maximum is a
-lower bound (`lower_curve`). A curve ends where zCDP bounds the divergence by 1e-20: beyond its right end it is
-constant, and before its left end it follows the chord from x = 0.
+value at u^2 = c0 / c2; this gives an upper bound (`upper_divergence_curve`). With t at lattice points only, the maximum
+is a lower bound (`lower_divergence_curve`). A curve ends where zCDP bounds the divergence by 1e-20: beyond its right
+end it is constant, and before its left end it follows the chord from x = 0.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ class DivergenceCurve:
         return found
 
 
-def split_into_blocks(steps: int) -> tuple[int, int]:
+def split_steps_into_blocks(steps: int) -> tuple[int, int]:
     """Return how many choices to compose as one curve, and how many such curves cover `steps` choices."""
     count = math.ceil(steps / BLOCK)
     return math.ceil(steps / count), count
 
 
 @functools.lru_cache(64)
-def upper_curve(eps0: float, steps: int) -> DivergenceCurve:
+def upper_divergence_curve(eps0: float, steps: int) -> DivergenceCurve:
     """Return an upper bound on the curve of `steps` choices; it overstates epsilon by at most half a percent."""
     import numpy as np
 
@@ -117,7 +117,7 @@ def upper_curve(eps0: float, steps: int) -> DivergenceCurve:
 
 
 @functools.lru_cache(64)
-def lower_curve(eps0: float, steps: int) -> DivergenceCurve:
+def lower_divergence_curve(eps0: float, steps: int) -> DivergenceCurve:
     """Return a lower bound on the curve of `steps` choices: it maximises over lattice points t only."""
     import numpy as np
 
@@ -156,9 +156,9 @@ def _extend_curve(values: np.ndarray, step: float, points: int) -> np.ndarray:
     return np.concatenate([below, values, np.full(points, values[-1])])
 
 
-def _shift_curve(wide: np.ndarray, points: int, index: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _shift_curve(extended_values: np.ndarray, points: int, index: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the curve at e - t and at e - t + eps0 for each of `count` lattice points e; t is `index` steps.
 
-    `wide` is the curve, extended by `points` points on both sides.
+    `extended_values` is the curve, extended by `points` points on both sides.
     """
-    return wide[points - index :][:count], wide[2 * points - index :][:count]
+    return extended_values[points - index :][:count], extended_values[2 * points - index :][:count]

@@ -14,7 +14,7 @@ from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.quantised import strip_subclass
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
-from dpbench.privacy.mechanisms.choice.steps import BITS, loss_grid
+from dpbench.privacy.mechanisms.choice.steps import BITS, loss_step_size
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CellContribution(Contribution):
             return IntegerSum(total, torch.ones((), dtype=torch.float64, device=total.device))
         steps = (shares * 2.0**BITS).floor_()[inside]
         total = torch.bincount(self.index[inside], steps, minlength=self.count).to(torch.int64)
-        return IntegerSum(total, loss_grid(total))
+        return IntegerSum(total, loss_step_size(total))
 
     def take(self, rows: Tensor) -> CellContribution:
         """Return the rows with these indices."""
@@ -78,13 +78,13 @@ def wrap_as_cells(rows: RowFn, count: int) -> Callable[[Chunk], CellContribution
         SpecError: when called, if the row function returns anything but one int64 number per row.
     """
 
-    def make_cells(chunk: Chunk) -> CellContribution:
+    def make_cell_contribution(chunk: Chunk) -> CellContribution:
         return CellContribution(check_whole_numbers(rows(chunk), "cells"), count)
 
-    return make_cells
+    return make_cell_contribution
 
 
-def check_whole_numbers(index: object, what: str) -> Tensor:
+def check_whole_numbers(index: object, description: str) -> Tensor:
     """Check that a row function returned one cell or part per row, and return them as a plain tensor.
 
     Raises:
@@ -92,11 +92,13 @@ def check_whole_numbers(index: object, what: str) -> Tensor:
     """
     if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
         kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
-        raise SpecError(f"Expected one whole number a row, int64 (c,), from a row function over {what}, got {kind}.")
+        raise SpecError(
+            f"Expected one whole number a row, int64 (c,), from a row function over {description}, got {kind}."
+        )
     return strip_subclass(index)
 
 
-def wrap_as_bytes(rows: RowFn) -> RowFn:
+def wrap_to_return_bytes(rows: RowFn) -> RowFn:
     """Wrap a row function to return its integers as bytes (c, 8), which a comparison with a tolerance tells apart."""
 
     def return_bytes(chunk: Chunk) -> Tensor:

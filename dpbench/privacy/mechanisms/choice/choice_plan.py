@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench.errors import PlanError
-from dpbench.privacy.core.plan import Planned, PureCost
+from dpbench.privacy.core.plan import Planned, PureDpCost
 from dpbench.privacy.mechanisms.choice import bounded_range
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Choice(Planned):
         return f"of up to {self.candidates:,} candidates{parts}, ε₀ {compute_eps0(noise):.4g}"
 
     @property
-    def pure(self) -> PureCost | None:
+    def pure(self) -> PureDpCost | None:
         """The cost of a choice that is asked once: eps0, with delta 0; None if it is asked several times."""
         return PureChoice(self) if self.steps == 1 else None
 
@@ -115,10 +115,10 @@ class Choice(Planned):
 
     def loss_variables(self, noise: float) -> tuple[Any, int]:
         """Return the loss variable of the pair that dominates a block of steps, and the number of blocks."""
-        size, copies = bounded_range.split_into_blocks(self.steps)
+        size, copies = bounded_range.split_steps_into_blocks(self.steps)
         eps0 = compute_eps0(noise)
         return choice_loss_variable(eps0) if size == 1 else curve_loss_variable(
-            bounded_range.lower_curve(eps0, size)
+            bounded_range.lower_divergence_curve(eps0, size)
         ), copies
 
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
@@ -130,7 +130,7 @@ class Choice(Planned):
 
 
 @dataclass(frozen=True)
-class PureChoice(PureCost):
+class PureChoice(PureDpCost):
     """The cost of a choice that is asked once."""
 
     choice: Choice
@@ -168,8 +168,8 @@ def loss_distribution(eps0: float, steps: int, interval: float) -> Any:
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    size, copies = bounded_range.split_into_blocks(steps)
-    curve = bounded_range.upper_curve(eps0, size) if size > 1 else None
+    size, copies = bounded_range.split_steps_into_blocks(steps)
+    curve = bounded_range.upper_divergence_curve(eps0, size) if size > 1 else None
     ends = math.ceil((curve.last * curve.step if curve else eps0) / interval)
     grid = np.arange(-ends, ends + 1) * interval
     deltas = curve.upper_bound(grid) if curve else hockey_stick_divergence(eps0, grid)
@@ -187,14 +187,14 @@ def curve_loss_variable(curve: bounded_range.DivergenceCurve) -> Any:
     below = np.concatenate([[0.0], 1 - curve.tail(), [1.0]])
     middles = edges[:-1] + curve.step / 2
 
-    class Loss(PrivacyRandomVariable):  # type: ignore[misc]  # a package without types
+    class CurveLossVariable(PrivacyRandomVariable):  # type: ignore[misc]  # a package without types
         def cdf(self, t: Any) -> Any:
             return np.interp(np.asarray(t, dtype=float), edges, below)
 
         def rdp(self, alpha: float) -> float:
             return float(logsumexp((alpha - 1) * middles, b=np.diff(below))) / (alpha - 1)
 
-    return Loss()
+    return CurveLossVariable()
 
 
 def choice_loss_variable(eps0: float) -> Any:
@@ -202,7 +202,7 @@ def choice_loss_variable(eps0: float) -> Any:
     import numpy as np
     from prv_accountant import PrivacyRandomVariable
 
-    class Loss(PrivacyRandomVariable):  # type: ignore[misc]  # a package without types
+    class ChoiceLossVariable(PrivacyRandomVariable):  # type: ignore[misc]  # a package without types
         def cdf(self, t: Any) -> Any:
             return 1 - np.expm1((np.clip(t, -eps0, eps0) - eps0) / 2) / math.expm1(-eps0)
 
@@ -211,4 +211,4 @@ def choice_loss_variable(eps0: float) -> Any:
             top = s - eps0 / 2 + math.log(-math.expm1(-2 * s) / 2)
             return (top - math.log((alpha - 0.5) * -math.expm1(-eps0))) / (alpha - 1)
 
-    return Loss()
+    return ChoiceLossVariable()

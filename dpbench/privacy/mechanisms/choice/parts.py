@@ -43,7 +43,7 @@ from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.mechanisms.choice.cells import check_whole_numbers, wrap_as_bytes
+from dpbench.privacy.mechanisms.choice.cells import check_whole_numbers, wrap_to_return_bytes
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 from dpbench.privacy.mechanisms.choice.question import (
     ChoiceQuestion,
@@ -51,9 +51,9 @@ from dpbench.privacy.mechanisms.choice.question import (
     choose_for_each_part,
     count_rows_per_chunk,
     require_single_block,
-    sum_over_rows,
+    sum_over_all_rows,
 )
-from dpbench.privacy.mechanisms.choice.steps import loss_grid, loss_steps
+from dpbench.privacy.mechanisms.choice.steps import loss_step_size, loss_steps
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class LeastLossChoiceByPart(ChoiceQuestion):
             )
         start = block.clipped_sum(1.0)
         limit = count_rows_per_chunk(start.total.numel() // choice.parts, self.chunk_size)
-        lost = sum_over_rows(
+        lost = sum_over_all_rows(
             curator, rows, self.release, draws, lambda block, shares: block.clipped_sum(1.0, shares), limit, [start]
         )
         return choose_for_each_part(curator, lost, choice.parts, choice, draws)
@@ -83,7 +83,7 @@ class LeastLossChoiceByPart(ChoiceQuestion):
     @property
     def row_function(self) -> RowFn:
         """A row function that returns each row's part, as bytes, followed by its losses."""
-        parts = wrap_as_bytes(self.part)
+        parts = wrap_to_return_bytes(self.part)
         return lambda chunk: torch.cat([parts(chunk), self.rows(chunk)], 1)  # type: ignore[list-item]
 
     def candidates(self, curator: LedgerCurator) -> int | None:
@@ -123,7 +123,7 @@ class PartLosses(Contribution):
         steps, inside = loss_steps(self.rows.rows, shares).double(), self._inside()
         total = torch.zeros(self.parts, steps.shape[1], dtype=torch.float64, device=steps.device)
         total.index_add_(0, self.part[inside], steps[inside])  # whole numbers below 2^53: in any order
-        return IntegerSum(total.to(torch.int64).flatten(), loss_grid(total))
+        return IntegerSum(total.to(torch.int64).flatten(), loss_step_size(total))
 
     def take(self, rows: Tensor) -> PartLosses:
         """Return the rows with these indices."""

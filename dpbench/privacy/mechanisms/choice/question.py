@@ -36,13 +36,18 @@ from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
 from dpbench.privacy.core.plan import Planned
-from dpbench.privacy.core.randomness import Draws
+from dpbench.privacy.core.randomness import QuestionDraws
 from dpbench.privacy.core.rows import CHUNK_BYTES
 from dpbench.privacy.core.sum import make_share_reader
 from dpbench.privacy.core.witness import ChoiceObservation
-from dpbench.privacy.mechanisms.choice.cells import count_rows_in_cells, wrap_as_bytes, wrap_as_cells
+from dpbench.privacy.mechanisms.choice.cells import count_rows_in_cells, wrap_as_cells, wrap_to_return_bytes
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
-from dpbench.privacy.mechanisms.choice.steps import MOST_LOSSES_HELD, loss_grid, loss_steps, project_totals
+from dpbench.privacy.mechanisms.choice.steps import (
+    MOST_LOSSES_HELD,
+    loss_step_size,
+    loss_steps,
+    project_cells_to_losses,
+)
 
 
 @dataclass(frozen=True)
@@ -88,14 +93,14 @@ class LeastLossChoice(ChoiceQuestion):
         if self.project is None:
             count = self._count_candidates(curator, choice.candidates)
             limit = count_rows_per_chunk(count, self.chunk_size)
-            lost = sum_over_rows(
+            lost = sum_over_all_rows(
                 curator, self.rows, self.release, draws, lambda block, shares: sum_losses(block, count, shares), limit
             )
         else:
             matrix = check_loss_matrix(self.project, choice.candidates)
             cells = wrap_as_cells(self.rows, len(matrix))
-            lost = project_totals(
-                sum_over_rows(curator, cells, self.release, draws, count_rows_in_cells, self.chunk_size), matrix
+            lost = project_cells_to_losses(
+                sum_over_all_rows(curator, cells, self.release, draws, count_rows_in_cells, self.chunk_size), matrix
             )
         return int(choose_for_each_part(curator, lost, 1, choice, draws))
 
@@ -108,7 +113,7 @@ class LeastLossChoice(ChoiceQuestion):
     @property
     def row_function(self) -> RowFn:
         """The row function of the losses, or of the cells as bytes."""
-        return self.rows if self.project is None else wrap_as_bytes(self.rows)
+        return self.rows if self.project is None else wrap_to_return_bytes(self.rows)
 
     @property
     def public(self) -> tuple[Any, ...]:
@@ -132,13 +137,13 @@ class MajorityChoiceByPart(ChoiceQuestion):
         choice: Choice = spent[0]
         draws = curator.draws(self.release)
         cells = wrap_as_cells(self.rows, choice.parts * choice.candidates)
-        votes = sum_over_rows(curator, cells, self.release, draws, count_rows_in_cells, self.chunk_size)
+        votes = sum_over_all_rows(curator, cells, self.release, draws, count_rows_in_cells, self.chunk_size)
         return choose_for_each_part(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
 
     @property
     def row_function(self) -> RowFn:
         """The row function of the votes, as bytes."""
-        return wrap_as_bytes(self.rows)
+        return wrap_to_return_bytes(self.rows)
 
     def candidates(self, curator: LedgerCurator) -> int | None:
         """Return the planned number of candidates of each part; 0 if the release is not planned as a choice."""
@@ -159,8 +164,8 @@ def require_single_block(blocks: Sequence[Contribution], release: str) -> Contri
     return blocks[0]
 
 
-def sum_over_rows(
-    curator: LedgerCurator, rows: RowFn, release: str, draws: Draws,
+def sum_over_all_rows(
+    curator: LedgerCurator, rows: RowFn, release: str, draws: QuestionDraws,
     integers: Callable[[Contribution, Tensor | None], IntegerSum], limit: int | None,
     totals: Sequence[IntegerSum] = (),
 ) -> IntegerSum:  # fmt: skip
@@ -178,17 +183,19 @@ def sum_over_rows(
     return sum_chunks(curator.chunks_of_all_rows(draws, limit), sum_each_chunk, totals)[0]
 
 
-def choose_for_each_part(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
+def choose_for_each_part(
+    curator: LedgerCurator, total_losses: IntegerSum, parts: int, choice: Choice, draws: QuestionDraws
+) -> Tensor:
     """Choose a candidate for each part, given total losses (parts * N,), and report the choice to the witness."""
     sigma = curator.sigma[choice.name]
     if curator.ledger.spent[choice.name] == 1 and sigma:
-        draws.check_duration(lost.total.numel(), choice.steps)
-    chosen = choose_candidates(lost.total.reshape(parts, -1), sigma, float(lost.grid), draws)
-    curator.witness.on_choice(ChoiceObservation(choice.name, lost, parts, chosen))
+        draws.check_duration(total_losses.total.numel(), choice.steps)
+    chosen = choose_candidates(total_losses.total.reshape(parts, -1), sigma, float(total_losses.grid), draws)
+    curator.witness.on_choice(ChoiceObservation(choice.name, total_losses, parts, chosen))
     return chosen
 
 
-def choose_candidates(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
+def choose_candidates(totals: Tensor, sigma: float, grid: float, draws: QuestionDraws) -> Tensor:
     """Choose a candidate in each row of whole-number `totals` (parts, N); return int64 (parts,).
 
     Candidate j has chance proportional to exp(-eps0 * grid * totals[j]), with eps0 = 2 / sigma. If sigma is 0, the
@@ -200,7 +207,7 @@ def choose_candidates(totals: Tensor, sigma: float, grid: float, draws: Draws) -
     return torch.from_numpy(chosen).to(totals.device)
 
 
-def draw_candidates(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
+def draw_candidates(totals: np.ndarray, scale: float, draws: QuestionDraws) -> np.ndarray:
     """Draw an index in each row of int64 totals (parts, N); index j has chance proportional to exp(-totals[j] / scale).
 
     Return int64 (parts,): the index of the smallest total after subtracting Gumbel noise of this scale.
@@ -259,7 +266,7 @@ def sum_losses(block: Contribution, count: int, shares: Tensor | None = None) ->
     losses = check_losses(block, count).rows
     if losses.shape[1] != count:
         raise SpecError(f"Expected losses by {count:,} candidates in every chunk, as in an empty chunk.")
-    return IntegerSum(loss_steps(losses, shares).sum(0, dtype=torch.float64).to(torch.int64), loss_grid(losses))
+    return IntegerSum(loss_steps(losses, shares).sum(0, dtype=torch.float64).to(torch.int64), loss_step_size(losses))
 
 
 def check_loss_matrix(project: Tensor, candidates: int) -> Tensor:

@@ -18,7 +18,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import Task
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import ChoiceObservation, Witness
+from dpbench.privacy.core.witness import AuditWitness, ChoiceObservation
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice, compute_eps0
 from dpbench.privacy.mechanisms.choice.parts import LeastLossChoiceByPart
 from dpbench.privacy.mechanisms.choice.question import LeastLossChoice, MajorityChoiceByPart
@@ -56,7 +56,7 @@ def replay_choice(question: ReplayableChoice, setup: ReplaySetup) -> RowInfluenc
     return _measure_row_influence(question, setup, base, odd)
 
 
-def replay_own_choice(setup: ReplaySetup) -> RowInfluence:
+def replay_test_choice(setup: ReplaySetup) -> RowInfluence:
     """Replay an audit's own choice over all private rows, with the rows' entries as losses."""
     own = replace(setup, planned=Choice(REPLAY, setup.held.example_shape[0]))
     return _measure_row_influence(
@@ -65,12 +65,12 @@ def replay_own_choice(setup: ReplaySetup) -> RowInfluence:
 
 
 def _measure_row_influence(
-    question: ReplayableChoice, setup: ReplaySetup, base: PrivateRows, odd: PrivateRows
+    question: ReplayableChoice, setup: ReplaySetup, base: PrivateRows, unusual_rows: PrivateRows
 ) -> RowInfluence:
-    moved = RowInfluence(tried=odd.count)
+    moved = RowInfluence(tried=unusual_rows.count)
     without = _total_losses(question, setup, base)
-    alone = [_total_losses(question, setup, take_row(odd, place)) for place in range(odd.count)]
-    whole = _total_losses(question, setup, join_rows(base, odd), CHUNK_SIZE)
+    alone = [_total_losses(question, setup, take_row(unusual_rows, place)) for place in range(unusual_rows.count)]
+    whole = _total_losses(question, setup, join_rows(base, unusual_rows), CHUNK_SIZE)
     moved.shift = float(np.abs(whole - without - sum(alone)).max())
     for lost in alone:
         moved.largest = max(moved.largest, float(np.abs(lost).max(1).sum()))
@@ -95,13 +95,13 @@ def _total_losses(
     assert isinstance(planned, Choice)
     plan = (Choice(REPLAY, planned.candidates, planned.parts),)
     randomness = Randomness.research(setup.draw_key(), "a replayed choice")
-    curator = bind(rows, setup.task, plan, setup.sigma, randomness, Witness(lambda _: None, on_choice=seen.append))
-    curator.answer(replace(_hide_seeds(question), release=REPLAY, chunk_size=chunk_size))
+    curator = bind(rows, setup.task, plan, setup.sigma, randomness, AuditWitness(lambda _: None, on_choice=seen.append))
+    curator.answer(replace(_equalise_seeds_of_question(question), release=REPLAY, chunk_size=chunk_size))
     found: np.ndarray = seen[0].lost.value().reshape(seen[0].parts, -1).cpu().numpy()
     return found
 
 
-def _hide_seeds(question: ReplayableChoice) -> ReplayableChoice:
+def _equalise_seeds_of_question(question: ReplayableChoice) -> ReplayableChoice:
     """Return the question with row functions that get the same seed for every row."""
     rows = question.rows
     if isinstance(question, LeastLossChoiceByPart):
@@ -110,9 +110,9 @@ def _hide_seeds(question: ReplayableChoice) -> ReplayableChoice:
     return replace(question, rows=lambda chunk: rows(equalise_seeds(chunk)))
 
 
-def log_probabilities(lost: np.ndarray, sigma: float) -> np.ndarray:
+def log_probabilities(total_losses: np.ndarray, sigma: float) -> np.ndarray:
     """Return the log-probability of each candidate in each part, given total losses (parts, N)."""
-    scores = -compute_eps0(sigma) * (lost - lost.min(1, keepdims=True))
+    scores = -compute_eps0(sigma) * (total_losses - total_losses.min(1, keepdims=True))
     law: np.ndarray = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     return law
 
@@ -124,7 +124,7 @@ def draw_test_choices(sigma: float, task: Task, generator: np.random.Generator) 
     for how, made in (("part by part", _make_part_votes), ("one by one", _make_question_losses)):
         rows, plan = made(votes)
         randomness = Randomness.research(int(generator.integers(2**31)), "the law of a choice")
-        yield ChoiceCounts(how, _count_draws(bind(rows, task, (plan,), sigma, randomness), plan), chances)
+        yield ChoiceCounts(how, _count_choices(bind(rows, task, (plan,), sigma, randomness), plan), chances)
 
 
 def _make_part_votes(votes: int) -> tuple[PrivateRows, Choice]:
@@ -140,7 +140,7 @@ def _make_question_losses(votes: int) -> tuple[PrivateRows, Choice]:
     return PrivateRows(torch.zeros(len(y), 1), y, torch.arange(len(y))), Choice(REPLAY, 3, 1, DRAWN_QUESTIONS)
 
 
-def _count_draws(curator: LedgerCurator, plan: Choice) -> np.ndarray:
+def _count_choices(curator: LedgerCurator, plan: Choice) -> np.ndarray:
     if plan.parts > 1:
         chosen = curator.answer(MajorityChoiceByPart(lambda chunk: chunk.y, REPLAY)).cpu().numpy()
     else:

@@ -12,15 +12,15 @@ FEWER_BITS = 10  # of a loss that is multiplied by counts in steps of 2^-20: eig
 MOST_LOSSES_HELD = 2**24  # losses of a chunk that are held at once
 
 
-def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
+def loss_steps(losses: Tensor, shares: Tensor | None = None) -> Tensor:
     """Return losses (c, N) in whole steps of 2^-20: 0 to 2^20 or, with `shares`, a share of these, rounded down."""
-    steps = _steps(lost)
+    steps = _steps(losses)
     if shares is not None:  # down, so that those of a unit add up to 2^20 at most
         steps = steps.double().mul_(shares.unsqueeze(1)).floor_()
     return steps
 
 
-def project_totals(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
+def project_cells_to_losses(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
     """Return the total losses (N,), given the number of rows in each cell and a checked matrix of each cell's losses.
 
     Sensitivity: as in `question.sum_losses`, because a row adds the steps of its cell. Products and sums are whole
@@ -39,6 +39,6 @@ def _steps(numbers: Tensor, bits: int = BITS) -> Tensor:
     return numbers.nan_to_num(0.0).clamp_(0, 1).mul_(2.0**bits).round_()
 
 
-def loss_grid(like: Tensor) -> Tensor:
+def loss_step_size(tensor: Tensor) -> Tensor:
     """Return the size of a loss step, 2^-20, on the device of this tensor."""
-    return torch.tensor(2.0**-BITS, dtype=torch.float64, device=like.device)
+    return torch.tensor(2.0**-BITS, dtype=torch.float64, device=tensor.device)

@@ -8,11 +8,11 @@ from typing import Any
 
 from dpbench.api import Dataset, Learner, Release
 from dpbench.audit.audit_fit import audit_prepared_run
-from dpbench.harness.guarantee import compute_copies_epsilon
+from dpbench.harness.guarantee import compute_epsilon_for_copies
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records.audit import PARTS, Part
-from dpbench_lab.museum.cores.patch import Edit, Patch, Replacement, StalePatch
+from dpbench_lab.museum.cores.patch import Patch, Replacement, SourceEdit, StalePatch
 from dpbench_lab.museum.exhibit import ClaimedAndTrueEpsilon, Exhibit, Findings
 from dpbench_lab.museum.strangers import EPSILON, prepare_learner
 
@@ -35,7 +35,7 @@ class CoreExhibit(Exhibit):
     def claimed_and_true_epsilon(self) -> ClaimedAndTrueEpsilon | None:
         """Return the stated epsilon, and the actual epsilon of the worst example; None if that is unknown."""
         stated = self._run.privacy
-        if self.images > 1 and (found := compute_copies_epsilon(stated, self.images)) is not None:
+        if self.images > 1 and (found := compute_epsilon_for_copies(stated, self.images)) is not None:
             return ClaimedAndTrueEpsilon(EPSILON, found)
         if self.noise is None and self.sigma is None and self.rate == 1:
             return None
@@ -91,7 +91,7 @@ class BrokenCore:
 
 def edit(file: str, name: str, why: str, *changes: str, tests: str | tuple[str, ...]) -> BrokenCore:
     """Return a core that is broken by edits to one source file of `dpbench`."""
-    return BrokenCore(name, Edit(file, changes), why, tests=(tests,) if isinstance(tests, str) else tests)
+    return BrokenCore(name, SourceEdit(file, changes), why, tests=(tests,) if isinstance(tests, str) else tests)
 
 
 def show(exhibit: CoreExhibit, *audits: AuditCase, tests: tuple[str, ...] = ()) -> BrokenCore:
@@ -99,7 +99,7 @@ def show(exhibit: CoreExhibit, *audits: AuditCase, tests: tuple[str, ...] = ()) 
     return BrokenCore(exhibit.name, exhibit.patch, exhibit.summary, exhibit, audits, tests)
 
 
-def check_patches(cores: Iterable[BrokenCore]) -> dict[str, str]:
+def find_stale_patches(cores: Iterable[BrokenCore]) -> dict[str, str]:
     """Return a complaint, by the core's name, for each core whose patch no longer applies to the code."""
     complaints: dict[str, str] = {}
     for core in cores:

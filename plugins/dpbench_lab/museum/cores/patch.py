@@ -20,7 +20,7 @@ class StalePatch(Exception):
 
 
 @dataclass(frozen=True)
-class Edit:
+class SourceEdit:
     """Changes to one file's text, in the notation of `git diff --word-diff`: `if [-not same-]{+False+}:`.
 
     The original text of each change occurs exactly once in the file. Edits are applied in a copy of the repository.
@@ -56,7 +56,7 @@ class Replacement:
     @contextmanager
     def apply(self) -> Iterator[None]:
         """Replace the honest functions while the block runs."""
-        replaced = [(*find_function(place), function) for place, function in self.functions.items()]
+        replaced = [(*find_privacy_function(place), function) for place, function in self.functions.items()]
         for owner, name, honest, function in replaced:
             setattr(owner, name, _bind_honest_function(function, honest))
         try:
@@ -68,13 +68,13 @@ class Replacement:
     def check(self) -> None:
         """Raise `StalePatch` if a function to replace no longer exists."""
         for place in self.functions:
-            find_function(place)
+            find_privacy_function(place)
 
 
-Patch = Edit | Replacement
+Patch = SourceEdit | Replacement
 
 
-def find_function(qualified_name: str) -> tuple[Any, str, Any]:
+def find_privacy_function(qualified_name: str) -> tuple[Any, str, Any]:
     """Return the owner of a function (a module or class of `dpbench.privacy`), its name, and the function itself.
 
     Raises:

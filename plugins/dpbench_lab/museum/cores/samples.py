@@ -19,7 +19,7 @@ FIFTH = "dp-sgd:sample_rate=0.2"
 Sample = Callable[[Any, int, float, np.ndarray], np.ndarray]
 
 
-def sample_core(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
+def make_sample_core(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
     """Return a core that replaces the sampler: `sample(draws, size, rate, honest_sample)` returns the rows to use."""
 
     def draw_broken_sample(honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
@@ -29,7 +29,7 @@ def sample_core(name: str, sample: Sample, part: Part | None = "noise", *, quick
     return BrokenCore(name, Replacement({SAMPLE: draw_broken_sample}), audits=(AuditCase(FIFTH, part, quick=quick),))
 
 
-def _sample_stream(draws: Any, *key: object) -> np.random.Generator:
+def _make_sample_generator(draws: Any, *key: object) -> np.random.Generator:
     """Return a generator for the samples of one release, determined by `key`."""
     return randomness._stream((*draws._shared[:-1], "samples", *map(str, key)))
 
@@ -37,7 +37,7 @@ def _sample_stream(draws: Any, *key: object) -> np.random.Generator:
 def _locate_epoch(draws: Any, rate: float) -> tuple[np.random.Generator, int, int]:
     """Return the generator of this step's epoch, the step's position in it, and the number of steps per epoch."""
     step, steps = int(draws._shared[-1]) - 1, round(1 / rate)
-    return _sample_stream(draws, "epoch", step // steps), step % steps, steps
+    return _make_sample_generator(draws, "epoch", step // steps), step % steps, steps
 
 
 def _sample_shuffled_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ def _assign_rows_to_steps(draws: Any, size: int, rate: float, honest: np.ndarray
 
 
 def _repeat_sample(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
-    return randomness.draw_poisson_sample(size, rate, _sample_stream(draws, (int(draws._shared[-1]) + 1) // 2))
+    return randomness.draw_poisson_sample(size, rate, _make_sample_generator(draws, (int(draws._shared[-1]) + 1) // 2))
 
 
 def _sample_in_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ def _sample_in_fives(draws: Any, size: int, rate: float, honest: np.ndarray) -> 
 
 
 def _sample_in_random_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
-    order, half = _sample_stream(draws, "partners").permutation(size), honest[honest < size // 2]
+    order, half = _make_sample_generator(draws, "partners").permutation(size), honest[honest < size // 2]
     return np.concatenate([order[2 * half], order[2 * half + 1]])
 
 
@@ -114,14 +114,14 @@ def _count_losses_in_two_parts(honest: Honest, rows: Any, *given: Any) -> Intege
 _in_noise, _in_sum = _SampleSizeLeak(), _SampleSizeLeak()
 
 SAMPLES = (
-    sample_core("rows sampled in pairs", _sample_in_pairs, quick=True),
-    sample_core("samples dealt from shuffled epochs", _sample_shuffled_epochs),
-    sample_core("samples without replacement within epochs, of binomial size", _assign_rows_to_steps),
-    sample_core("the same sample twice in a row", _repeat_sample),
-    sample_core("rows sampled in fives", _sample_in_fives),
-    sample_core("rows sampled in pairs that were drawn at random", _sample_in_random_pairs),
-    sample_core("three rows in every sample", _add_three_rows),
-    sample_core("one row in no sample", _omit_one_row, None),
+    make_sample_core("rows sampled in pairs", _sample_in_pairs, quick=True),
+    make_sample_core("samples dealt from shuffled epochs", _sample_shuffled_epochs),
+    make_sample_core("samples without replacement within epochs, of binomial size", _assign_rows_to_steps),
+    make_sample_core("the same sample twice in a row", _repeat_sample),
+    make_sample_core("rows sampled in fives", _sample_in_fives),
+    make_sample_core("rows sampled in pairs that were drawn at random", _sample_in_random_pairs),
+    make_sample_core("three rows in every sample", _add_three_rows),
+    make_sample_core("one row in no sample", _omit_one_row, None),
     BrokenCore(
         "samples at a higher rate than planned",
         Replacement({SAMPLE: lambda honest, draws, size, rate: honest(draws, size, min(1.0, 1.5 * rate))}),

@@ -12,8 +12,8 @@ from dpbench_plugins.datasets.image_trees import (
     FILE,
     Layout,
     add_checksums,
-    check_classes,
-    check_counts,
+    check_class_names,
+    check_image_counts,
     digest_images,
     list_images,
     open_splits,
@@ -83,7 +83,7 @@ class DermNet(Dataset):
         """
         (path,) = locate(self).paths
         listed = list_images(path, LAYOUT)
-        check_classes(listed, self.classes, path, LAYOUT.advice)
-        check_counts(listed, self.counts, path, LAYOUT.advice)
+        check_class_names(listed, self.classes, path, LAYOUT.advice)
+        check_image_counts(listed, self.counts, path, LAYOUT.advice)
         files = add_checksums(listed)
         return open_splits(files, self.classes, "RGB", digest_images(files), LAYOUT.advice)

@@ -13,7 +13,7 @@ from dpbench_plugins.datasets.image_trees import (
     FILE,
     Layout,
     add_checksums,
-    check_classes,
+    check_class_names,
     digest_images,
     list_images,
     open_splits,
@@ -73,6 +73,6 @@ class Flower16(Dataset):
         """
         (path,) = locate(self).paths
         listed = list_images(path, LAYOUT)
-        check_classes(listed, self.classes, path, LAYOUT.advice)
+        check_class_names(listed, self.classes, path, LAYOUT.advice)
         files = add_checksums(listed)
         return open_splits(files, self.classes, "RGB", digest_images(files), LAYOUT.advice)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import DataError, SpecError
-from dpbench_plugins.datasets.image_folders.owners import is_table, make_image_name
-from dpbench_plugins.datasets.image_folders.tables import TABLE, find_repeated, read_table, refuse_faulty_table
+from dpbench_plugins.datasets.image_folders.owners import is_table_name, make_image_name
+from dpbench_plugins.datasets.image_folders.tables import TABLE, find_repeated_names, raise_for_table_faults, read_table
 from dpbench_plugins.datasets.image_trees import ImageFile
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ def check_group_options(groups: str, table: str, units: str) -> None:
         )
     if not groups:
         return
-    if not (table or is_table(units)):
+    if not (table or is_table_name(units)):
         raise SpecError(
             f"Expected a table beside groups={groups}, as in table=patients{TABLE}: a CSV file with a column file, or "
             "unit, and these columns."
         )
-    if table and not is_table(table):
+    if table and not is_table_name(table):
         raise SpecError(f"Expected table={table} to be a CSV file, whose name ends in {TABLE}.")
     columns = groups.split("+")
-    if not all(columns) or find_repeated(column.lower() for column in columns) or {*columns} & {*KEYS}:
+    if not all(columns) or find_repeated_names(column.lower() for column in columns) or {*columns} & {*KEYS}:
         raise SpecError(
             f"Expected different columns joined by + in groups={groups}, as in sex+site, none of them "
             f"{' or '.join(KEYS)}."
@@ -71,14 +71,16 @@ def read_groups(
     for column in columns:
         _check_value_count({line[column].strip() for line in lines}, column, table)
     named, tested = (
-        _lines_by_file(lines, table, files)
+        _map_files_to_lines(lines, table, files)
         if _has_column(lines, "file")
-        else _lines_by_unit(lines, table, files, owners)
+        else _map_units_to_lines(lines, table, files, owners)
     )
     return {column.lower(): np.array([named[name][column].strip() for name in tested], dtype=str) for column in columns}
 
 
-def _lines_by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> tuple[dict[str, Line], list[str]]:
+def _map_files_to_lines(
+    lines: Sequence[Line], table: Path, files: Sequence[ImageFile]
+) -> tuple[dict[str, Line], list[str]]:
     """Return the table's lines by image name, and the names of the test images."""
     named, tested = (
         {line["file"]: line for line in lines},
@@ -87,13 +89,13 @@ def _lines_by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile
     faults = {
         "names images that are not there": named.keys() - set(map(make_image_name, files)),
         "misses test images": {*tested} - named.keys(),
-        "names images more than once": find_repeated(line["file"] for line in lines),
+        "names images more than once": find_repeated_names(line["file"] for line in lines),
     }
-    refuse_faulty_table(faults, f"Expected {table} to name every test image once, as test/CLASS/IMAGE")
+    raise_for_table_faults(faults, f"Expected {table} to name every test image once, as test/CLASS/IMAGE")
     return named, tested
 
 
-def _lines_by_unit(
+def _map_units_to_lines(
     lines: Sequence[Line], table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]
 ) -> tuple[dict[str, Line], list[str]]:
     """Return the table's lines by unit, and the unit of each test image; units without images are allowed."""
@@ -106,9 +108,9 @@ def _lines_by_unit(
     tested = [owners[make_image_name(file)] for file in files if file.split == "test"]
     faults = {
         "misses units of test images": {*tested} - named.keys(),
-        "names units more than once": find_repeated(line["unit"].strip() for line in lines),
+        "names units more than once": find_repeated_names(line["unit"].strip() for line in lines),
     }
-    refuse_faulty_table(faults, f"Expected {table} to name the unit of every test image once")
+    raise_for_table_faults(faults, f"Expected {table} to name the unit of every test image once")
     return named, tested
 
 

@@ -14,13 +14,18 @@ from typing import Literal
 from dpbench import DataError, DataMissing, Dataset, Splits, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_folders.groups import check_group_options, read_groups
-from dpbench_plugins.datasets.image_folders.owners import check_units, find_owners, is_table, make_image_name
+from dpbench_plugins.datasets.image_folders.owners import (
+    check_unit_options,
+    find_owners,
+    is_table_name,
+    make_image_name,
+)
 from dpbench_plugins.datasets.image_trees import (
     ImageFile,
     Layout,
     add_checksums,
     add_units,
-    check_classes,
+    check_class_names,
     digest_images,
     list_ignored_files,
     list_images,
@@ -78,7 +83,7 @@ class ImageFolder(Dataset):
 
     def __post_init__(self) -> None:
         """Check that options come with the options that they need, and that a pattern in `units` has a group."""
-        check_units(self.units, self.unit)
+        check_unit_options(self.units, self.unit)
         check_group_options(self.groups, self.table, self.units)
 
     @cached_property
@@ -110,7 +115,7 @@ class ImageFolder(Dataset):
         if len(self.classes) < 2:
             got = ", ".join(map(repr, self.classes)) or "none"
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
-        check_classes(listed, self.classes, self._find_path(), LAYOUT.advice)
+        check_class_names(listed, self.classes, self._find_path(), LAYOUT.advice)
         files = add_checksums(listed)
         owners = self.find_owners([make_image_name(file) for file in files])
         return self._add_owners(self._open_splits(files, owners), files, owners)
@@ -126,7 +131,7 @@ class ImageFolder(Dataset):
     def _add_owners(self, splits: Splits, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
         if not owners:
             return splits
-        if is_table(self.units):
+        if is_table_name(self.units):
             lines = "".join(f"{name}\0{owner}\n" for name, owner in sorted(owners.items()))
             splits = dataclasses.replace(
                 splits, digest=hashlib.sha256(f"{splits.digest}\n{lines}".encode()).hexdigest()

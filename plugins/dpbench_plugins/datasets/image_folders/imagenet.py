@@ -10,8 +10,8 @@ from dpbench import DataError, Dataset, Source, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     Layout,
-    check_classes,
-    check_counts,
+    check_class_names,
+    check_image_counts,
     fingerprint_images,
     list_class_folders,
     list_images,
@@ -66,6 +66,6 @@ class ImageNet(Dataset):
         paths = locate(self).paths
         classes, folder = self.classes, paths[0].parent
         files = [file for path, layout in zip(paths, LAYOUTS, strict=True) for file in list_images(path, layout)]
-        check_classes(files, classes, folder, ADVICE)
-        check_counts(files, self.counts, folder, ADVICE)
+        check_class_names(files, classes, folder, ADVICE)
+        check_image_counts(files, self.counts, folder, ADVICE)
         return open_splits(files, classes, "RGB", fingerprint_images(files), ADVICE)

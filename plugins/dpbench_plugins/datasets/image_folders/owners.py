@@ -11,7 +11,7 @@ from pathlib import Path
 from unicodedata import category, normalize
 
 from dpbench import DataError, SpecError
-from dpbench_plugins.datasets.image_folders.tables import TABLE, find_repeated, read_table, refuse_faulty_table
+from dpbench_plugins.datasets.image_folders.tables import TABLE, find_repeated_names, raise_for_table_faults, read_table
 from dpbench_plugins.datasets.image_trees import ImageFile
 
 FOLDER = "folder"
@@ -26,12 +26,12 @@ json.dump([[group for group in match.groups() if group] if match else [] for mat
 """
 
 
-def is_table(units: str) -> bool:
+def is_table_name(units: str) -> bool:
     """Return whether the option `units` names a table, rather than a pattern or folders."""
     return units.endswith(TABLE)
 
 
-def check_units(units: str, unit: str) -> None:
+def check_unit_options(units: str, unit: str) -> None:
     """Check that a pattern in `units` has a group for the unit, and that `unit` is given only with `units`.
 
     Raises:
@@ -42,7 +42,7 @@ def check_units(units: str, unit: str) -> None:
             f"Expected units beside unit={unit}: a {TABLE} file, a pattern that says whose each image is, or "
             f"units={FOLDER} if the images of each {unit} are in a folder of their own."
         )
-    if not units or units == FOLDER or is_table(units):
+    if not units or units == FOLDER or is_table_name(units):
         return
     if len(units) > MAX_PATTERN:
         raise SpecError(f"Expected a pattern units=... of at most {MAX_PATTERN} characters, got {len(units):,}.")
@@ -69,10 +69,10 @@ def find_owners(units: str, names: Sequence[str]) -> dict[str, str]:
         DataError: the table does not name every image once, an image is not in a unit's folder, or the pattern finds no
             unit in a name.
     """
-    if is_table(units):
-        owners = _owners_by_table(Path(units).expanduser(), names)
+    if is_table_name(units):
+        owners = _find_owners_by_table(Path(units).expanduser(), names)
     else:
-        owners = _owners_by_folder(names) if units == FOLDER else _owners_by_name(units, names)
+        owners = _find_owners_by_folder(names) if units == FOLDER else _find_owners_by_name(units, names)
     return {place: _normalise_name(owner) for place, owner in owners.items()}
 
 
@@ -86,22 +86,22 @@ def make_image_name(file: ImageFile) -> str:
     return "/".join([*file.below.split("/")[-3:-1], file.file])
 
 
-def _drop_class(name: str) -> str:
+def _strip_split_and_class(name: str) -> str:
     """Return the path of an image below its class."""
     return name.split("/", 2)[2]
 
 
-def _owners_by_folder(names: Sequence[str]) -> dict[str, str]:
-    if loose := sorted(name for name in names if "/" not in _drop_class(name)):
+def _find_owners_by_folder(names: Sequence[str]) -> dict[str, str]:
+    if loose := sorted(name for name in names if "/" not in _strip_split_and_class(name)):
         raise DataError(
             f"Expected train/CLASS/UNIT/IMAGE with units={FOLDER}, got images outside of a unit's folder: {loose[0]} "
             f"({len(loose):,} of {len(names):,}). Move each into the folder of its unit."
         )
-    return {name: _drop_class(name).partition("/")[0] for name in names}
+    return {name: _strip_split_and_class(name).partition("/")[0] for name in names}
 
 
-def _owners_by_name(pattern: str, names: Sequence[str]) -> dict[str, str]:
-    found = _match_names(pattern, [_drop_class(name) for name in names])
+def _find_owners_by_name(pattern: str, names: Sequence[str]) -> dict[str, str]:
+    found = _match_pattern_to_names(pattern, [_strip_split_and_class(name) for name in names])
     owners = {name: "/".join(groups) for name, groups in zip(names, found, strict=True)}
     if missing := sorted(name for name, owner in owners.items() if not owner):
         raise DataError(
@@ -111,7 +111,7 @@ def _owners_by_name(pattern: str, names: Sequence[str]) -> dict[str, str]:
     return owners
 
 
-def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
+def _match_pattern_to_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
     """Return the non-empty groups that a pattern matches in each name.
 
     The pattern may come from a stranger, so it is matched in a process of its own, for at most 20 seconds.
@@ -135,14 +135,14 @@ def _match_names(pattern: str, names: Sequence[str]) -> list[list[str]]:
     return groups
 
 
-def _owners_by_table(table: Path, names: Sequence[str]) -> dict[str, str]:
+def _find_owners_by_table(table: Path, names: Sequence[str]) -> dict[str, str]:
     lines = [(line["file"], line["unit"].strip()) for line in read_table(table, ("file", "unit"))]
     owners, places = dict(lines), set(names)
-    refuse_faulty_table(
+    raise_for_table_faults(
         {
             "names images that are not there": owners.keys() - places,
             "misses images": places - owners.keys(),
-            "names images more than once": find_repeated(name for name, _ in lines),
+            "names images more than once": find_repeated_names(name for name, _ in lines),
             "has no unit for images": {name for name, owner in lines if not owner},
         },
         f"Expected {table} to name every image once, as train/CLASS/IMAGE, and its unit",

@@ -38,21 +38,21 @@ def read_table(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     return [{name: row[name] or "" for name in names} for row in rows]
 
 
-def find_repeated(names: Iterable[str]) -> set[str]:
+def find_repeated_names(names: Iterable[str]) -> set[str]:
     """Return the names that occur more than once."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-def refuse_faulty_table(faults: Mapping[str, Set[str]], expected: str) -> None:
+def raise_for_table_faults(names_by_fault: Mapping[str, Set[str]], expected: str) -> None:
     """Refuse a table that has any of these faults, and report the first.
 
     Args:
-        faults: each possible fault, with the images or units that have it.
+        names_by_fault: each possible fault, with the images or units that have it.
         expected: the beginning of the message.
 
     Raises:
         DataError: there is a fault; the message names an image or unit that has it.
     """
-    for fault, names in faults.items():
+    for fault, names in names_by_fault.items():
         if names:
             raise DataError(f"{expected}, but it {fault}: {min(names)} ({len(names):,} in all). Correct the table.")

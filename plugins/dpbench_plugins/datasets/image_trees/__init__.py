@@ -17,8 +17,8 @@ from dpbench_plugins.datasets.image_trees.listing import (
 )
 from dpbench_plugins.datasets.image_trees.pictures import (
     PictureReader,
-    check_classes,
-    check_counts,
+    check_class_names,
+    check_image_counts,
     digest_images,
     fingerprint_images,
     make_image_records,
@@ -37,8 +37,8 @@ __all__ = [
     "add_groups",
     "add_units",
     "age_band",
-    "check_classes",
-    "check_counts",
+    "check_class_names",
+    "check_image_counts",
     "check_one_line_per_image",
     "digest_images",
     "fingerprint_images",

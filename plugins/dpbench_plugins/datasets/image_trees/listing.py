@@ -94,12 +94,14 @@ def _list_file_names(path: Path) -> set[str]:
         with zipfile.ZipFile(path) as archive:
             return {info.filename for info in archive.infolist() if not info.is_dir()}
     try:
-        return {_entry_name(below, entry) for below, entry in _walk_files(str(path), "", frozenset(), hidden=True)}
+        return {
+            _format_entry_path(below, entry) for below, entry in _walk_files(str(path), "", frozenset(), hidden=True)
+        }
     except OSError as error:
-        raise _unreadable_error(error) from error
+        raise _make_unreadable_error(error) from error
 
 
-def _entry_name(below: str, entry: os.DirEntry[str]) -> str:
+def _format_entry_path(below: str, entry: os.DirEntry[str]) -> str:
     """Return an entry's path below the tree; the path of a pipe, a socket or a device ends in a slash."""
     return f"{below}{entry.name}{'' if entry.is_file() or entry.is_dir() else '/'}"
 
@@ -113,7 +115,7 @@ def list_class_folders(path: Path) -> tuple[str, ...]:
     try:
         return tuple(entry.name for entry in _list_visible_entries(str(path)) if entry.is_dir())
     except OSError as error:
-        raise _unreadable_error(error) from error
+        raise _make_unreadable_error(error) from error
 
 
 def add_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
@@ -122,7 +124,7 @@ def add_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
     Raises:
         DataError: a file cannot be read.
     """
-    return sorted(file if file.packed else _hash_file(file) for file in files)
+    return sorted(file if file.packed else _add_file_checksums(file) for file in files)
 
 
 def read_unpacked(file: ImageFile) -> bytes:
@@ -134,12 +136,12 @@ def read_unpacked(file: ImageFile) -> bytes:
     try:
         return file.read()
     except OSError as error:
-        raise _unreadable_error(error) from error
+        raise _make_unreadable_error(error) from error
     except (struct.error, zlib.error) as error:
         raise DataError(f"Expected a readable {file.below}{file.file} in {file.path}: {error}.") from error
 
 
-def _hash_file(file: ImageFile) -> ImageFile:
+def _add_file_checksums(file: ImageFile) -> ImageFile:
     content = read_unpacked(file)
     return file._replace(size=len(content), crc=zlib.crc32(content), sha256=hashlib.sha256(content).hexdigest())
 
@@ -159,13 +161,13 @@ def _list_zip(path: Path, layout: Layout) -> list[ImageFile]:
             kind, file, below = found["kind"], found["file"], name[: found.start("file")]
             found_file = ImageFile(layout.split(found), kind, file, info.file_size, info.CRC, below, path, info)
             trees.setdefault(found["root"], []).append(found_file)
-    files = _outermost_tree(trees)
+    files = _choose_outermost_tree(trees)
     for file in files:
-        _check_packing(members[file.below + file.file], path, layout.advice)
+        _check_zip_compression(members[file.below + file.file], path, layout.advice)
     return files
 
 
-def _check_packing(info: zipfile.ZipInfo, path: Path, advice: str) -> None:
+def _check_zip_compression(info: zipfile.ZipInfo, path: Path, advice: str) -> None:
     if info.flag_bits & 1 or info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise DataError(
             f"Expected {info.filename} in {path} stored or deflated, got it encrypted or compressed by method "
@@ -186,8 +188,8 @@ def _list_folder(path: Path, layout: Layout) -> list[ImageFile]:
                 found_file = ImageFile(layout.split(found), kind, found["file"], size, None, above, path, None)
                 trees.setdefault(found["root"], []).append(found_file)
     except OSError as error:
-        raise _unreadable_error(error) from error
-    return _outermost_tree(trees)
+        raise _make_unreadable_error(error) from error
+    return _choose_outermost_tree(trees)
 
 
 def _list_visible_entries(folder: str) -> list[os.DirEntry[str]]:
@@ -204,34 +206,34 @@ def _is_hidden(entry: os.DirEntry[str]) -> bool:
 
 
 def _walk_files(
-    folder: str, prefix: str, above: frozenset[str], *, hidden: bool = False
+    folder: str, prefix: str, parent_folders: frozenset[str], *, hidden: bool = False
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield every visible file of a folder and its subfolders, by name; with `hidden`, hidden files and folders too.
 
     Links are followed unless they lead back to a parent folder.
     """
-    above |= {os.path.realpath(folder)}
+    parent_folders |= {os.path.realpath(folder)}
     for entry in _list_entries(folder) if hidden else _list_visible_entries(folder):
         if not entry.is_dir() or _is_hidden(entry):
-            _check_link(entry)
+            _check_link_target(entry)
             yield prefix, entry
-        elif os.path.realpath(entry.path) not in above:
-            yield from _walk_files(entry.path, f"{prefix}{entry.name}/", above, hidden=hidden)
+        elif os.path.realpath(entry.path) not in parent_folders:
+            yield from _walk_files(entry.path, f"{prefix}{entry.name}/", parent_folders, hidden=hidden)
 
 
-def _check_link(entry: os.DirEntry[str]) -> None:
+def _check_link_target(entry: os.DirEntry[str]) -> None:
     if entry.is_symlink() and not _is_hidden(entry) and not Path(entry.path).exists():
         raise DataError(
             f"Expected a file or folder behind the link {entry.path}, which points to nothing. Correct or remove it."
         )
 
 
-def _outermost_tree(trees: Mapping[str, list[ImageFile]]) -> list[ImageFile]:
+def _choose_outermost_tree(trees: Mapping[str, list[ImageFile]]) -> list[ImageFile]:
     root = min(trees, key=lambda root: (root.count("/"), root), default="")
     return trees.get(root, [])
 
 
-def _unreadable_error(error: OSError) -> DataError:
+def _make_unreadable_error(error: OSError) -> DataError:
     return DataError(f"Expected a readable {error.filename}: {error.strerror}. Check its permissions.")
 
 

@@ -55,22 +55,24 @@ class PictureReader:
         try:
             content = file.read()
         except (OSError, struct.error, zlib.error) as error:
-            raise self._broken_error(file, str(error)) from error
+            raise self._make_broken_image_error(file, str(error)) from error
         if file.crc is not None and zlib.crc32(content) != file.crc:
-            raise self._broken_error(file, "its bytes do not match their checksum")
+            raise self._make_broken_image_error(file, "its bytes do not match their checksum")
         return content
 
     def _convert(self, image: Image, file: ImageFile, mode: str) -> Image:
         if image.mode[0] in "IF":  # conversion would clip 16-bit values to white above 255
-            raise self._broken_error(file, f"it has more than 8 bits per channel (mode {image.mode}), expected 8")
+            raise self._make_broken_image_error(
+                file, f"it has more than 8 bits per channel (mode {image.mode}), expected 8"
+            )
         if image.mode == "P" and "transparency" in image.info:  # Pillow warns if converted directly
             image = image.convert("RGBA")
         try:
             return image.convert(mode)
         except ValueError as error:
-            raise self._broken_error(file, str(error)) from error
+            raise self._make_broken_image_error(file, str(error)) from error
 
-    def _broken_error(self, file: ImageFile, why: str) -> DataError:
+    def _make_broken_image_error(self, file: ImageFile, why: str) -> DataError:
         return DataError(f"Expected a readable {_describe_file(file)}: {why}. {self.advice}")
 
 
@@ -79,7 +81,7 @@ def _describe_file(file: ImageFile) -> str:
 
 
 @dataclass(frozen=True)
-class LazyKeys(Sequence[bytes]):
+class LazyImageDigests(Sequence[bytes]):
     """The SHA-256 of each file's bytes, computed on first access because the listing of a zip has none.
 
     Hashing 5,206 X-rays (33 MB) in a zip takes a third of a second.
@@ -100,16 +102,16 @@ class LazyKeys(Sequence[bytes]):
 
     @cached_property
     def _all(self) -> list[bytes]:
-        return [bytes.fromhex(file.sha256) or self._compute_key(file) for file in self.files]
+        return [bytes.fromhex(file.sha256) or self._compute_digest(file) for file in self.files]
 
-    def _compute_key(self, file: ImageFile) -> bytes:
+    def _compute_digest(self, file: ImageFile) -> bytes:
         return hashlib.sha256(self.picture.read_stored_bytes(file)).digest()
 
 
 def make_image_records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
     """Return files as image records, with keys if every file is packed or already hashed."""
     picture, known = PictureReader(advice, mode), all(file.packed or file.sha256 for file in files)
-    keys = LazyKeys(files, picture) if known else None
+    keys = LazyImageDigests(files, picture) if known else None
     return Records(tuple(files), picture, keys=keys, reader=picture.version if known else "")
 
 
@@ -120,7 +122,7 @@ def digest_images(files: Sequence[ImageFile]) -> str:
     """
     total = hashlib.sha256()
     for file in files:
-        total.update(_digest_line(file, f"{file.size}\0{file.crc:08x}"))
+        total.update(_format_digest_line(file, f"{file.size}\0{file.crc:08x}"))
     return total.hexdigest()
 
 
@@ -137,13 +139,13 @@ def fingerprint_images(files: Sequence[ImageFile]) -> str:
         mine = [file for file in files if file.split == split]
         step = max(1, len(mine) // READ_FULLY)
         for number, file in enumerate(mine):
-            total.update(_digest_line(file, str(file.size)))
+            total.update(_format_digest_line(file, str(file.size)))
             if number % step == 0:
                 total.update(read_unpacked(file))
     return total.hexdigest()
 
 
-def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Path, advice: str) -> None:
+def check_image_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Path, advice: str) -> None:
     """Check that each split has the published number of images.
 
     Raises:
@@ -154,7 +156,7 @@ def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Pa
         raise DataError(f"Expected {_format_counts(counts)} images in {path}, got {_format_counts(got)}. {advice}")
 
 
-def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
+def check_class_names(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
     """Check that the splits have exactly the expected classes.
 
     Raises:
@@ -186,7 +188,7 @@ def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | No
     return Splits(make_split("train"), make_split("test"), digest)
 
 
-def _digest_line(file: ImageFile, facts: str) -> bytes:
+def _format_digest_line(file: ImageFile, facts: str) -> bytes:
     return f"{file.split}/{file.kind}/{file.file}\0{facts}\n".encode("utf-8", "surrogateescape")
 
 

@@ -89,16 +89,16 @@ def check_one_line_per_image(
     if lacking := known - set(listed):
         raise DataError(
             f"Expected an image in {images} for every line of {table}, got none for "
-            f"{_count_with_example(lacking, known)}. {advice}"
+            f"{_format_count_with_example(lacking, known)}. {advice}"
         )
     if unnamed := set(listed) - known:
         raise DataError(
             f"Expected a line of {table} for every image in {images}, got none for "
-            f"{_count_with_example(unnamed, listed)}. {advice}"
+            f"{_format_count_with_example(unnamed, listed)}. {advice}"
         )
 
 
-def _count_with_example(wrong: Collection[str], names: Collection[str]) -> str:
+def _format_count_with_example(wrong: Collection[str], names: Collection[str]) -> str:
     return f"{len(wrong):,} of {len(names):,} (such as {min(wrong)})"
 
 

@@ -33,13 +33,13 @@ def add_units(
     number = {name: place for place, name in enumerate(names)}
     return dataclasses.replace(
         splits,
-        train=dataclasses.replace(splits.train, units=_number_owners(train, number)),
-        test=dataclasses.replace(splits.test, units=None if None in test else _number_owners(test, number)),
+        train=dataclasses.replace(splits.train, units=_convert_owners_to_numbers(train, number)),
+        test=dataclasses.replace(splits.test, units=None if None in test else _convert_owners_to_numbers(test, number)),
         unit=unit,
     )
 
 
-def _number_owners(owners: Sequence[str | None], index_of: dict[str, int]) -> np.ndarray:
+def _convert_owners_to_numbers(owners: Sequence[str | None], index_of: dict[str, int]) -> np.ndarray:
     import numpy as np
 
     return np.array([index_of[name] for name in owners if name is not None], dtype=np.int64)

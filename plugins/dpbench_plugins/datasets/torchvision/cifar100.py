@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, make_array_records, read_verified_file
+from dpbench_plugins.datasets.image_files import digest_byte_strings, make_array_records, read_verified_file
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 HOST = "https://www.cs.toronto.edu/~kriz"
@@ -80,7 +80,7 @@ class Cifar100(Dataset):
         paths = locate(self).paths
         contents = [read_verified_file(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
         train, test = (_parse_split(content, path, self.labels) for content, path in zip(contents, paths, strict=True))
-        return Splits(train, test, digest_parts(*contents))
+        return Splits(train, test, digest_byte_strings(*contents))
 
 
 def _parse_split(content: bytes, path: Path, labels: str) -> Split:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, make_array_records, read_verified_file
+from dpbench_plugins.datasets.image_files import digest_byte_strings, make_array_records, read_verified_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +85,7 @@ class FashionMnist(Dataset):
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]
         arrays = [_parse_idx(*each) for each in zip(contents, shapes, self.md5, strict=True)]
         train, test = (Split(make_array_records(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
-        return Splits(train, test, digest_parts(*contents))
+        return Splits(train, test, digest_byte_strings(*contents))
 
     def _read_content(self, path: Path) -> bytes:
         published = path.suffix == ".gz" and path.parent != DEBIAN

@@ -9,7 +9,12 @@ from typing import Any, Literal
 
 from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, fingerprint_files, read_rgb_image, read_verified_file
+from dpbench_plugins.datasets.image_files import (
+    digest_byte_strings,
+    fingerprint_files,
+    read_rgb_image,
+    read_verified_file,
+)
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"
@@ -94,7 +99,7 @@ class Flowers102(Dataset):
             train = np.concatenate([train, val])
         of = [tuple(jpg / f"image_{number:05d}.jpg" for number in numbers) for numbers in (train, test)]
         classes = labels["labels"].ravel().astype("int64") - 1
-        digest = digest_parts(*tables, *(fingerprint_files(images, jpg.parent) for images in of))
+        digest = digest_byte_strings(*tables, *(fingerprint_files(images, jpg.parent) for images in of))
         return Splits(
             Split(Records(of[0], read_rgb_image), classes[train - 1]),
             Split(Records(of[1], read_rgb_image), classes[test - 1]),

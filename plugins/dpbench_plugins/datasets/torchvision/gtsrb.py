@@ -14,7 +14,7 @@ from typing import Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import READ_FULLY, digest_parts
+from dpbench_plugins.datasets.image_files import READ_FULLY, digest_byte_strings
 from dpbench_plugins.datasets.image_trees import (
     ImageFile,
     Layout,
@@ -103,21 +103,21 @@ class Gtsrb(Dataset):
                 not parse.
         """
         train_place, test_place, table = locate(self).paths
-        train = list_images(train_place, _part_layout(self.training))
-        test, labels = _order_images_by_table(table, list_images(test_place, _part_layout("test")), test_place)
+        train = list_images(train_place, _make_part_layout(self.training))
+        test, labels = _order_images_by_table(table, list_images(test_place, _make_part_layout("test")), test_place)
         _check_classes(train, len(self.classes), train_place)
         for split, files in ((self.training, train), ("test", test)):
-            _check_count(split, len(files), self.counts[split], train_place.parent)
+            _check_image_count(split, len(files), self.counts[split], train_place.parent)
         every = [int(file.kind) for file in train] + labels
         if odd := [label for label in labels if not 0 <= label < len(self.classes)]:
             raise DataError(f"Expected labels in 0..{len(self.classes) - 1} in {table}, got {odd[0]}. {ADVICE}")
         parts = [_fingerprint_part(files, part) for files, part in ((train, self.training), (test, "test"))]
-        digest = digest_parts(*parts, ",".join(map(str, every)).encode())
+        digest = digest_byte_strings(*parts, ",".join(map(str, every)).encode())
         splits = Splits(_make_split(train, every[: len(train)]), _make_split(test, labels), digest)
         return add_units(splits, [*train, *test], "track", _find_track)
 
 
-def _part_layout(part: str) -> Layout:
+def _make_part_layout(part: str) -> Layout:
     """Return the layout of a part's images; names below the unpacked folder lack the prefix `top`."""
     top = PLACES[part].removeprefix(f"{FOLDER}/") + "/"
     kind = r"(?P<kind>)" if part == "test" else r"(?P<kind>\d{5})/"
@@ -157,7 +157,7 @@ def _order_images_by_table(table: Path, files: Sequence[ImageFile], place: Path)
     return [by_name[name] for name, _ in labelled], [label for _, label in labelled]
 
 
-def _check_count(split: str, got: int, expected: int, folder: Path) -> None:
+def _check_image_count(split: str, got: int, expected: int, folder: Path) -> None:
     if got != expected:
         raise DataError(f"Expected {expected:,} images of GTSRB ({split}) in {folder}, got {got:,}. {ADVICE}")
 

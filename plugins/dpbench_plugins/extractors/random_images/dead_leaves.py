@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpbench_plugins.extractors.random_images.draws import ImageRandomState
-from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
+from dpbench_plugins.extractors.random_images.random_fields import draw_power_law_fields
 
 SMALLEST, LARGEST = 0.03, 1.0  # radii, as shares of the image's side
 LEAVES = 400  # dropped on an image; what none of them covers belongs to one more, behind all
@@ -40,7 +40,7 @@ class DeadLeaves:
         strength = draws.uniform(LEAVES + 1, high=0.5)
         which = draws.integers(LEAVES + 1, below=TEXTURES)
         exponents = draws.uniform(TEXTURES, low=0.5, high=3.5)
-        fields = power_law_fields(draws, exponents, self.size).flatten(2)  # (n, textures, size * size)
+        fields = draw_power_law_fields(draws, exponents, self.size).flatten(2)  # (n, textures, size * size)
         here = which.gather(1, leaf)  # (n, size * size)
         texture = fields.gather(1, here.unsqueeze(1)).squeeze(1) * strength.gather(1, leaf)
         painted = colours.gather(1, leaf.unsqueeze(2).expand(-1, -1, 3)) + 0.4 * texture.unsqueeze(2)
@@ -48,9 +48,9 @@ class DeadLeaves:
 
     def _find_topmost_leaves(self, draws: ImageRandomState) -> Tensor:
         """Return the index of the leaf visible at each pixel: the first that covers it, `LEAVES` if none does."""
-        centres, radii = draws.uniform(LEAVES, 2), radii_at_quantiles(draws.uniform(LEAVES))
+        centres, radii = draws.uniform(LEAVES, 2), compute_radii_at_quantiles(draws.uniform(LEAVES))
         kinds = draws.integers(LEAVES, below=len(KINDS))
-        across, up = edge_terms(
+        across, up = compute_edge_terms(
             centres, radii, kinds == KINDS.index("disc"), draw_corner_angles(draws, kinds), self.size
         )
         numbers = torch.arange(LEAVES, device=draws.device, dtype=torch.int16)[:, None, None]
@@ -65,7 +65,7 @@ class DeadLeaves:
         return leaf.long().flatten(1)
 
 
-def radii_at_quantiles(u: Tensor) -> Tensor:
+def compute_radii_at_quantiles(u: Tensor) -> Tensor:
     """Return the radii at quantiles `u` of the density proportional to r^-3 - LARGEST^-3, from a table."""
     radii = torch.linspace(SMALLEST, LARGEST, 4097, dtype=torch.float64, device=u.device)
     below = (SMALLEST**-2 - radii**-2) / 2 - (radii - SMALLEST) * LARGEST**-3
@@ -73,7 +73,9 @@ def radii_at_quantiles(u: Tensor) -> Tensor:
     return radii[place].float()
 
 
-def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def compute_edge_terms(
+    centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, size: int
+) -> tuple[Tensor, Tensor]:
     """Return column terms and row terms (n, leaves, 4, size): a pixel is inside an edge if column term <= row term.
 
     The edges of a polygon are its sides. The first edge of a disc is its circle; every pixel is inside the other three.

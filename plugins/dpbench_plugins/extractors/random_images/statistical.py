@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpbench_plugins.extractors.random_images.draws import ImageRandomState
-from dpbench_plugins.extractors.random_images.random_fields import fft_frequencies
+from dpbench_plugins.extractors.random_images.random_fields import make_fft_frequency_grid
 
 ORIENTATIONS = 4
 ROUNDS = 3  # of imposing one statistic after the other; Baradad et al. take 10
@@ -46,12 +46,12 @@ class StatisticalImages:
         draws = ImageRandomState(self.seed, indices)
         amplitude = draw_spectrum(draws, self.size)
         palette, axes = draw_palette(draws, self.size)
-        levels, rest = pyramid_filters(self.size, indices.device)
+        levels, rest = make_pyramid_filters(self.size, indices.device)
         marginals = [draw_marginals(draws, octave, level) for octave, level in enumerate(levels)]
         x = draws.uniform(3, self.size, self.size)
         for _ in range(ROUNDS):
-            x = _set_amplitude(x, amplitude)
-            x = _set_marginals(x, levels, rest, marginals)
+            x = _impose_amplitude(x, amplitude)
+            x = _impose_marginals(x, levels, rest, marginals)
             x = match_ranks(x.flatten(2), palette).reshape_as(x)
         image = (axes @ x.flatten(2)).reshape_as(x)
         flat = image.flatten(1)
@@ -59,7 +59,7 @@ class StatisticalImages:
         return (image - low) / (high - low).clamp(min=1e-6)
 
 
-def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
+def make_pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """Return the filters (m, side, side) of each octave of a steerable pyramid, and the squared low-pass filter (s, s).
 
     All are in the Fourier domain; s is `size`. Each octave has `ORIENTATIONS` odd filters, and the highest also has a
@@ -68,7 +68,7 @@ def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tens
     """
     levels = []
     for octave in range(max(1, int(math.log2(size)) - 4)):
-        down, right = (axis / 2**octave for axis in fft_frequencies(size >> octave, device))
+        down, right = (axis / 2**octave for axis in make_fft_frequency_grid(size >> octave, device))
         radius, angle = (down.square() + right.square()).sqrt(), torch.atan2(down, right)
         above, below = (_low_pass_filter(radius, shift) for shift in (octave, octave + 1))
         ring = above * (1 - below.square()).clamp(min=0).sqrt()
@@ -76,7 +76,7 @@ def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tens
         level = 1j * ring * (NORM * torch.cos(turns) ** (ORIENTATIONS - 1))
         high = (1 - above.square()).clamp(min=0).sqrt().to(level).unsqueeze(0)
         levels.append(torch.cat([high, level]) if octave == 0 else level)
-    down, right = fft_frequencies(size, device)
+    down, right = make_fft_frequency_grid(size, device)
     return levels, _low_pass_filter((down.square() + right.square()).sqrt(), len(levels)).square()
 
 
@@ -88,7 +88,7 @@ def _low_pass_filter(radius: Tensor, octaves: int) -> Tensor:
 
 def draw_spectrum(draws: ImageRandomState, size: int) -> Tensor:
     """Draw amplitude spectra (n, 1, size, size) with random slopes; 0 at frequency 0."""
-    down, right = fft_frequencies(size, draws.device)
+    down, right = make_fft_frequency_grid(size, draws.device)
     slope = draws.uniform(1, 1, 1, low=SLOPES[0], high=SLOPES[1])
     difference = SLOPE_DIFFERENCE * draws.normal(1, 1, 1)
     total = right.abs() ** (slope + difference) + down.abs() ** (slope - difference)
@@ -96,7 +96,7 @@ def draw_spectrum(draws: ImageRandomState, size: int) -> Tensor:
     return 1 / total
 
 
-def _set_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
+def _impose_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
     """Return x with these Fourier amplitudes; its phases, means and standard deviations stay."""
     mean, deviation = _compute_moments(x)
     spectrum = torch.fft.fft2(x - mean)
@@ -104,10 +104,10 @@ def _set_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
     return y * (deviation / _compute_moments(y)[1]) + mean
 
 
-def _set_marginals(x: Tensor, levels: list[Tensor], rest: Tensor, marginals: list[Tensor]) -> Tensor:
+def _impose_marginals(x: Tensor, levels: list[Tensor], low_pass: Tensor, marginals: list[Tensor]) -> Tensor:
     """Return x with the values of each band replaced by `marginals`, matched by rank; the low-pass band stays."""
     spectrum = torch.fft.fft2(x)  # (n, 3, s, s)
-    total = spectrum * rest
+    total = spectrum * low_pass
     for filters, values in zip(levels, marginals, strict=True):
         side = filters.shape[-1]
         kept = torch.fft.fftfreq(side, 1 / side, device=x.device).long() % x.shape[-1]
@@ -133,15 +133,15 @@ def draw_marginals(draws: ImageRandomState, octave: int, filters: Tensor) -> Ten
     below = density.cumsum(-1)
     below = below / below[..., -1:]
     wanted = (torch.arange(pixels, device=x.device) + 0.5) / pixels
-    values = _invert_distribution(below, x, wanted.expand(*below.shape[:-1], -1).contiguous())
+    values = _interpolate_quantiles(below, x, wanted.expand(*below.shape[:-1], -1).contiguous())
     return values / LEVELS
 
 
-def _invert_distribution(below: Tensor, x: Tensor, wanted: Tensor) -> Tensor:
-    """Return quantiles at `wanted` (..., p) of a distribution with values `below` (..., k) at x (k,), interpolated."""
-    place = torch.searchsorted(below, wanted).clamp(1, len(x) - 1)
-    left, right = below.gather(-1, place - 1), below.gather(-1, place)
-    share = ((wanted - left) / (right - left).clamp(min=1e-12)).clamp(0, 1)
+def _interpolate_quantiles(cdf: Tensor, x: Tensor, levels: Tensor) -> Tensor:
+    """Return quantiles at `levels` (..., p) of a distribution with values `cdf` (..., k) at x (k,), interpolated."""
+    place = torch.searchsorted(cdf, levels).clamp(1, len(x) - 1)
+    left, right = cdf.gather(-1, place - 1), cdf.gather(-1, place)
+    share = ((levels - left) / (right - left).clamp(min=1e-12)).clamp(0, 1)
     return x[place - 1] + share * (x[1] - x[0])
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, pad
 
 from dpbench_plugins.extractors.random_images.draws import ImageRandomState
-from dpbench_plugins.extractors.random_images.random_fields import power_law_fields
+from dpbench_plugins.extractors.random_images.random_fields import draw_power_law_fields
 
 CHANNELS = 32
 START = 4  # pixels of the constant that every generator grows from
@@ -141,7 +141,7 @@ def _double_size(x: Tensor) -> Tensor:
 
 def _field(draws: ImageRandomState, size: int) -> Tensor:
     """Draw fields (n, 1, size, size) of standard deviation 1 and spectrum 1/f^a, with a in (0.5, 1.5)."""
-    return power_law_fields(draws, draws.uniform(1, low=0.5, high=1.5), size)
+    return draw_power_law_fields(draws, draws.uniform(1, low=0.5, high=1.5), size)
 
 
 def _noise(draws: ImageRandomState, size: int) -> Tensor:

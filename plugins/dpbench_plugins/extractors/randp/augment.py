@@ -31,7 +31,7 @@ def augment_images(images: Tensor, draws: ImageRandomState, size: int) -> Tensor
     middle = _convert_to_grey(bright).mean((1, 2, 3), keepdim=True)
     contrast = draws.uniform(1, 1, 1, low=1 - JITTER, high=1 + JITTER)
     coloured = (middle + contrast * (bright - middle)).clamp(0, 1)
-    mixed = (_colour_matrix(draws, images.device) @ coloured.flatten(2)).reshape_as(coloured).clamp(0, 1)
+    mixed = (_draw_colour_matrix(draws, images.device) @ coloured.flatten(2)).reshape_as(coloured).clamp(0, 1)
     return torch.where(draws.uniform(1, 1, 1) < GREY, _convert_to_grey(mixed).expand_as(mixed), mixed)
 
 
@@ -52,7 +52,7 @@ def _convert_to_grey(images: Tensor) -> Tensor:
     return (images * weights[:, None, None]).sum(1, keepdim=True)
 
 
-def _colour_matrix(draws: ImageRandomState, device: torch.device) -> Tensor:
+def _draw_colour_matrix(draws: ImageRandomState, device: torch.device) -> Tensor:
     """Return matrices (n, 3, 3) that change saturation and hue of RGB colours."""
     saturation = draws.uniform(low=1 - JITTER, high=1 + JITTER)
     turn = draws.uniform(low=-JITTER, high=JITTER) * 2 * math.pi

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpbench import DataError, DataMissing, DpbenchError, SpecError
 from dpbench_plugins.extractors.randp.encoder import KEPT
-from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.randp.recipe import PretrainingRecipe
 from dpbench_plugins.networks.network_checkpoint import Checkpoint
 
 FORMAT = "dpbench-pretraining-1"
@@ -31,7 +31,7 @@ class TrainingState:
 
     network: str
     size: int
-    recipe: Recipe
+    recipe: PretrainingRecipe
     done: int
     tensors: Mapping[str, Tensor]
 
@@ -45,7 +45,7 @@ class TrainingState:
 
         about = {"format": FORMAT, "made": self.identity(), "done": str(self.done)}
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
-        _replace_file(file, lambda part: save_file(tensors, part, metadata=about))
+        _write_file_atomically(file, lambda part: save_file(tensors, part, metadata=about))
 
     def identity(self) -> str:
         """Return, as JSON, everything that decides the weights; it is the same for all states of one pre-training."""
@@ -98,7 +98,7 @@ def export_checkpoint(encoder: Mapping[str, Tensor], state: TrainingState, out: 
         "steps": str(state.done), "recipe": state.identity(), "probe": watched, "digest": digest_tensors(kept),
         "size": str(state.size), "torch": str(torch.__version__),
     }  # fmt: skip
-    _replace_file(out, Checkpoint(state.network, kept, about).save)
+    _write_file_atomically(out, Checkpoint(state.network, kept, about).save)
 
 
 def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
@@ -110,7 +110,7 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def _replace_file(file: Path, save: Callable[[Path], None]) -> None:
+def _write_file_atomically(file: Path, save: Callable[[Path], None]) -> None:
     """Write a temporary file with `save`, then move it to `file` in one step."""
     part = file.with_name(f".{file.name}.part")
     try:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, group_norm, normalize
 
-from dpbench_plugins.networks.models import GROUPS, WSConv2d, build_network, draw_parameters, standardise
+from dpbench_plugins.networks.models import GROUPS, WSConv2d, build_network, draw_parameters, standardise_weight
 from dpbench_plugins.networks.views import normalise_pixels
 
 HIDDEN, EMBEDDED, PROJECTED = 512, 4096, 128  # widths of the layers on top of the network
@@ -38,12 +38,12 @@ class Encoder(nn.Module):
             self.projection = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, PROJECTED))
             if embed:
                 numbers = self.trunk(torch.empty(1, 3, size, size)).numel()
-                self.embedding = nn.Sequential(nn.Flatten(), *_embedding_layer(numbers))
-                self.projection = nn.Sequential(*_embedding_layer(EMBEDDED), nn.Linear(EMBEDDED, PROJECTED))
+                self.embedding = nn.Sequential(nn.Flatten(), *_make_embedding_layers(numbers))
+                self.projection = nn.Sequential(*_make_embedding_layers(EMBEDDED), nn.Linear(EMBEDDED, PROJECTED))
 
     def features(self, images: Tensor, pool: int = 1) -> Tensor:
         """Return the means (n, width * pool * pool) of pool x pool parts of the last map; a head uses pool 1."""
-        return _average_parts(self.norm(self.trunk(normalise_pixels(images))), pool)
+        return _average_pool(self.norm(self.trunk(normalise_pixels(images))), pool)
 
     def embed(self, images: Tensor) -> Tensor:
         """Return the inputs of the projection: (n, 4096), or (n, width) without an embedding."""
@@ -71,7 +71,7 @@ class Encoder(nn.Module):
             if following.shape[2:] != x.shape[2:] and x.shape[1] % GROUPS == 0:
                 ends.append(group_norm(x.relu(), GROUPS))
             x = following
-        return torch.cat([_average_parts(end, pool) for end in (*ends, self.norm(x))], 1)
+        return torch.cat([_average_pool(end, pool) for end in (*ends, self.norm(x))], 1)
 
     def activations(self, images: Tensor, layers: int) -> Tensor:
         """Return the output of the trunk's first `layers` layers, (n, channels, height, width) float16."""
@@ -110,11 +110,11 @@ class EncoderFeatures(nn.Module):
         return (self.encoder.stages if self.stages == "all" else self.encoder.features)(images, self.pool)
 
 
-def _embedding_layer(width: int) -> tuple[nn.Module, ...]:
+def _make_embedding_layers(width: int) -> tuple[nn.Module, ...]:
     return nn.Linear(width, EMBEDDED, bias=False), nn.GroupNorm(GROUPS, EMBEDDED), nn.ReLU()
 
 
-def _average_parts(maps: Tensor, pool: int) -> Tensor:
+def _average_pool(maps: Tensor, pool: int) -> Tensor:
     """Return (n, channels * pool * pool): means of maps (n, channels, side, side) over pool x pool equal parts."""
     return maps.mean((2, 3)) if pool == 1 else avg_pool2d(maps, maps.shape[2] // pool).flatten(1)
 
@@ -145,7 +145,7 @@ def _standardise_filters(module: nn.Module) -> nn.Module:
         kernel, stride = module.kernel_size[0], module.stride[0]
         with torch.device("meta"):  # draws no weights: a fit that loads the tail may not touch the global generator
             plain = nn.Conv2d(module.in_channels, module.out_channels, kernel, stride, padding=kernel // 2)
-        weight = standardise(module.weight, module.gain).detach()
+        weight = standardise_weight(module.weight, module.gain).detach()
         plain.load_state_dict({"weight": weight, "bias": module.bias}, assign=True)
         return plain
     for name, child in module.named_children():

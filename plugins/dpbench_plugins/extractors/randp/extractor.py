@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, SpecError, Trainable, setting
-from dpbench_plugins.extractors.pixel_values import read_pixels
-from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.pixel_values import convert_image_to_tensor
+from dpbench_plugins.extractors.randp.recipe import PretrainingRecipe
 from dpbench_plugins.extractors.weights import candidate_paths, digest_file, find_first_file, unknown_name
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RandPWRN(Trainable):
     licence = "Apache-2.0"  # made by dpbench from random processes
     trained_on = "images of random processes"
     dimension = 448
-    recipe = Recipe
+    recipe = PretrainingRecipe
     network = "wrn-16-4"
     size = 32
     stem = 1  # layers before the first block
@@ -120,7 +120,7 @@ class RandPWRN(Trainable):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32 in [0, 1]; other sizes are resized (bilinear)."""
-        return read_pixels(image, self.size, "RGB")
+        return convert_image_to_tensor(image, self.size, "RGB")
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, 3, size, size) -> (c, features), or to the activations after `layer`.

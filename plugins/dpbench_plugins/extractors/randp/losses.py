@@ -12,13 +12,13 @@ ALPHA, T = 2.0, 2.0  # exponent of alignment, sharpness of uniformity
 TEMPERATURE = 0.07
 
 
-def alignment(x: Tensor, y: Tensor, alpha: float = ALPHA) -> Tensor:
+def alignment_loss(x: Tensor, y: Tensor, alpha: float = ALPHA) -> Tensor:
     """Return the mean of ||x_i - y_i||^alpha over pairs of views (n, d). Source: Wang and Isola 2020, section 4.1."""
     distances: Tensor = torch.linalg.vector_norm(x - y, dim=1)
     return distances.pow(alpha).mean()
 
 
-def uniformity(x: Tensor, t: float = T) -> Tensor:
+def uniformity_loss(x: Tensor, t: float = T) -> Tensor:
     """Return the log of the mean of exp(-t ||x_i - x_j||^2) over i < j, for unit vectors x (n, d).
 
     Source: Wang and Isola 2020, section 4.1. Computed from inner products: for unit vectors ||x - y||^2 = 2 - 2 <x, y>.
@@ -29,12 +29,12 @@ def uniformity(x: Tensor, t: float = T) -> Tensor:
     return total - math.log(len(x) * (len(x) - 1))
 
 
-def align_uniform(x: Tensor, y: Tensor) -> Tensor:
+def align_uniform_loss(x: Tensor, y: Tensor) -> Tensor:
     """Return alignment plus the mean uniformity of the two views, both with weight 1, as in Baradad et al. 2021."""
-    return alignment(x, y) + (uniformity(x) + uniformity(y)) / 2
+    return alignment_loss(x, y) + (uniformity_loss(x) + uniformity_loss(y)) / 2
 
 
-def info_nce(queries: Tensor, keys: Tensor, queue: Tensor) -> Tensor:
+def info_nce_loss(queries: Tensor, keys: Tensor, queue: Tensor) -> Tensor:
     """Return the InfoNCE loss of queries, keys (n, d) and a queue (k, d). Source: He et al. 2020 (MoCo), eq. 1."""
     own = (queries * keys).sum(1, keepdim=True)
     logits = torch.cat([own, queries @ queue.T], 1) / TEMPERATURE

@@ -17,8 +17,8 @@ from dpbench_plugins.extractors.random_images.generators import make_generator
 from dpbench_plugins.extractors.randp.augment import augment_images
 from dpbench_plugins.extractors.randp.checkpoints import TrainingState, export_checkpoint, unfinished_state_path
 from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, make_random_encoder
-from dpbench_plugins.extractors.randp.losses import align_uniform, info_nce
-from dpbench_plugins.extractors.randp.recipe import Recipe
+from dpbench_plugins.extractors.randp.losses import align_uniform_loss, info_nce_loss
+from dpbench_plugins.extractors.randp.recipe import PretrainingRecipe
 
 MOMENTUM, DECAY = 0.9, 1e-4  # of the optimiser, as in Baradad et al. 2021
 SAVE_AFTER = 60.0  # seconds of work that an interruption loses at most, unless a step is longer
@@ -30,7 +30,7 @@ Features = Callable[[Tensor], Tensor]
 class Pretrainer:
     """An encoder in training, and everything that its next step depends on."""
 
-    def __init__(self, network: str, size: int, recipe: Recipe, device: torch.device) -> None:
+    def __init__(self, network: str, size: int, recipe: PretrainingRecipe, device: torch.device) -> None:
         """Start at step 0 with random parameters.
 
         Raises:
@@ -76,12 +76,12 @@ class Pretrainer:
     def _loss(self, first: Tensor, second: Tensor) -> Tensor:
         if self._keys is None:
             x, y = self._embed(self.encoder, torch.cat([first, second])).chunk(2)
-            return align_uniform(x, y)
+            return align_uniform_loss(x, y)
         with torch.no_grad():
             for key, query in zip(self._keys.parameters(), self.encoder.parameters(), strict=True):
                 key.lerp_(query, 1 - FOLLOW)
             keys = self._embed(self._keys, second)
-        loss = info_nce(self._embed(self.encoder, first), keys, self._queue.clone())
+        loss = info_nce_loss(self._embed(self.encoder, first), keys, self._queue.clone())
         slots = torch.arange(self.done * len(keys), (self.done + 1) * len(keys), device=self.device)
         self._queue[slots[-len(self._queue) :] % len(self._queue)] = keys[-len(self._queue) :]
         return loss
@@ -141,7 +141,7 @@ def pretrain(training: Pretrainer, out: Path, resume: bool, report: Report, prob
     while training.done < recipe.steps:
         if training.done % recipe.probe_every == 0:
             _report_probe(training, report, probe)
-        loss = _take_step(training)
+        loss = _take_training_step(training)
         if not abs(loss) < float("inf"):
             raise DpbenchError(f"The loss of step {training.done} is {loss}. Set a smaller learning_rate.")
         report("loss", loss)
@@ -154,7 +154,7 @@ def pretrain(training: Pretrainer, out: Path, resume: bool, report: Report, prob
     kept.unlink()
 
 
-def _take_step(training: Pretrainer) -> float:
+def _take_training_step(training: Pretrainer) -> float:
     try:
         return float(training.step())
     except torch.OutOfMemoryError as error:

@@ -12,7 +12,7 @@ RATES = {"align-uniform": 0.12, "moco": 0.03}  # learning rates for a batch of 2
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PretrainingRecipe:
     """Contrastive pre-training without data; the defaults are those of Baradad et al. 2021, for 21 million images.
 
     `generator` makes the images, `canvas` pixels wide; no image is seen twice. `view` is the width in pixels of the

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, SpecError, Task, aimed, require_setting, setting
-from dpbench_plugins.learners.coordinates import choose_settings, head_probe, train_head
+from dpbench_plugins.learners.coordinates import choose_settings, make_head_probe, train_head
 from dpbench_plugins.learners.networks.tail_tuning import TailTuningLearner
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
     choose_answer_passes,
     choose_passes,
-    limit_to_pooled_features,
-    tail_loader,
+    get_tail_loader,
+    get_trainable_tail_loader,
+    limit_k_to_pooled_features,
     train_tail_on_answers,
     train_tail_on_labels,
-    trainable_tail_loader,
 )
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class DPFineTune(TailTuningLearner):
         Raises:
             SpecError: the tail has no parameters of the kind `parameters`.
         """
-        rate = self.choose_rate(task, budget)
+        rate = self.choose_learning_rate(task, budget)
         share = 1.0 if self.parameters == "head" else self.head_share**0.5
         head_budget = Budget(budget.epsilon * share, budget.delta, budget.adjacency)
-        settled = limit_to_pooled_features(choose_settings(task, head_budget, self.head_steps), task)
+        settled = limit_k_to_pooled_features(choose_settings(task, head_budget, self.head_steps), task)
         return {
             "k": settled["k"],
             "head_steps": settled["steps"],
@@ -124,28 +124,28 @@ class DPFineTune(TailTuningLearner):
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan the full-batch gradients of the head, then the sampled gradients and probes of the tail."""
-        (trainable_tail_loader if self.reads_mirrored() else tail_loader)(task, self.name)
+        (get_trainable_tail_loader if self.reads_mirrored() else get_tail_loader)(task, self.name)
         head_steps = require_setting(self.head_steps)
         if self.parameters == "head":
             return [Release("head", head_steps)]
         share = self.head_share / (1 - self.head_share)
         noise = (head_steps * (1 - self.probe_share) / (share * self.steps)) ** 0.5 / self.sample_rate
-        return [Release("head", head_steps, relative_noise=noise), *self.tail_releases()]
+        return [Release("head", head_steps, relative_noise=noise), *self.plan_tail_releases()]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head, then the tail with the head fixed."""
-        from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled_features, predictor
+        from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, compute_pooled_features, make_predictor
 
         task = curator.task
-        tail = tail_loader(task, self.name)().to(task.device)
-        neck = Neck.from_features(pooled_features(tail, public.x), require_setting(self.k))
+        tail = get_tail_loader(task, self.name)().to(task.device)
+        neck = Neck.from_features(compute_pooled_features(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._train_head(curator, tail, neck, generator))
         if self.start == "answers":
-            answers, passes = predictor(network)(public.x).softmax(1), choose_answer_passes(task)
+            answers, passes = make_predictor(network)(public.x).softmax(1), choose_answer_passes(task)
             trained = train_tail_on_answers(task, public, answers, self.name, passes, TAIL_RATE, generator)
             network = TunedNetwork.from_trained(trained) if trained.is_trained else network
         tuned = network if self.parameters == "head" else self.tune(curator, network, generator)
-        return aimed(predictor(tuned), task, public)
+        return aimed(make_predictor(tuned), task, public)
 
     def _train_head(
         self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator
@@ -158,7 +158,7 @@ class DPFineTune(TailTuningLearner):
                 found: torch.Tensor = neck(tail(x))
             return found
 
-        probe = head_probe(
+        probe = make_head_probe(
             require_setting(self.k), require_setting(self.head_steps), require_setting(self.head_learning_rate)
         )
         return train_head(curator, probe, features, generator, "head")
@@ -198,18 +198,18 @@ class PublicFineTune(TailTuningLearner):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the learning rate and the clip of the tail."""
-        return {"learning_rate": self.choose_rate(task, budget), "clip": self.choose_clip(task, budget)}
+        return {"learning_rate": self.choose_learning_rate(task, budget), "clip": self.choose_clip(task, budget)}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan the sampled gradients of the tail and its probes; public labels cost nothing."""
-        trainable_tail_loader(task, self.name)
-        return self.tail_releases()
+        get_trainable_tail_loader(task, self.name)
+        return self.plan_tail_releases()
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the network on the public labels, then its tail on private data."""
-        from dpbench_plugins.learners.networks.tail import TunedNetwork, predictor
+        from dpbench_plugins.learners.networks.tail import TunedNetwork, make_predictor
 
         task = curator.task
         trained = train_tail_on_labels(task, public, self.name, choose_passes(task), TAIL_RATE, generator)
         tuned = self.tune(curator, TunedNetwork.from_trained(trained), generator)
-        return aimed(predictor(tuned), task, public)
+        return aimed(make_predictor(tuned), task, public)

@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from dpbench import Chunk, Joined, RowFn
-from dpbench_plugins.networks.models import EPSILON, Network, WSConv2d, centre_and_scale, standardise
+from dpbench_plugins.networks.models import EPSILON, Network, WSConv2d, centre_and_scale, standardise_weight
 from dpbench_plugins.networks.views import Augmentation, normalise_pixels
 
 Trains = Literal["head", "norm+head", "all"]
@@ -98,7 +98,7 @@ class PerExampleGradients:
                 return Joined(tuple(theta.new_empty(0, *value.shape) for value in kept.values()))
             views = normalise_pixels(self.views(chunk.x.to(theta.dtype), chunk.seeds))
             found = by_example(trained, views, chunk.y)
-            self._convert_gradients(found, named)
+            self._unstandardise_gradients(found, named)
             return Joined(tuple(found[name] for name in kept))
 
         return rows
@@ -107,12 +107,12 @@ class PerExampleGradients:
         """Return how many rows fit in 1 GiB on a CPU, or in half of the free memory on a GPU; at least one."""
         kept = 0
 
-        def count_saved_bytes(saved: Tensor) -> Tensor:
+        def add_saved_bytes(saved: Tensor) -> Tensor:
             nonlocal kept
             kept += saved.nbytes if saved.shape[:1] == (1,) else 0  # the rest is weights
             return saved
 
-        with torch.autograd.graph.saved_tensors_hooks(count_saved_bytes, lambda saved: saved):
+        with torch.autograd.graph.saved_tensors_hooks(add_saved_bytes, lambda saved: saved):
             self.layout.network(torch.empty(1, *example_shape, device="meta"))
         free = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else CPU_BYTES
         # Gradients, and the copy without rows that are not finite; activations and their gradients.
@@ -138,13 +138,17 @@ class PerExampleGradients:
 
     def _standardise_weights(self, named: dict[str, Tensor]) -> dict[str, Tensor]:
         used = {name: value for name, value in named.items() if name not in self._gain_by_weight.values()}
-        return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._gain_by_weight.items()}
+        return used | {
+            weight: standardise_weight(named[weight], named[gain]) for weight, gain in self._gain_by_weight.items()
+        }
 
-    def _convert_gradients(self, found: dict[str, Tensor], named: dict[str, Tensor]) -> None:
+    def _unstandardise_gradients(self, gradients: dict[str, Tensor], parameters: dict[str, Tensor]) -> None:
         """Convert gradients, in place, from standardised weights to weights and gains."""
         for name, gain in self._gain_by_weight.items():
-            if name in found:
-                found[name], found[gain] = _undo_standardisation(found[name], named[name], named[gain])
+            if name in gradients:
+                gradients[name], gradients[gain] = _undo_standardisation(
+                    gradients[name], parameters[name], parameters[gain]
+                )
 
 
 def _undo_standardisation(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:

@@ -90,14 +90,16 @@ class DPRandP(NetworkLearner):
         """Plan the steps of phase II, and the instalments of phase III that epsilon reaches."""
         self.check_task(task)
         return [
-            release for phase in self._phases(self._count_instalments(budget.epsilon)) for release in phase.releases
+            release
+            for phase in self._make_phases(self._count_instalments(budget.epsilon))
+            for release in phase.releases
         ]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the network in the planned phases."""
         reached = sum(name.startswith("phase3") for name in curator.sigma)
         weights = None if self.weights == "random" else self.weights
-        return self.train(curator, self._phases(reached), weights, generator)
+        return self.train(curator, self._make_phases(reached), weights, generator)
 
     def _count_instalments(self, epsilon: float) -> int:
         """Return how many instalments of phase III epsilon reaches: 1 if `phase3_steps` is set, 0 without phase III."""
@@ -105,7 +107,7 @@ class DPRandP(NetworkLearner):
             return 0
         return 1 if self.phase3_steps else max(1, sum(row[0] <= epsilon for row in TABLE))
 
-    def _phases(self, reached: int) -> list[Phase]:
+    def _make_phases(self, reached: int) -> list[Phase]:
         from dpbench_plugins.learners.networks.training import Phase
 
         made = []
@@ -114,10 +116,10 @@ class DPRandP(NetworkLearner):
             made.append(Phase(self.phase2_trains, self.phase2_learning_rate, releases))
         if reached:
             rate = self.phase3_learning_rate or TABLE[reached - 1][2]
-            made.append(Phase("all", rate, self._instalments()[:reached]))
+            made.append(Phase("all", rate, self._make_phase3_releases()[:reached]))
         return made
 
-    def _instalments(self) -> list[Release]:
+    def _make_phase3_releases(self) -> list[Release]:
         if self.phase3_steps:
             return [Release("phase3", self.phase3_steps, self.sample_rate)]
         totals = [self.phase2_steps, *(row[1] for row in TABLE)]

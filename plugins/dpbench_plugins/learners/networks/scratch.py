@@ -80,7 +80,7 @@ class NetworkLearner(Learner):
             DpbenchError: the checkpoint is missing or does not match, or there is too little memory.
         """
         from dpbench_plugins.learners.networks.gradients import ParameterLayout, PerExampleGradients
-        from dpbench_plugins.learners.networks.training import NetworkTrainer, predictor
+        from dpbench_plugins.learners.networks.training import NetworkTrainer, make_predictor
         from dpbench_plugins.networks.models import build_network, draw_parameters
         from dpbench_plugins.networks.network_checkpoint import Checkpoint, find_checkpoint
         from dpbench_plugins.networks.views import Augmentation
@@ -94,7 +94,7 @@ class NetworkLearner(Learner):
         gradients = PerExampleGradients(layout, Augmentation(self.augmult, self.padding, self.flip))
         training = NetworkTrainer(gradients, self.momentum, self.clip, self.ema, self.chunk_size, optimiser)
         average = training.run(curator, layout.flatten_parameters(start).to(task.device), phases)
-        return predictor(network, layout.views(average))
+        return make_predictor(network, layout.views(average))
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, head_probe, train_head
+from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, make_head_probe, train_head
 from dpbench_plugins.learners.tails import (
     TAIL_RATE,
     choose_answer_passes,
-    limit_to_pooled_features,
+    get_trainable_tail_loader,
+    limit_k_to_pooled_features,
     train_tail_on_answers,
-    trainable_tail_loader,
 )
 
 if TYPE_CHECKING:
@@ -75,19 +75,19 @@ class SelfTail(Learner):
         if two is None:
             two = effective_size(task, budget) >= TWO_HEADS * task.classes
         half = Budget(budget.epsilon * 0.5**0.5, budget.delta, budget.adjacency) if two else budget
-        settled = limit_to_pooled_features(choose_settings(task, half, self.steps), task)
+        settled = limit_k_to_pooled_features(choose_settings(task, half, self.steps), task)
         return {**settled, "two_heads": two, "passes": choose_answer_passes(task)}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one full-batch gradient per step of each head; training the tail is post-processing."""
-        trainable_tail_loader(task, self.name)
+        get_trainable_tail_loader(task, self.name)
         return [Release("gradient", require_setting(self.steps) * (2 if self.two_heads else 1))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train a private head, then the tail on its answers, then another head on the new features, if planned."""
         from dpbench_plugins.learners.tail_training import TrainedTail
 
-        published = TrainedTail.from_published(trainable_tail_loader(curator.task, self.name)())
+        published = TrainedTail.from_published_tail(get_trainable_tail_loader(curator.task, self.name)())
         frozen = PublicData(published.pool(public.x), None)
         first = self._train_head(curator.map(published.pool), frozen, generator)
         answers = first(frozen.x).softmax(1)
@@ -104,6 +104,6 @@ class SelfTail(Learner):
         """Train a private head on pooled features, as `thrift` does."""
         k = require_setting(self.k)
         features = Coordinates(self.name, k, self.graph).features(public.x, generator)
-        probe = head_probe(k, require_setting(self.steps), require_setting(self.learning_rate))
+        probe = make_head_probe(k, require_setting(self.steps), require_setting(self.learning_rate))
         head = train_head(curator, probe, features, generator)
         return aimed(lambda x: probe.logits(head, features(x)), curator.task, public)

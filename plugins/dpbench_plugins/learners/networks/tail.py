@@ -120,13 +120,13 @@ class ChannelGain(nn.Module):
         return scaled
 
 
-def pooled_features(tail: nn.Module, x: Tensor) -> Tensor:
+def compute_pooled_features(tail: nn.Module, x: Tensor) -> Tensor:
     """Return the pooled features (m, d) of public activations x."""
     with torch.no_grad():
         return torch.cat([tail(part) for part in torch.split(x, BATCH)])
 
 
-def predictor(network: TunedNetwork) -> Predict:
+def make_predictor(network: TunedNetwork) -> Predict:
     """Return the map from activations to logits, which processes a limited number of examples at once."""
 
     def predict(x: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class TailGradients:
         Raises:
             SpecError: the tail has no parameters of this kind.
         """
-        trained = [f"tail.{name}" for name in choose_parameters(network.tail, kind, rank, generator)]
+        trained = [f"tail.{name}" for name in choose_trained_parameters(network.tail, kind, rank, generator)]
         network.requires_grad_(False)
         named = dict(network.named_parameters())
         units = {name: max(float(named[name].square().mean().sqrt()), SMALLEST) for name in trained}
@@ -174,15 +174,15 @@ class TailGradients:
         """Return the trained tensors as one vector (p,), each divided by its unit."""
         return torch.cat([self.published[name].flatten() / unit for name, unit in self.units.items()])
 
-    def network_at(self, position: Tensor) -> TunedNetwork:
+    def build_network_at(self, position: Tensor) -> TunedNetwork:
         """Return the network with the trained tensors at `position` (p,)."""
         network = copy.deepcopy(self.network)
-        network.load_state_dict({**self.published, **self._trained_tensors(position)})
+        network.load_state_dict({**self.published, **self._split_trained_tensors(position)})
         return network
 
     def row_function(self, position: Tensor) -> RowFn:
         """Return the row function at `position` (p,). Its memory grows with the chunk size times p."""
-        trained = {name: value.requires_grad_() for name, value in self._trained_tensors(position).items()}
+        trained = {name: value.requires_grad_() for name, value in self._split_trained_tensors(position).items()}
         parameters, shapes, units = {**self.published, **trained}, self._meta_network, self.units
 
         def rows(chunk: Chunk) -> Joined:
@@ -195,9 +195,9 @@ class TailGradients:
 
         return rows
 
-    def loss_changes(self, position: Tensor, step: Tensor) -> RowFn:
+    def loss_change_function(self, position: Tensor, step: Tensor) -> RowFn:
         """Return a row function (c, 2): how much each loss changes with `step`, and with the opposite step."""
-        networks = [self.network_at(point) for point in (position, position - step, position + step)]
+        networks = [self.build_network_at(point) for point in (position, position - step, position + step)]
 
         def rows(chunk: Chunk) -> Tensor:
             x, y = self._pad_chunk(chunk)
@@ -217,7 +217,7 @@ class TailGradients:
         neck = self.network.neck
         return copy.deepcopy(self.network, {id(neck): neck}).to("meta")
 
-    def _trained_tensors(self, position: Tensor) -> dict[str, Tensor]:
+    def _split_trained_tensors(self, position: Tensor) -> dict[str, Tensor]:
         sizes = [self.published[name].numel() for name in self.units]
         parts = zip(self.units.items(), torch.split(position, sizes), strict=True)
         return {name: (part * unit).view(self.published[name].shape) for (name, unit), part in parts}
@@ -243,29 +243,29 @@ class LayerRecorder:
         found = {}
         for (name, layer, given, _), gradient in zip(self._seen, outer, strict=True):
             if (weight := f"{name}.weight") in self._units:
-                found[weight] = _weight_gradients(layer, given, gradient * self._units[weight])
+                found[weight] = _compute_weight_gradients(layer, given, gradient * self._units[weight])
             if (bias := f"{name}.bias") in self._units:
                 found[bias] = (gradient.flatten(2).sum(2) if gradient.ndim == 4 else gradient) * self._units[bias]
         return found
 
 
-def _weight_gradients(layer: nn.Module, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _compute_weight_gradients(layer: nn.Module, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Return per-example gradients (c, ...) of a layer's weight, from its input and the gradient of its output."""
     if isinstance(layer, ChannelGain):
         return (gradient * inputs).view(*inputs.shape[:2], -1).sum(2)
     if not isinstance(layer, nn.Conv2d):
         return gradient.unsqueeze(2) * inputs.unsqueeze(1)
-    if layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1 and not any(_padding(layer)):
+    if layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1 and not any(_get_padding(layer)):
         return gradient.flatten(2) @ inputs.flatten(2).transpose(1, 2)
     if layer.groups == layer.in_channels == layer.out_channels:
-        return _depthwise_weight_gradients(layer, inputs, gradient)
-    patches = unfold(inputs, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)  # (c, i * h * w, p)
+        return _compute_depthwise_gradients(layer, inputs, gradient)
+    patches = unfold(inputs, layer.kernel_size, layer.dilation, _get_padding(layer), layer.stride)  # (c, i * h * w, p)
     of_groups = patches.view(len(inputs), layer.groups, -1, patches.shape[2])
     outer = gradient.flatten(2).view(len(inputs), layer.groups, -1, patches.shape[2])
     return outer @ of_groups.transpose(2, 3)
 
 
-def _padding(layer: nn.Conv2d) -> tuple[int, int]:
+def _get_padding(layer: nn.Conv2d) -> tuple[int, int]:
     if isinstance(layer.padding, str):
         raise SpecError(
             f"Expected convolutions with numeric padding in a tail that is trained, got padding={layer.padding!r}."
@@ -273,10 +273,10 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
     return layer.padding[0], layer.padding[1]
 
 
-def _depthwise_weight_gradients(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _compute_depthwise_gradients(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Return weight gradients (c, i, 1, kernel): each channel of each example convolved with its output gradient."""
     count, channels, *size = gradient.shape
-    vertical, horizontal = _padding(layer)
+    vertical, horizontal = _get_padding(layer)
     height, width = (
         (side - 1) * stride + (taps - 1) * gap + 1  # what the taps reach: the rest would give more of them
         for side, stride, taps, gap in zip(size, layer.stride, layer.kernel_size, layer.dilation, strict=True)
@@ -287,7 +287,7 @@ def _depthwise_weight_gradients(layer: nn.Conv2d, inputs: Tensor, gradient: Tens
     return conv2d(maps, filters, stride=strides, dilation=gaps, groups=count * channels).view(count, channels, 1, -1)
 
 
-def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.Generator) -> list[str]:
+def choose_trained_parameters(tail: nn.Module, selection: str, rank: int, generator: torch.Generator) -> list[str]:
     """Return the names of the parameters to train, among those of convolutions and linear layers.
 
     `lora` adds adapters to the tail in place, and `film` adds a gain to each layer that has a bias.
@@ -295,9 +295,9 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
     Raises:
         SpecError: the tail has no parameters of this kind.
     """
-    if which == "lora":
+    if selection == "lora":
         _add_adapters(tail, rank, generator)
-    if which == "film":
+    if selection == "film":
         _add_gains(tail)
     layers = {
         name: layer for name, layer in tail.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear | ChannelGain)
@@ -314,10 +314,10 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
         f"{name}.{kind}"
         for name, layer in layers.items()
         for kind, _ in layer.named_parameters()
-        if kept[which](name, kind)
+        if kept[selection](name, kind)
     ]
     if not chosen:
-        raise SpecError(f"The tail has no parameters of kind {which!r} to train. Set parameters to another kind.")
+        raise SpecError(f"The tail has no parameters of kind {selection!r} to train. Set parameters to another kind.")
     return chosen
 
 
@@ -335,7 +335,7 @@ def _add_adapters(tail: nn.Module, rank: int, generator: torch.Generator) -> Non
     Its first factor is drawn with variance 1 / fan-in; the second is zero.
     """
     for name, layer in list(tail.named_modules()):
-        if not isinstance(layer, nn.Conv2d | nn.Linear) or (narrow := _narrow_layers(layer, rank)) is None:
+        if not isinstance(layer, nn.Conv2d | nn.Linear) or (narrow := _make_low_rank_layers(layer, rank)) is None:
             continue
         down, up = narrow
         drawn = torch.randn(down.weight.shape, generator=generator)
@@ -345,7 +345,7 @@ def _add_adapters(tail: nn.Module, rank: int, generator: torch.Generator) -> Non
         setattr(tail.get_submodule(parent), own, LowRankAdapter(layer, down, up))
 
 
-def _narrow_layers(
+def _make_low_rank_layers(
     layer: nn.Conv2d | nn.Linear, rank: int
 ) -> tuple[nn.Conv2d, nn.Conv2d] | tuple[nn.Linear, nn.Linear] | None:
     with torch.device("meta"):

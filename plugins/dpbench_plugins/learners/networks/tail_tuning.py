@@ -45,7 +45,7 @@ class TailTuningLearner(Learner):
     chunk_size: int = setting(16, ge=1, says="examples whose gradients are in memory at once")
     probes: int = setting(0, added=True, ge=0, says="corrections of the tail's learning rate by private losses")
 
-    def choose_rate(self, task: Task, budget: Budget) -> float:
+    def choose_learning_rate(self, task: Task, budget: Budget) -> float:
         """Return the learning rate of the tail, after a check that the tail has parameters of the kind `parameters`.
 
         Raises:
@@ -53,10 +53,10 @@ class TailTuningLearner(Learner):
         """
         import torch
 
-        from dpbench_plugins.learners.networks.tail import choose_parameters
+        from dpbench_plugins.learners.networks.tail import choose_trained_parameters
 
         if task.tail is not None and self.parameters != "head":
-            choose_parameters(task.tail(), self.parameters, self.rank, torch.Generator())
+            choose_trained_parameters(task.tail(), self.parameters, self.rank, torch.Generator())
         return float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}")
 
     def choose_clip(self, task: Task, budget: Budget) -> float:
@@ -68,7 +68,7 @@ class TailTuningLearner(Learner):
         """The share of the tail's budget that probes take; 0 without probes."""
         return PROBE_SHARE if self.probes else 0.0
 
-    def tail_releases(self) -> Sequence[Release]:
+    def plan_tail_releases(self) -> Sequence[Release]:
         """Return the releases of the tail: sampled gradients, whose relative noise is 1, and any probes."""
         gradients = Release("tail", self.steps, self.sample_rate)
         if not self.probes:
@@ -103,11 +103,11 @@ class TailTuningLearner(Learner):
             if 2 * step >= self.steps - 1:
                 taken += 1
                 average.lerp_(position, 1 / taken)
-        return gradients.network_at(average)
+        return gradients.build_network_at(average)
 
     def _probe(self, curator: Curator, gradients: TailGradients, position: torch.Tensor, step: torch.Tensor) -> float:
         """Return the multiple of a step that minimises the private loss, estimated from noisy changes of the loss."""
-        rows, expected = gradients.loss_changes(position, step), self.sample_rate * curator.task.size
+        rows, expected = gradients.loss_change_function(position, step), self.sample_rate * curator.task.size
         changes = curator.noisy_sum(rows, release="probe", clip=PROBE_CLIP, chunk_size=self.chunk_size) / expected
         return find_step_multiple(float(changes[0]), float(changes[1]), PROBE_CLIP * curator.sigma["probe"] / expected)
 

@@ -63,7 +63,7 @@ class NetworkTrainer:
             trained = theta[self.gradients.layout.find_trained_start(phase.trains) :]
             optimiser = self._make_optimiser(curator, phase)
             for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
-                rows = self.gradients.row_function(self._gradient_point(theta, phase, optimiser), phase.trains)
+                rows = self.gradients.row_function(self._find_gradient_point(theta, phase, optimiser), phase.trains)
                 with _explain_out_of_memory(chunk_size):
                     noisy_gradient = curator.noisy_sum(
                         rows, release=release.name, clip=self.clip, chunk_size=chunk_size
@@ -82,7 +82,7 @@ class NetworkTrainer:
         noise = max(curator.sigma[release.name] / release.sample_rate for release in phase.releases)
         return AdamBC(noise * self.clip / curator.task.size)
 
-    def _gradient_point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
+    def _find_gradient_point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
         """Return the parameters at which the next gradients are computed: `theta` or, for DiSK, a lookahead point."""
         if not isinstance(optimiser, KalmanFilter):
             return theta
@@ -91,7 +91,7 @@ class NetworkTrainer:
         return point
 
 
-def predictor(network: Network, named: dict[str, Tensor]) -> Predict:
+def make_predictor(network: Network, named: dict[str, Tensor]) -> Predict:
     """Return the map from images to logits with parameters `named`; it processes a limited number of images at once."""
     network = copy.deepcopy(network)
     network.load_state_dict(named, assign=True)

@@ -122,7 +122,7 @@ class StumpClass(HypothesisClass):
 
         ordered = points.sort(0).values.T.contiguous()  # (p, m)
         ends = torch.full((len(ordered), 1), math.inf)
-        cuts = torch.cat([-ends, _midpoints(ordered), ends], 1)  # (p, m + 1)
+        cuts = torch.cat([-ends, _compute_midpoints(ordered), ends], 1)  # (p, m + 1)
 
         def answers(x: Tensor) -> Tensor:
             above = (x.unsqueeze(2) >= cuts).flatten(1)
@@ -147,7 +147,7 @@ class RectangleClass(HypothesisClass):
         (column, columns), (row, rows) = _make_cell_map(points[:, 0]), _make_cell_map(points[:, 1])
         places = torch.stack([column(points[:, 0]), row(points[:, 1])], 1).tolist()  # ranks of the points
         boxes = torch.tensor(
-            [(0, -1, 0, -1), *_tightest_rectangles(places)]
+            [(0, -1, 0, -1), *_find_tightest_rectangles(places)]
         )  # (N, 4): columns and rows, both ends inside
         x, y = torch.arange(columns)[:, None, None], torch.arange(rows)[None, :, None]
         left, right, low, high = boxes.T
@@ -155,7 +155,7 @@ class RectangleClass(HypothesisClass):
         return CellCandidates(lambda z: column(z[:, 0]) * rows + row(z[:, 1]), inside.flatten(0, 1))
 
 
-def _tightest_rectangles(points: list[list[int]]) -> list[tuple[int, int, int, int]]:
+def _find_tightest_rectangles(points: list[list[int]]) -> list[tuple[int, int, int, int]]:
     """Return the distinct bounding boxes of subsets of the points, each with a point on every side."""
     found = set()
     ordered = sorted(points)
@@ -184,13 +184,13 @@ class HalfPlaneClass(HypothesisClass):
 
         centre, spread = points.double().mean(0), float(points.double().std().clamp(min=1e-30))
         unit = (points.double() - centre) / spread
-        normals = _normals_by_order(unit)  # (a, 2)
+        normals = _find_sweep_normals(unit)  # (a, 2)
         along = normals @ unit.T  # (a, m)
         ordered = along.sort(1).values
         ends = torch.full((len(ordered), 1), math.inf, dtype=torch.float64)
-        offsets = torch.cat([-ends, _midpoints(ordered), ends], 1)  # (a, m + 1)
+        offsets = torch.cat([-ends, _compute_midpoints(ordered), ends], 1)  # (a, m + 1)
         patterns = (along.unsqueeze(1) >= offsets.unsqueeze(2)).flatten(0, 1)  # (a (m + 1), m)
-        _, first = _distinct_rows(patterns)
+        _, first = _find_distinct_rows(patterns)
         normal = normals.repeat_interleave(offsets.shape[1], 0)[first]
         offset, (across, up) = offsets.flatten()[first], normal.T
 
@@ -202,7 +202,7 @@ class HalfPlaneClass(HypothesisClass):
         return RowCandidates(answers, len(first))
 
 
-def _normals_by_order(points: Tensor) -> Tensor:
+def _find_sweep_normals(points: Tensor) -> Tensor:
     """Return a unit normal (a, 2) for each order in which a sweeping line can meet the points."""
     import torch
 
@@ -218,7 +218,7 @@ def _normals_by_order(points: Tensor) -> Tensor:
     return normals
 
 
-def _distinct_rows(patterns: Tensor) -> tuple[Tensor, Tensor]:
+def _find_distinct_rows(patterns: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distinct rows of a bool matrix, and the first index of each."""
     import torch
 
@@ -227,7 +227,7 @@ def _distinct_rows(patterns: Tensor) -> tuple[Tensor, Tensor]:
     return distinct, first
 
 
-def _midpoints(ordered: Tensor) -> Tensor:
+def _compute_midpoints(ordered: Tensor) -> Tensor:
     """Return the midpoints between neighbouring values of sorted rows, never equal to the lower value."""
     import torch
 
@@ -240,7 +240,7 @@ def _make_cell_map(points: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
     """Return a function from numbers to cells, and the number of cells; bounds are halfway between distinct points."""
     import torch
 
-    cuts = _midpoints(torch.unique(points))
+    cuts = _compute_midpoints(torch.unique(points))
 
     def find_cell(x: Tensor) -> Tensor:
         return torch.searchsorted(cuts, x.contiguous(), right=True)

@@ -46,7 +46,7 @@ def check_points_differ(public: Tensor, learner: str) -> None:
         )
 
 
-def score_yes_or_no(scores: Tensor) -> Tensor:
+def make_binary_scores(scores: Tensor) -> Tensor:
     """Return scores (c, 2) of no and yes, from scores (c,) that are positive for yes."""
     import torch
 

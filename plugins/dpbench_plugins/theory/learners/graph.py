@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, Release, Task
-from dpbench_plugins.theory.learners.common import check_public_examples, check_two_classes, score_yes_or_no
+from dpbench_plugins.theory.learners.common import check_public_examples, check_two_classes, make_binary_scores
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ class ComponentGraph(Learner):
         """Connect variables that are active in the same public example, then toss a private coin per component."""
         import torch
 
-        component = connect_variables(active_variables(public.x))  # (d,)
+        component = label_variable_components(active_variables(public.x))  # (d,)
 
         def votes(chunk: Chunk) -> Tensor:
             on = active_variables(chunk.x)
@@ -71,7 +71,7 @@ class ComponentGraph(Learner):
 
         coins = curator.noisy_choices(votes, release="components")  # (d,)
         literal = coins[component].bool()  # (d,)
-        return lambda x: score_yes_or_no((active_variables(x) & literal).any(1).float() - 0.5)
+        return lambda x: make_binary_scores((active_variables(x) & literal).any(1).float() - 0.5)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class LiteralCounts(Learner):
             signed_rows, release="counts", clip=math.sqrt(_count_variables(curator.task))
         )  # (d,)
         literal = counts > 0
-        return lambda x: score_yes_or_no((active_variables(x) & literal).any(1).float() - 0.5)
+        return lambda x: make_binary_scores((active_variables(x) & literal).any(1).float() - 0.5)
 
 
 def _count_variables(task: Task) -> int:
@@ -124,7 +124,7 @@ def active_variables(x: Tensor) -> Tensor:
     return x.flatten(1) > 0.5
 
 
-def connect_variables(active: Tensor) -> Tensor:
+def label_variable_components(active: Tensor) -> Tensor:
     """Return the component of each variable, (d,) int64 from 0: variables that are active in one row are connected."""
     import numpy as np
     import torch

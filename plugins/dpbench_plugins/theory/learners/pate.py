@@ -95,7 +95,7 @@ class Pate(Learner):
         import torch
 
         classes, shards = curator.task.classes, require_setting(self.shards)
-        whiten = self._whitening(public.x)
+        whiten = self._make_whitening_map(public.x)
         chosen = torch.randperm(len(public.x), generator=generator)[: require_setting(self.queries)]
         queries = whiten(public.x[chosen])
 
@@ -111,7 +111,7 @@ class Pate(Learner):
         centres = compute_class_means(queries[answered], labels, classes)
         return lambda x: score_by_distance(whiten(x), *centres)
 
-    def _whitening(self, public: Tensor) -> Callable[[Tensor], Tensor]:
+    def _make_whitening_map(self, public: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the function that projects rows on the leading public directions, whitened and scaled to norm 1."""
         units = unit_norm(public).double()
         k, mean = min(self.k, max(1, len(units) - 1), units.shape[1]), units.mean(0)

@@ -29,7 +29,7 @@ from dpbench_plugins.theory.learners.common import (
     check_points_differ,
     check_public_examples,
     check_two_classes,
-    score_yes_or_no,
+    make_binary_scores,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class PillarTheory(Learner):
         """Project the rows, descend `repeats` times, and choose a candidate privately."""
         import torch
 
-        basis, shift = self._projection(public.x.flatten(1), generator)  # (k, d), (k,)
+        basis, shift = self._compute_projection(public.x.flatten(1), generator)  # (k, d), (k,)
 
         def project(rows: Tensor) -> Tensor:
             flat = rows.flatten(1)
@@ -164,12 +164,12 @@ class PillarTheory(Learner):
         heads = torch.stack([self._descend(mapped, rho, generator) for _ in range(self.repeats)])  # (R, k)
         chosen = self._pick_head(mapped, heads, rho) if self.repeats > 1 else 0
         head = heads[chosen]
-        return lambda x: score_yes_or_no(project(x) @ head)
+        return lambda x: make_binary_scores(project(x) @ head)
 
     def _count_steps(self, task: Task) -> int:
         return self.steps if self.mode == "tight" else task.size**2 - 1
 
-    def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _compute_projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         import torch
 
         check_points_differ(x, self.name)
@@ -203,7 +203,7 @@ class PillarTheory(Learner):
         rate = 2 * records / (length * math.sqrt(steps))
         head, total = torch.zeros(k), torch.zeros(k)
         for step in range(1, steps + 1):
-            slope = self._hinge_gradient(curator, head, clip)
+            slope = self._ask_hinge_gradient(curator, head, clip)
             if more:
                 slope = slope + more * clip * torch.randn(k, generator=generator)
             if self.mode == "faithful":
@@ -213,7 +213,7 @@ class PillarTheory(Learner):
             total += head
         return total / steps
 
-    def _hinge_gradient(self, curator: Curator, head: Tensor, clip: float) -> Tensor:
+    def _ask_hinge_gradient(self, curator: Curator, head: Tensor, clip: float) -> Tensor:
         zeta, ramp = self.zeta, self.loss == "ramp"
 
         def rows(chunk: Chunk) -> RankOne:
@@ -263,7 +263,7 @@ class RandomProjectionTheory(PillarTheory):
                 "projection uses no public data, so there is no public mean and no public length."
             )
 
-    def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _compute_projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         import torch
 
         return torch.randn(self.k, x.shape[1], generator=generator) / math.sqrt(self.k), torch.zeros(self.k)

@@ -18,7 +18,7 @@ from dpbench_plugins.theory.learners.common import (
     check_points_differ,
     check_public_examples,
     check_two_classes,
-    score_yes_or_no,
+    make_binary_scores,
 )
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ class SemiPrivateLearner(Learner):
         points = public.x.flatten(1)
         hypotheses = find_hypothesis_class(self.hypotheses, points.shape[1], self.name)
         check_points_differ(points, self.name)
-        found = self.candidates(hypotheses.representatives(_distinct_points(points, hypotheses)), public)
+        found = self.candidates(hypotheses.representatives(_select_distinct_points(points, hypotheses)), public)
         chosen = _choose_candidate(curator, found)
-        return lambda x: score_yes_or_no(found.answer(x.flatten(1), chosen).float() - 0.5)
+        return lambda x: make_binary_scores(found.answer(x.flatten(1), chosen).float() - 0.5)
 
     def candidates(self, found: CellCandidates | RowCandidates, public: PublicData) -> CellCandidates | RowCandidates:
         """Return the representatives that private examples choose among: all of them."""
@@ -125,7 +125,7 @@ class LabelledSemiPrivateLearner(SemiPrivateLearner):
         return found.keep(torch.nonzero(errors == errors.min()).flatten())
 
 
-def _distinct_points(points: Tensor, hypotheses: HypothesisClass) -> Tensor:
+def _select_distinct_points(points: Tensor, hypotheses: HypothesisClass) -> Tensor:
     import torch
 
     distinct: Tensor = torch.unique(points[: hypotheses.points], dim=0)

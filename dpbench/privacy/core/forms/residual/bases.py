@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING
 from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact.quantised import (
     QuantisedRows,
+    convert_to_float_rows,
     exact_product,
     round_to_19_bits,
     tensor_versions,
-    to_floats,
 )
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.core.forms.rounding import check_precision
@@ -84,7 +84,7 @@ class Basis(ABC):
 
     @property
     @abstractmethod
-    def rounding_shift(self) -> float:
+    def vector_rounding_bound(self) -> float:
         """Upper bound on how far V moves (Frobenius norm) if it is rounded after rows were embedded."""
 
     @property
@@ -196,7 +196,7 @@ class DenseBasis(Basis):
         return self.vectors, self._unit
 
     @property
-    def rounding_shift(self) -> float:
+    def vector_rounding_bound(self) -> float:
         """Zero: the vectors were rounded before the embedding was fixed."""
         return 0.0
 
@@ -331,7 +331,7 @@ class AnchorBasis(Basis):
         return self._rounded_vectors[:2]
 
     @property
-    def rounding_shift(self) -> float:
+    def vector_rounding_bound(self) -> float:
         """Upper bound on how far rounding to integers moves V (Frobenius norm)."""
         return self._rounded_vectors[2]
 
@@ -353,7 +353,7 @@ class AnchorBasis(Basis):
 
 def _inner_products(rows: RankOne) -> Tensor:
     """Return (s, s) float64 inner products of rank-one rows: (left . left') (right . right')."""
-    left, right = rows.left.double(), to_floats(rows.right).double()
+    left, right = rows.left.double(), convert_to_float_rows(rows.right).double()
     product = right @ right.T
     return (left @ left.T).mul_(product.add_(1) if rows.bias else product)
 

@@ -69,11 +69,11 @@ class Residual(Contribution):
         whole = self.outer.norms()
         embedded = folded(self._embedding.double().square(), 1).sqrt_()
         # V may be rounded after the embedding was fixed: both ways of writing a residual are covered
-        error, defect = basis.rounding + basis.rounding_shift, basis.defect + 3 * basis.rounding_shift
+        error, defect = basis.rounding + basis.vector_rounding_bound, basis.defect + 3 * basis.vector_rounding_bound
         squared = whole.square() - (1 - defect) * embedded.square() + 2 * error * whole * embedded
         rounding = 2 * (basis.k + 8) * 2**-53  # of these float64 squares themselves
         norms = squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
-        return norms.add_(basis.rounding_shift * embedded), whole, embedded
+        return norms.add_(basis.vector_rounding_bound * embedded), whole, embedded
 
     def clipped_sum(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the outer products minus V times the sum of the embeddings, both in integers.
@@ -93,8 +93,8 @@ class Residual(Contribution):
         self.basis.check()
         left = self.outer.columns()
         features = right.shape[1]
-        grid = clip * 2.0 ** (2 - sums.outer_bits(features))
-        grids = sums.outer_grids((grid,), left.shape[1], features, bias, left.device)
+        grid = clip * 2.0 ** (2 - sums.outer_product_grid_bits(features))
+        grids = sums.make_outer_product_grids((grid,), left.shape[1], features, bias, left.device)
         step = clip * 2.0**-EMBEDDING_BITS
         norms, whole, embedded = self._norm_bounds()
         entries = grids.entries[0, 0]  # (d,) or (d + 1,)
@@ -103,7 +103,7 @@ class Residual(Contribution):
         room = (clip if shares is None else clip * shares) * (1 - 2.0**-30) - rest - grids.bound_rounding(right.lengths)
         bounds = norms + 2.0**-22 * whole + 2.0**-50 * embedded  # float32 factors move whole rows
         weights = sums.weights_within(bounds.unsqueeze(0), room, ROW_LIMIT**2, shares)
-        weights = torch.minimum(weights, sums.two_slice_weights(left, right, grids))
+        weights = torch.minimum(weights, sums.compute_two_slice_weights(left, right, grids))
         found = sums.rounded_outer_sum(left, right, weights, grids)
         factors = weights[0].unsqueeze(1) / weights.new_tensor(step)
         along = torch.where(factors > 0, self._embedding.double() * factors, 0).round_().sum(0).to(torch.int64)

@@ -49,7 +49,7 @@ class Pcam(Dataset):
 
     def source(self) -> Source:
         """Return where the published files come from, and where they or Kaggle's are kept."""
-        downloads = hdf5.list_downloads(self._published)
+        downloads = hdf5.list_downloads(self._published_split_names)
         homes = [tuple(file.path for file in downloads), *(kaggle.HOMES if self.val == "leave-out" else ())]
         size = sum(file.size for file in downloads)
         return Source(homes=homes, page=hdf5.PAGE, size=size, downloads=downloads, requires=("h5py",))
@@ -64,11 +64,11 @@ class Pcam(Dataset):
         paths = locate(self).paths
         if len(paths) <= 2:  # Kaggle's: a folder and a table, or a zip
             return kaggle.open_archive(paths[0], paths[-1], self.fraction)
-        pairs = zip(self._published, paths[::2], paths[1::2], strict=True)
+        pairs = zip(self._published_split_names, paths[::2], paths[1::2], strict=True)
         *training, test = [hdf5.open_published_split(x, y, self.sizes[split]) for split, x, y in pairs]
         return hdf5.join_published_splits(training, test, self.fraction)
 
     @property
-    def _published(self) -> tuple[str, ...]:
+    def _published_split_names(self) -> tuple[str, ...]:
         """The names of the published splits to read, training first."""
         return ("train", "valid", "test") if self.val == "train" else ("train", "test")

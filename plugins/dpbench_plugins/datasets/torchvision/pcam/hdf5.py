@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import DataError, Download, Records, Split, Splits
-from dpbench_plugins.datasets.image_files import digest_parts
+from dpbench_plugins.datasets.image_files import digest_byte_strings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,14 +101,14 @@ def join_published_splits(training: Sequence[PublishedSplit], test: PublishedSpl
     import numpy as np
 
     labels = np.concatenate([part.labels for part in training])
-    kept = rows_with_smallest_hashes(len(labels), round(fraction * len(labels)))
+    kept = choose_rows_by_hash(len(labels), round(fraction * len(labels)))
     reader = PatchReader(tuple(part.images for part in training), tuple(len(part.labels) for part in training))
-    digest = digest_parts(*(piece for part in (*training, test) for piece in _identify_split(part)))
+    digest = digest_byte_strings(*(piece for part in (*training, test) for piece in _collect_split_identity(part)))
     whole = Split(Records(range(len(test.labels)), PatchReader((test.images,), (len(test.labels),))), test.labels)
     return Splits(Split(Records(kept.tolist(), reader), labels[kept]), whole, digest)
 
 
-def rows_with_smallest_hashes(size: int, kept: int) -> np.ndarray:
+def choose_rows_by_hash(size: int, kept: int) -> np.ndarray:
     """Return the `kept` row numbers with the smallest SHA-256, in ascending order."""
     import numpy as np
 
@@ -142,7 +142,7 @@ def _read_rows(path: Path, key: str, rows: Any = None) -> Any:
         raise DataError(f"Expected {key!r} in HDF5 file {path}: {said}. Download it again from {PAGE}.") from error
 
 
-def _identify_split(part: PublishedSplit) -> tuple[bytes, bytes, bytes]:
+def _collect_split_identity(part: PublishedSplit) -> tuple[bytes, bytes, bytes]:
     """Return the identity of a published split: its labels, the size of its file and the bytes of 256 images."""
     spaced = range(0, len(part.labels), max(1, len(part.labels) // SAMPLED))
     sampled = b"".join(_read_rows(part.images, "x", row).tobytes() for row in spaced)

@@ -43,7 +43,11 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
     """
     listed, rows = list_images(images, LAYOUT), _read_labels(table)
     check_one_line_per_image(
-        [_patch_id(file) for file in listed], [row["id"] for row in rows], images, table_name(table, TABLE), ADVICE
+        [_parse_patch_id(file) for file in listed],
+        [row["id"] for row in rows],
+        images,
+        table_name(table, TABLE),
+        ADVICE,
     )
     labels = {row["id"]: int(row["label"]) for row in rows}
     if len(listed) > COUNT:
@@ -51,12 +55,13 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
 
     def assign_split(file: ImageFile) -> ImageFile:
         return file._replace(
-            kind=CLASSES[labels[_patch_id(file)]], split="test" if is_in_test_split(_patch_id_bytes(file)) else "train"
+            kind=CLASSES[labels[_parse_patch_id(file)]],
+            split="test" if is_in_test_split(_encode_patch_id(file)) else "train",
         )
 
     files = sorted(map(assign_split, listed))
     digest = fingerprint_images(files)
-    kept = [file for file in files if file.split == "test" or sha256_as_int(_patch_id_bytes(file)) < fraction * 2**256]
+    kept = [file for file in files if file.split == "test" or sha256_as_int(_encode_patch_id(file)) < fraction * 2**256]
     splits = open_splits(kept, CLASSES, "RGB", digest, ADVICE)
     said = (
         f"{len(files):,} of the {COUNT:,} labelled images of Kaggle's {ARCHIVE}, digest {digest[:12]}; no split is "
@@ -77,9 +82,9 @@ def _read_labels(table: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _patch_id(file: ImageFile) -> str:
+def _parse_patch_id(file: ImageFile) -> str:
     return file.file.removesuffix(".tif")
 
 
-def _patch_id_bytes(file: ImageFile) -> bytes:
-    return _patch_id(file).encode("utf-8", "surrogateescape")
+def _encode_patch_id(file: ImageFile) -> bytes:
+    return _parse_patch_id(file).encode("utf-8", "surrogateescape")

@@ -43,6 +43,7 @@ at every order, so it is not enough to calibrate each plan on its own.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -152,6 +153,13 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCou
         return 0.0
     if sigma == 0:
         return math.inf
+    return _cached_epsilon(tuple(plan), sigma, delta, repeats, rows)
+
+
+@functools.lru_cache(1024)  # a search asks the same when it calibrates and when it states, and many share a plan
+def _cached_epsilon(
+    plan: tuple[Planned, ...], sigma: float, delta: float, repeats: RunCountDistribution, rows: int
+) -> float:
     bound = renyi_epsilon(group.enlarge_plan(plan, rows), sigma, delta, repeats)
     if not group.is_fast_to_compose(plan, sigma, rows):
         return bound

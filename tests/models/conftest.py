@@ -17,7 +17,7 @@ def translations(surroundings: None) -> Iterator[None]:
     except ImportError:  # of a later version: then each export reads them
         yield
         return
-    apis: Any = _lazy_import.onnxscript_apis  # a proxy, which imports onnxscript when it is asked
+    apis: Any = vars(_lazy_import)["onnxscript_apis"]  # a proxy, which imports onnxscript when it is asked
     with pytest.MonkeyPatch.context() as patch:
         read = functools.cache(lambda: type(apis).__getattr__(apis, "get_torchlib_ops")())
         patch.setitem(vars(apis), "get_torchlib_ops", read)

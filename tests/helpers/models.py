@@ -38,7 +38,7 @@ def model_folder(factory: pytest.TempPathFactory) -> Path:
         found.model().save(folder / "model.onnx")
         from_result(found.file).write(folder / "receipt.json")
 
-    return Path(shutil.copytree(built_once(factory, "model", write), factory.mktemp("model") / "out"))
+    return Path(shutil.copytree(built_once(factory, "released-model", write), factory.mktemp("model") / "out"))
 
 
 def read_old_card() -> Card:

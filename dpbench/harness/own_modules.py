@@ -205,11 +205,9 @@ def _map_packages_to_distributions(path: tuple[str, ...]) -> dict[str, list[str]
 def _list_editable_folders(path: tuple[str, ...]) -> dict[Path, str]:
     """Return the folder and name of every distribution installed in editable mode; `path` is the key of the cache."""
     read = methodcaller("read_text", "direct_url.json")
-    written = [(read(distribution), distribution.name) for distribution in distributions()]
-    told = [(json.loads(text), name) for text, name in written if text]
-    folders = [
-        (unquote(urlsplit(origin["url"]).path), name)
-        for origin, name in told
+    told = [(json.loads(text), installed) for installed in distributions() if (text := read(installed))]
+    return {
+        Path(unquote(urlsplit(origin["url"]).path)): installed.name
+        for origin, installed in told
         if origin.get("dir_info", {}).get("editable")
-    ]
-    return {Path(folder): name for folder, name in folders}
+    }

@@ -67,7 +67,8 @@ class BuildTarget:
 
     def digest_inputs(self) -> str | None:
         """Return a digest of everything that a build reads, except outputs; None if an input cannot be read."""
-        versions = sorted((str(found.metadata["Name"]), found.version) for found in distributions())
+        facts = [found.metadata for found in distributions()]  # once each: they are parsed every time
+        versions = sorted((str(fact["Name"]), str(fact["Version"])) for fact in facts)
         classes = [item.cls for found in self.plugins.components.values() for item in found.values()]
         environment = [os.environ.get(name, "") for name in (ADDRESS, REPOSITORY, EPOCH)]
         history = GitHistory.open(self.root)

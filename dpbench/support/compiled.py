@@ -7,11 +7,13 @@ which takes a few seconds, and prints the reason.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -62,15 +64,29 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
         raise SpecError("NUMBA_DISABLE_JIT is set, but dpbench's loops run only as compiled. Unset it.")
     folder, trouble = prepare_user_only_folder("kernels", "compiled loops")
     place = folder and folder / _kernels_cache_key(sources)
-    if place and place.exists() and (trouble := _load_kernels(kernels, place, call)):
-        shutil.rmtree(place, ignore_errors=True)
-    if trouble or not (place and place.exists()):
-        progress.print_progress_line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
-        _compile_and_cache(kernels, place, call)
+    with _wait_for_turn(folder):
+        if place and place.exists() and (trouble := _load_kernels(kernels, place, call)):
+            shutil.rmtree(place, ignore_errors=True)
+        if trouble or not (place and place.exists()):
+            progress.print_progress_line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
+            _compile_and_cache(kernels, place, call)
     if progress.is_verbose():
         progress.print_progress_line(f"{use} by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
     for each in kernels:
         each.disable_compile()
+
+
+@contextlib.contextmanager
+def _wait_for_turn(folder: Path | None) -> Iterator[None]:
+    """Wait for other processes, so that of those that start together only the first compiles; go on without a lock."""
+    with contextlib.ExitStack() as stack:
+        if folder:
+            with contextlib.suppress(OSError):
+                handle = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)  # a forked child may hold the folder open
+        yield
 
 
 def _load_kernels(kernels: Sequence[Any], entry: Path, call_kernels: Callable[[], object]) -> str:

@@ -17,11 +17,15 @@ Idle threads therefore sleep, and fits on few numbers use a single thread.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Found = TypeVar("Found")
 
@@ -48,15 +52,25 @@ def choose_thread_count(feature_values: int) -> int:
 def limit_threads(threads: int) -> Iterator[None]:
     """While the block runs, limit torch and any BLAS or OpenMP that is loaded to this many threads."""
     import torch
-    from threadpoolctl import threadpool_limits
 
     before = torch.get_num_threads()
-    with threadpool_limits(threads):
+    with _find_thread_pools(len(sys.modules)).limit(limits=threads):
         torch.set_num_threads(threads)  # MKL's too, which threadpoolctl does not find inside torch
         try:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+@lru_cache(1)
+def _find_thread_pools(modules: int) -> ThreadpoolController:
+    """Return the BLAS and OpenMP libraries that are loaded; `modules`, how many are imported, is the key of the cache.
+
+    To look through all libraries of a process takes as long as a small fit.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @lru_cache(1)

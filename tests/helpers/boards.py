@@ -240,7 +240,7 @@ seeds = 2
 metric = "accuracy"
 selection = ["default", "public-validation"]
 """
-LEARNERS = ("class-means", "pillar:steps=5", "public-only", "non-private")
+LEARNERS = ("class-means", "pillar:steps=5", "public-only", "non-private:regularisation=1")
 
 
 def world(factory: pytest.TempPathFactory) -> Path:

@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save
 from torch import Tensor
 
+import dpbench
 from dpbench.models import Card
 from dpbench.models.model_file import build_model_file
 from dpbench.models.torch_program import BATCH, FORMAT, digest_model_parts
+from dpbench.receipts import from_result
+from tests.conftest import built_once
+from tests.helpers.boards import clean_commit
 
 OLD_MODEL = Path(__file__).parents[1] / "models" / "class-means-0.2.safetensors"
 WIDTH, CLASSES = 16, 10
 EXTREMES = (0, 1, -1, 2**31, 2**63 - 1, -(2**63))
+
+
+def model_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the result of a run at a clean commit, its model and its receipt."""
+
+    def write(folder: Path) -> None:
+        with clean_commit():
+            found = dpbench.run("class-means", epsilon=2, train_fraction=0.2, seeds=1, out=folder)
+        found.model().save(folder / "model.onnx")
+        from_result(found.file).write(folder / "receipt.json")
+
+    return Path(shutil.copytree(built_once(factory, "released-model", write), factory.mktemp("model") / "out"))
 
 
 def read_old_card() -> Card:

@@ -24,7 +24,7 @@ from dpbench.models import Model
 from dpbench.models.model_file import build_model_file
 from dpbench.registry import load
 from tests.helpers.commands import Refusal, call
-from tests.helpers.models import make_card, make_graph
+from tests.helpers.models import make_card, make_graph, model_folder
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +119,7 @@ def test_a_secure_run_keeps_its_models_and_nothing_else_can_give_them(tmp_path: 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a model."""
-    folder = tmp_path_factory.mktemp("saved")
-    return dpbench.run("class-means:k=5", seeds=1, out=folder).model().save(folder / "model.onnx")
+    return model_folder(tmp_path_factory) / "model.onnx"
 
 
 def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(saved: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dpbench.harness.session import Session
 from dpbench.models import Model
 from dpbench.models.model_run import prepare_model_run
 from dpbench.models.release_page import describe_release, render_release_html
-from dpbench.receipts import Receipt, from_result
+from dpbench.receipts import Receipt
 from dpbench.records.audit import Audit, DerivedFigures, EarlierAudits
 from dpbench.records.released import MembershipTest, ReleasedModelAttack
 from dpbench.records.result import Result
@@ -27,6 +27,7 @@ from dpbench.support.files import write_json
 from tests.audit.test_evidence import audit_of, noise_of
 from tests.helpers.boards import edited
 from tests.helpers.commands import Output, Refusal, call
+from tests.helpers.models import model_folder
 from tests.helpers.sessions import session
 
 pytestmark = pytest.mark.usefixtures("telling")
@@ -36,12 +37,7 @@ LEARNER = "class-means:k=5"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a result, its model and its receipt."""
-    out = tmp_path_factory.mktemp("out")
-    found = dpbench.run(LEARNER, epsilon=2, train_fraction=0.2, seeds=1, out=out)
-    found.model().save(out / "model.onnx")
-    (result,) = out.glob("class-means-*.json")
-    from_result(result).write(out / "receipt.json")
-    return out
+    return model_folder(tmp_path_factory)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.helpers.commands import call
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("made")
-    for learner in ("class-means", "non-private"):
+    for learner in ("class-means", "non-private:regularisation=1"):
         dpbench.run(learner, dataset="digits", seeds=1, unit="image", out=folder)
     return {file.name: file.read_bytes() for file in folder.glob("*.json")}
 

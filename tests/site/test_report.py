@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("class-means", "0.5"),
         ("jl:steps=4", "0.5"),
         ("class-means", "2"),
-        ("non-private", "inf"),
+        ("non-private:regularisation=1", "inf"),
     ):
         assert call("run", "--learner", learner, "--epsilon", epsilon, "--seeds", "2", "--out", str(out), *SMALL) == 0
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,14 @@ def test_a_second_process_reads_what_the_first_compiled_until_the_code_changes(p
     assert (cache / "kernels").stat().st_mode & 0o777 == 0o700
     program.write_text(CODE + "# edited\n")
     assert run(program, cache)[1] == "dpbench: " + COMPILES
+
+
+@pytest.mark.slow
+def test_of_processes_that_start_together_one_compiles(program: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        ran = [pool.submit(run, program, tmp_path / "cache") for _ in range(3)]
+        said = [each.result()[1] for each in ran]
+    assert sorted(said) == ["", "", "dpbench: " + COMPILES]
 
 
 @pytest.mark.slow

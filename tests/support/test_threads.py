@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -73,6 +74,13 @@ def test_after_a_block_every_library_has_the_threads_that_it_had() -> None:
         1 / 0  # noqa: B018
     assert torch.get_num_threads() == 3
     assert threadpool_info() == before
+
+
+def test_libraries_are_looked_for_again_after_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = threads._find_thread_pools(len(sys.modules))
+    assert threads._find_thread_pools(len(sys.modules)) is known
+    monkeypatch.setitem(sys.modules, "a_library_of_this_test", ModuleType("a_library_of_this_test"))
+    assert threads._find_thread_pools(len(sys.modules)) is not known
 
 
 @pytest.mark.quick(1)

@@ -25,8 +25,6 @@ from tests.harness.test_roles import deal
 from tests.helpers.accidents import ACCIDENTS
 from tests.helpers.strangers import run_learner
 
-pytestmark = pytest.mark.usefixtures("fresh_cache")
-
 # Notebooks
 
 
@@ -121,6 +119,7 @@ PUBLIC: dict[str, Callable[[list[Image.Image]], list[Image.Image]]] = {
 }
 
 
+@pytest.mark.usefixtures("fresh_cache")
 @pytest.mark.parametrize("name", PUBLIC)
 @pytest.mark.parametrize("sharing", ["none", "board"])
 def test_an_accident_of_public_data(name: str, sharing: Sharing) -> None:

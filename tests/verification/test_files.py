@@ -23,6 +23,7 @@ from dpbench.registry import load
 from dpbench.verification.models import find_stated_fit
 from tests.helpers.boards import clean_commit, edited, resealed
 from tests.helpers.commands import Output, Refusal, call
+from tests.helpers.models import model_folder
 from tests.helpers.sessions import session
 
 LEADERBOARD = Path(__file__).parents[2] / "leaderboard"
@@ -32,12 +33,8 @@ BOARD = "digits-eps1"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a result, its model, its receipt and its audit."""
-    out = tmp_path_factory.mktemp("out")
-    with clean_commit():
-        found = dpbench.run("class-means", epsilon=2, train_fraction=0.2, seeds=1, out=out)
-    found.model().save(out / "model.onnx")
+    out = model_folder(tmp_path_factory)
     (file,) = out.glob("class-means-*.json")
-    from_result(file).write(out / "receipt.json")
     audit(Result.read(file), session(), canaries=1_000).write(out)
     return out
 

@@ -43,6 +43,7 @@ at every order, so it is not enough to calibrate each plan on its own.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -152,11 +153,18 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCou
         return 0.0
     if sigma == 0:
         return math.inf
+    return _cached_epsilon(tuple(plan), sigma, delta, repeats, rows)
+
+
+@functools.lru_cache(1024)  # a search asks the same when it calibrates and when it states, and many share a plan
+def _cached_epsilon(
+    plan: tuple[Planned, ...], sigma: float, delta: float, repeats: RunCountDistribution, rows: int
+) -> float:
     bound = renyi_epsilon(group.enlarge_plan(plan, rows), sigma, delta, repeats)
     if not group.is_fast_to_compose(plan, sigma, rows):
         return bound
 
-    def compute_epsilon_on_grid(interval: float) -> float:
+    def epsilon_on_grid(interval: float) -> float:
         curve = group.compose_group_loss(plan, sigma, rows, interval)
         one_run = float(curve.get_epsilon_for_delta(delta / repeats.mean))
         points = np.linspace(0, one_run, CURVE_POINTS)
@@ -164,7 +172,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCou
         return one_run + _selection_cost(repeats, points, deltas)
 
     with silence_accounting_libraries():
-        return refine_epsilon_bound(compute_epsilon_on_grid, bound, GRID_POINTS)
+        return refine_epsilon_bound(epsilon_on_grid, bound, GRID_POINTS)
 
 
 def renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: RunCountDistribution) -> float:

@@ -145,7 +145,7 @@ def _make_sum_emitter(order: Sequence[int], finish: Callable[..., Any]) -> Calla
 def sum_colours(
     typing: Any, pixels: Any, stride: Any, weights: Any, groups: Any, target: Any, target_stride: Any
 ) -> Any:
-    """Write the weighted sum of `PIXELS` * `groups` colour pixels (four bytes each) to four bytes, in `ROWS` rows.
+    """Write one pixel of four bytes for each of `ROWS` rows: the weighted sum of `PIXELS` * `groups` colour pixels.
 
     Rows are `stride` bytes apart, and those of the target `target_stride`. `weights` has, for each group, 16 high and
     then 16 low halves in the order of `COLOURS`. The last group reads `LOAD` bytes.

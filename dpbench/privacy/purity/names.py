@@ -32,7 +32,7 @@ def named_globals_reader(left_out: LeftOut) -> ObjectReader:
 
 
 def namespace_reader(left_out: LeftOut) -> ObjectReader:
-    """Return the reader of all globals of a module, whether or not code names them."""
+    """Return a function that reads all globals of a module, including those that no code refers to."""
 
     def read_namespace(module: ModuleType) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Withhold the output, warnings and logs of a thread in a quiet room; the output of other threads is unchanged.
+"""Withhold output, warnings and logs of a thread during a fit or prediction; other threads write as before.
 
 Attributes are replaced (`sys.stdout`, `sys.stderr`, `warnings.showwarning`, `logging.Logger.handle`) to withhold text
 that would go to a notebook, a file or a test. File descriptors 1 and 2 are redirected, for C code and for streams that

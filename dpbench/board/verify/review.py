@@ -37,6 +37,8 @@ SHARED_FACTS = (
 LARGEST_CLASS_FIELD = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`
 UNIT_FACTS = ("word", "count", "images", "largest", "median")  # the same of units, less what the plan costs them
 
+CheckedPlan = tuple[list[tuple[str, str]], str]
+"""Complaints about a result's plan, and the earlier version of its learner by whose rule settings follow."""
 Item = TypeVar("Item")
 Output = TypeVar("Output")
 
@@ -73,14 +75,21 @@ def review_leaderboard(root: Path, known: ReviewContext) -> Review:
 def review_files(stored: Sequence[ResultFile], known: ReviewContext) -> Review:
     """Check result files: each alone, then epsilon, plan, and their agreement with one another."""
     collect_garbage_rarely()
-    with _provide_map_function(len(stored)) as mapped:
+    with _provide_map_function(len(stored), _count_cores()) as mapped:
         found = mapped(partial(check_result_file, known=replace(known, plugins=None)), stored)
         checked = list(track(found, "Checking results", len(stored)))
         questions = list(dict.fromkeys(file.question for file in checked if file.question is not None))
-        derived = track(mapped(derive_epsilon, questions), "Deriving ε", len(questions))
-        answers = dict(zip(questions, derived, strict=True))
-    planned = _check_plans([_compare_epsilon(file, answers) for file in checked], known)
-    return Review(tuple(_check_board_agreement(_check_setting_sources(planned), known)))
+        plain = [question for question in questions if not question.needs_torch]
+        answers = dict(zip(plain, track(mapped(derive_epsilon, plain), "Deriving ε", len(plain)), strict=True))
+    slow = [question for question in questions if question.needs_torch]
+    with _provide_map_function(len(stored), 1) as apart:  # torch takes hundreds of megabytes in each process
+        derived, planned = apart(derive_epsilon, slow), _check_plans(checked, known, apart)
+        answers |= zip(slow, derived, strict=True)
+        whole = [
+            replace(_compare_epsilon(file, answers).with_complaints(iter(wrong)), defaults_version=version)
+            for file, (wrong, version) in zip(checked, planned, strict=True)
+        ]
+    return Review(tuple(_check_board_agreement(_check_setting_sources(whole), known)))
 
 
 def check_against_board(file: CheckedFile, others: Iterable[CheckedFile], known: ReviewContext) -> CheckedFile:
@@ -90,10 +99,9 @@ def check_against_board(file: CheckedFile, others: Iterable[CheckedFile], known:
 
 
 @contextmanager
-def _provide_map_function(count: int) -> Iterator[OrderedMapFunction]:
-    """Provide a map function over several processes, or over this process if there are few items."""
-    workers = min(_count_cores(), -(-count // CHUNK_SIZE))
-    if count < MIN_PARALLEL_FILES or workers < 2:
+def _provide_map_function(count: int, workers: int) -> Iterator[OrderedMapFunction]:
+    """Provide a map function over so many other processes, or over this process if there are few files."""
+    if count < MIN_PARALLEL_FILES:
         yield _SerialMapFunction()
         return
     with process_pool(workers) as pool:
@@ -130,26 +138,28 @@ def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonInputs, DerivedE
     return checked.with_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
 
 
-def _check_plans(files: list[CheckedFile], known: ReviewContext) -> list[CheckedFile]:
-    """Ask learners for their plans. With many files, a separate process checks those that may need torch."""
-    shown = track(files, "Asking learners for plans", len(files))
-    if len(files) < MIN_PARALLEL_FILES:
-        return [_check_plan(file, known) for file in shown]
-    with process_pool(1) as pool:
-        apart = pool.map(partial(_check_plan, known=known), filter(_may_plan_need_torch, files), chunksize=8)
-        return [next(apart) if _may_plan_need_torch(file) else _check_plan(file, known) for file in shown]
+def _check_plans(
+    files: Sequence[CheckedFile], known: ReviewContext, apart: OrderedMapFunction
+) -> Iterator[CheckedPlan]:
+    """Ask learners for their plans; with many files, `apart` asks those that may need torch in another process."""
+    asked = [file.result for file in files if file.result is not None and _may_plan_need_torch(file.result)]
+    distant = iter(apart(partial(_check_plan, known=known), asked))
+    for file in track(files, "Asking learners for plans", len(files)):
+        if file.result is None:
+            yield [], ""
+        else:
+            yield next(distant) if _may_plan_need_torch(file.result) else _check_plan(file.result, known)
 
 
-def _may_plan_need_torch(file: CheckedFile) -> bool:
+def _may_plan_need_torch(result: Result) -> bool:
     """Return whether a learner's `plan` may need torch: for images and activations, it may build a network."""
-    return file.result is not None and len(file.result.task.example_shape) > 1
+    return len(result.task.example_shape) > 1
 
 
-def _check_plan(checked: CheckedFile, known: ReviewContext) -> CheckedFile:
-    if checked.result is None or known.plugins is None:
-        return checked
-    found = checked.with_complaints(check_learner_plan(checked.result, known.plugins))
-    return replace(found, defaults_version=find_defaults_version(checked.result, known.plugins))
+def _check_plan(result: Result, known: ReviewContext) -> CheckedPlan:
+    if known.plugins is None:
+        return [], ""
+    return [*check_learner_plan(result, known.plugins)], find_defaults_version(result, known.plugins)
 
 
 def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:

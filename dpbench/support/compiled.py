@@ -27,14 +27,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def kernel_helper(function: Function) -> Function:
-    """Have numba compile a function for use inside kernels; division by zero gives infinity or nan."""
-    loop: Any = numba.njit(error_model="numpy")(function)
+    """Have numba compile a function that only kernels can call; division by zero gives infinity or nan.
+
+    A wrapper for calls from Python would take numba as long as some of these functions.
+    """
+    loop: Any = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
     return cast(Function, loop)
 
 
 def kernel(function: Function) -> Function:
     """Have numba compile a function that Python calls; it runs without the global interpreter lock (GIL)."""
-    loop: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    loop: Any = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
     return cast(Function, loop)
 
 

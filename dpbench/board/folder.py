@@ -244,7 +244,7 @@ def _check_bounds(value: Any, name: str = "", depth: int = 0) -> None:
 
 
 def _are_in_bounds(numbers: Sequence[float]) -> bool:
-    return not numbers or (-MAX_NUMBER < min(numbers) and max(numbers) < MAX_NUMBER)
+    return not numbers or (min(numbers) > -MAX_NUMBER and max(numbers) < MAX_NUMBER)
 
 
 def _check_text(text: str, max_length: int) -> None:

@@ -29,8 +29,8 @@ class Record(BaseModel):
 
     def __getstate__(self) -> dict[Any, Any]:
         """Return the state for pickle, without the cached properties, which take more space than the fields."""
-        state = super().__getstate__()
-        return {**state, "__dict__": {name: self.__dict__[name] for name in type(self).model_fields}}
+        state, fields = super().__getstate__(), type(self).model_fields
+        return {**state, "__dict__": {name: value for name, value in self.__dict__.items() if name in fields}}
 
 
 class UserRecord(Record):

@@ -76,19 +76,18 @@ def review_files(stored: Sequence[ResultFile], known: ReviewContext) -> Review:
     """Check result files: each alone, then epsilon, plan, and their agreement with one another."""
     collect_garbage_rarely()
     with _provide_map_function(len(stored), _count_cores()) as mapped:
-        found = mapped(partial(check_result_file, known=replace(known, plugins=None)), stored)
+        found = mapped(partial(_check_alone, known=known), stored)
         checked = list(track(found, "Checking results", len(stored)))
-        questions = list(dict.fromkeys(file.question for file in checked if file.question is not None))
+        questions = list(dict.fromkeys(file.question for file, _ in checked if file.question is not None))
         plain = [question for question in questions if not question.needs_torch]
         answers = dict(zip(plain, track(mapped(derive_epsilon, plain), "Deriving ε", len(plain)), strict=True))
     slow = [question for question in questions if question.needs_torch]
+    left = [file.result for file, plan in checked if plan is None]
     with _provide_map_function(len(stored), 1) as apart:  # torch takes hundreds of megabytes in each process
-        derived, planned = apart(derive_epsilon, slow), _check_plans(checked, known, apart)
-        answers |= zip(slow, derived, strict=True)
-        whole = [
-            replace(_compare_epsilon(file, answers).with_complaints(iter(wrong)), defaults_version=version)
-            for file, (wrong, version) in zip(checked, planned, strict=True)
-        ]
+        answers |= zip(slow, apart(derive_epsilon, slow), strict=True)
+        asked = apart(partial(_check_plan, known=known), left)
+        plans = iter(list(track(asked, "Asking learners for plans", len(left))))
+    whole = [_add_answers(file, answers, plan or next(plans)) for file, plan in checked]
     return Review(tuple(_check_board_agreement(_check_setting_sources(whole), known)))
 
 
@@ -132,23 +131,21 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonInputs, DerivedEpsilon]) -> CheckedFile:
-    if checked.result is None or checked.question is None:
-        return checked
-    return checked.with_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
+def _add_answers(
+    checked: CheckedFile, answers: Mapping[EpsilonInputs, DerivedEpsilon], plan: CheckedPlan
+) -> CheckedFile:
+    """Return a file with the complaints about its epsilon and its plan."""
+    if checked.result is not None and checked.question is not None:
+        checked = checked.with_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
+    complaints, version = plan
+    return replace(checked.with_complaints(iter(complaints)), defaults_version=version)
 
 
-def _check_plans(
-    files: Sequence[CheckedFile], known: ReviewContext, apart: OrderedMapFunction
-) -> Iterator[CheckedPlan]:
-    """Ask learners for their plans; with many files, `apart` asks those that may need torch in another process."""
-    asked = [file.result for file in files if file.result is not None and _may_plan_need_torch(file.result)]
-    distant = iter(apart(partial(_check_plan, known=known), asked))
-    for file in track(files, "Asking learners for plans", len(files)):
-        if file.result is None:
-            yield [], ""
-        else:
-            yield next(distant) if _may_plan_need_torch(file.result) else _check_plan(file.result, known)
+def _check_alone(stored: ResultFile, known: ReviewContext) -> tuple[CheckedFile, CheckedPlan | None]:
+    """Check a result file, and its plan if this takes no torch."""
+    checked = check_result_file(stored, known)
+    apart = checked.result is not None and _may_plan_need_torch(checked.result)
+    return checked, None if apart else _check_plan(checked.result, known)
 
 
 def _may_plan_need_torch(result: Result) -> bool:
@@ -156,8 +153,8 @@ def _may_plan_need_torch(result: Result) -> bool:
     return len(result.task.example_shape) > 1
 
 
-def _check_plan(result: Result, known: ReviewContext) -> CheckedPlan:
-    if known.plugins is None:
+def _check_plan(result: Result | None, known: ReviewContext) -> CheckedPlan:
+    if result is None or known.plugins is None:
         return [], ""
     return [*check_learner_plan(result, known.plugins)], find_defaults_version(result, known.plugins)
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -234,6 +235,8 @@ def _check_bounds(value: Any, name: str = "", depth: int = 0) -> None:
     elif value is not None:
         if depth == MAX_DEPTH:
             raise MalformedFile("", f"expected at most {MAX_DEPTH} levels")
+        if isinstance(value, list) and {*map(type, value)} <= {int, float} and _are_in_bounds(value):
+            return
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             try:
                 if isinstance(key, str):
@@ -242,6 +245,10 @@ def _check_bounds(value: Any, name: str = "", depth: int = 0) -> None:
             except MalformedFile as error:
                 shown = str(key)[:MAX_SHOWN].encode("ascii", "backslashreplace").decode()
                 raise MalformedFile(f"{shown}.{error.field}".rstrip("."), error.said) from None
+
+
+def _are_in_bounds(numbers: Sequence[float]) -> bool:
+    return not numbers or (min(numbers) > -MAX_NUMBER and max(numbers) < MAX_NUMBER)
 
 
 def _check_text(text: str, max_length: int) -> None:

@@ -53,7 +53,7 @@ def list_packed_names(folder: Path) -> list[str]:
         DataError: the archive is malformed.
     """
     archive = folder / ARCHIVE
-    return sorted(_read_archived_records(archive)) if os.path.lexists(archive) else []
+    return list(_list_names(archive, *_identify_version(archive))) if os.path.lexists(archive) else []
 
 
 def read_record(file: Path) -> bytes:
@@ -201,9 +201,19 @@ def _make_tar(records: Mapping[str, bytes]) -> bytes:
 
 def _read_archived_records(archive: Path) -> Mapping[str, bytes]:
     """Return the records in an archive file by name."""
+    return _unpack_archive(archive, *_identify_version(archive))
+
+
+def _identify_version(archive: Path) -> tuple[int, tuple[int, ...]]:
+    """Return the size of an archive file, and its time of change and inode."""
     with _open_archive(archive) as file:
         facts = os.fstat(file.fileno())
-    return _unpack_archive(archive, facts.st_size, (facts.st_mtime_ns, facts.st_ino))
+    return facts.st_size, (facts.st_mtime_ns, facts.st_ino)
+
+
+@functools.lru_cache(maxsize=1024)  # a name takes little memory, and a leaderboard's are listed several times
+def _list_names(archive: Path, size: int, version: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(sorted(_unpack_archive(archive, size, version)))
 
 
 @contextmanager

@@ -26,17 +26,21 @@ from dpbench.support import progress
 from dpbench.support.own_folders import create_cache_entry, is_cache_entry_intact, prepare_user_only_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_njit: Any = numba.njit  # its type stubs lack the options that leave out wrappers
 
 
 def kernel_helper(function: Function) -> Function:
-    """Have numba compile a function for use inside kernels; division by zero gives infinity or nan."""
-    loop: Any = numba.njit(error_model="numpy")(function)
+    """Have numba compile a function that only kernels can call; division by zero gives infinity or nan.
+
+    A wrapper for calls from Python would take numba as long as some of these functions.
+    """
+    loop: Any = _njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
     return cast(Function, loop)
 
 
 def kernel(function: Function) -> Function:
     """Have numba compile a function that Python calls; it runs without the global interpreter lock (GIL)."""
-    loop: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    loop: Any = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
     return cast(Function, loop)
 
 

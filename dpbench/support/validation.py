@@ -27,6 +27,11 @@ class Record(BaseModel):
             del copied.__dict__[name]
         return copied
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Return the state for pickle, without the cached properties, which take more space than the fields."""
+        state, fields = super().__getstate__(), type(self).model_fields
+        return {**state, "__dict__": {name: value for name, value in self.__dict__.items() if name in fields}}
+
 
 class UserRecord(Record):
     """A record that users write. It refuses `true` and `false` for numbers; pydantic would read them as 1 and 0."""

@@ -7,7 +7,6 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from dpbench.board.verify.verdict import (
 from dpbench.errors import AccountantsDisagree, DataMissing, LeaderboardComplaint, SpecError
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
+from dpbench.privacy.core.accounting.accountant import ACCOUNTANTS
 from dpbench.privacy.core.accounting.private_search import RunCountDistribution
 from dpbench.records.board import find_board
 from dpbench.records.checksums import compute_seal
@@ -427,10 +427,15 @@ def test_equal_plans_share_a_derivation_whatever_their_releases_are_called(root:
 
 def test_images_and_activations_are_planned_for_in_a_process_of_their_own(root: Path, known: ReviewContext) -> None:
     checked = check_result_file(locate_result(boards.file_of(root, "pillar"), root), known)
-    assert checked.result is not None and not review._may_plan_need_torch(checked)
+    assert checked.result is not None and not review._may_plan_need_torch(checked.result)
     images = checked.result.task.model_copy(update={"example_shape": (3, 32, 32)})
-    assert review._may_plan_need_torch(replace(checked, result=checked.result.model_copy(update={"task": images})))
-    assert not review._may_plan_need_torch(replace(checked, result=None))
+    assert review._may_plan_need_torch(checked.result.model_copy(update={"task": images}))
+
+
+def test_only_the_accountant_of_opacus_needs_torch() -> None:
+    plan = (Release("gradient", 10, 0.1),)
+    needs = {name: EpsilonInputs(plan, 1.0, 1e-5, name, None, 1.0).needs_torch for name in ACCOUNTANTS}
+    assert needs == {"pld": False, "rdp": False, "prv": True}
 
 
 def test_a_plan_that_would_cost_gigabytes_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,9 +458,7 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
 def test_many_files_on_processes_give_the_complaints_of_one(
     root: Path, known: ReviewContext, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    monkeypatch.setattr(
-        "dpbench.board.verify.review._may_plan_need_torch", lambda file: apart and file.result is not None
-    )
+    monkeypatch.setattr("dpbench.board.verify.review._may_plan_need_torch", lambda result: apart)
     fields = changed(root, known, "class-means", {"privacy.plan.0.steps": 2}, sealed=True)
     assert "privacy.plan" in fields  # what the learner is asked for
     stored = [result.stored for result in verify_leaderboard(root, known).results]

@@ -73,6 +73,7 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {
     "overflow": (b'{"seconds": {"fit": 1e999}}', "seconds.fit", "a number below 1e"),
     "long number": (b'{"schema_version": ' + b"9" * 5000 + b"}", "file", "expected JSON"),
     "large number": (b'{"task": [{"test": ' + b"9" * 30 + b"}]}", "task.0.test", "a number below 1e"),
+    "large number in a list": (b'{"task": {"test": [1, 2.5, -1e20]}}', "task.test.2", "a number below 1e"),
     "deep": (b'{"spec": ' + b"[" * 500_000 + b"]" * 500_000 + b"}", "file", "got hundreds"),
     "rather deep": (b'{"spec": ' + b"[" * 20 + b"]" * 20 + b"}", "spec.0.0.0.0.0.0.0.0.0.0.0", "at most 12 levels"),
     "long string": (json.dumps({"digest": "a" * 4000}).encode(), "digest", "at most 3,000 characters, got 4,000"),

@@ -80,6 +80,13 @@ def test_a_file_supersedes_what_is_packed_until_the_folder_is_packed_again(folde
     assert [file.name for file in folder.iterdir()] == [packed.ARCHIVE]
 
 
+def test_the_names_in_an_archive_are_those_of_its_last_version(folder: Path) -> None:
+    packed.pack_records(folder)
+    first, second = packed.list_packed_names(folder)
+    packed.remove_record(folder / first)
+    assert packed.list_packed_names(folder) == [second]
+
+
 def test_the_same_results_give_the_same_bytes(folder: Path, made: dict[str, bytes], tmp_path: Path) -> None:
     packed.pack_records(folder)
     again = tmp_path / "again"

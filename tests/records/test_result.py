@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from pathlib import Path
 from typing import IO, Any
 
@@ -69,6 +70,13 @@ def test_a_result_on_data_as_published_has_no_word_for_its_edition() -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 0.1 + 0.2, math.inf])
 def test_a_result_survives_json(tmp_path: Path, epsilon: float) -> None:
     assert Result.read(result(epsilon).write(tmp_path)) == result(epsilon)
+
+
+def test_pickle_keeps_a_result_without_its_cached_properties() -> None:
+    read = result()
+    assert read.metrics and "metrics" in vars(read)
+    again = pickle.loads(pickle.dumps(read))
+    assert again == read and "metrics" not in vars(again)
 
 
 def test_the_digest_of_the_spec_survives_json(tmp_path: Path) -> None:

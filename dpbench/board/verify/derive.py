@@ -35,6 +35,11 @@ class EpsilonInputs:
     repeats: private_search.RunCountDistribution | None
     stated: float  # rounded up: an answer far above it is not worth the memory of computing it
 
+    @property
+    def needs_torch(self) -> bool:
+        """Whether the accountant's library imports torch."""
+        return self.accountant == "prv"
+
 
 class StatedGuarantee(Protocol):
     """A result or the card of a model; each states a guarantee."""

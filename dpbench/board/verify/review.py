@@ -37,6 +37,8 @@ SHARED_FACTS = (
 LARGEST_CLASS_FIELD = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`
 UNIT_FACTS = ("word", "count", "images", "largest", "median")  # the same of units, less what the plan costs them
 
+CheckedPlan = tuple[list[tuple[str, str]], str]
+"""Complaints about a result's plan, and the earlier version of its learner by whose rule settings follow."""
 Item = TypeVar("Item")
 Output = TypeVar("Output")
 
@@ -73,14 +75,20 @@ def review_leaderboard(root: Path, context: ReviewContext) -> LeaderboardReview:
 def review_files(stored: Sequence[ResultFile], context: ReviewContext) -> LeaderboardReview:
     """Check result files: each alone, then epsilon, plan, and their agreement with one another."""
     collect_garbage_rarely()
-    with _provide_map_function(len(stored)) as mapped:
-        found = mapped(partial(check_result_file, known=replace(context, plugins=None)), stored)
+    with _provide_map_function(len(stored), _count_cores()) as mapped:
+        found = mapped(partial(_check_alone, known=context), stored)
         checked = list(track(found, "Checking results", len(stored)))
-        questions = list(dict.fromkeys(file.question for file in checked if file.question is not None))
-        derived = track(mapped(derive_epsilon, questions), "Deriving ε", len(questions))
-        answers = dict(zip(questions, derived, strict=True))
-    planned = _check_plans([_compare_epsilon(file, answers) for file in checked], context)
-    return LeaderboardReview(tuple(_check_board_agreement(_check_setting_sources(planned), context)))
+        questions = list(dict.fromkeys(file.question for file, _ in checked if file.question is not None))
+        plain = [question for question in questions if not question.needs_torch]
+        answers = dict(zip(plain, track(mapped(derive_epsilon, plain), "Deriving ε", len(plain)), strict=True))
+    slow = [question for question in questions if question.needs_torch]
+    left = [file.result for file, plan in checked if plan is None]
+    with _provide_map_function(len(stored), 1) as apart:  # torch takes hundreds of megabytes in each process
+        answers |= zip(slow, apart(derive_epsilon, slow), strict=True)
+        asked = apart(partial(_check_plan, known=context), left)
+        plans = iter(list(track(asked, "Asking learners for plans", len(left))))
+    whole = [_add_answers(file, answers, plan or next(plans)) for file, plan in checked]
+    return LeaderboardReview(tuple(_check_board_agreement(_check_setting_sources(whole), context)))
 
 
 def check_against_board(file: CheckedFile, board_files: Iterable[CheckedFile], context: ReviewContext) -> CheckedFile:
@@ -90,10 +98,9 @@ def check_against_board(file: CheckedFile, board_files: Iterable[CheckedFile], c
 
 
 @contextmanager
-def _provide_map_function(item_count: int) -> Iterator[OrderedMapFunction]:
-    """Provide a map function over several processes, or over this process if there are few items."""
-    workers = min(_count_cores(), -(-item_count // CHUNK_SIZE))
-    if item_count < MIN_PARALLEL_FILES or workers < 2:
+def _provide_map_function(item_count: int, workers: int) -> Iterator[OrderedMapFunction]:
+    """Provide a map function over so many other processes, or over this process if there are few files."""
+    if item_count < MIN_PARALLEL_FILES:
         yield _SerialMapFunction()
         return
     with process_pool(workers) as pool:
@@ -124,32 +131,32 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonInputs, DerivedEpsilon]) -> CheckedFile:
-    if checked.result is None or checked.question is None:
-        return checked
-    return checked.with_further_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
+def _add_answers(
+    checked: CheckedFile, answers: Mapping[EpsilonInputs, DerivedEpsilon], plan: CheckedPlan
+) -> CheckedFile:
+    """Return a file with the complaints about its epsilon and its plan."""
+    if checked.result is not None and checked.question is not None:
+        checked = checked.with_further_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
+    complaints, version = plan
+    return replace(checked.with_further_complaints(iter(complaints)), defaults_version=version)
 
 
-def _check_plans(files: list[CheckedFile], context: ReviewContext) -> list[CheckedFile]:
-    """Ask learners for their plans. With many files, a separate process checks those that may need torch."""
-    shown = track(files, "Asking learners for plans", len(files))
-    if len(files) < MIN_PARALLEL_FILES:
-        return [_check_plan(file, context) for file in shown]
-    with process_pool(1) as pool:
-        apart = pool.map(partial(_check_plan, known=context), filter(_may_plan_need_torch, files), chunksize=8)
-        return [next(apart) if _may_plan_need_torch(file) else _check_plan(file, context) for file in shown]
+def _check_alone(stored: ResultFile, known: ReviewContext) -> tuple[CheckedFile, CheckedPlan | None]:
+    """Check a result file, and its plan if this takes no torch."""
+    checked = check_result_file(stored, known)
+    apart = checked.result is not None and _may_plan_need_torch(checked.result)
+    return checked, None if apart else _check_plan(checked.result, known)
 
 
-def _may_plan_need_torch(file: CheckedFile) -> bool:
+def _may_plan_need_torch(result: Result) -> bool:
     """Return whether a learner's `plan` may need torch: for images and activations, it may build a network."""
-    return file.result is not None and len(file.result.task.example_shape) > 1
+    return len(result.task.example_shape) > 1
 
 
-def _check_plan(checked: CheckedFile, known: ReviewContext) -> CheckedFile:
-    if checked.result is None or known.plugins is None:
-        return checked
-    found = checked.with_further_complaints(check_learner_plan(checked.result, known.plugins))
-    return replace(found, defaults_version=find_defaults_version(checked.result, known.plugins))
+def _check_plan(result: Result | None, known: ReviewContext) -> CheckedPlan:
+    if result is None or known.plugins is None:
+        return [], ""
+    return [*check_learner_plan(result, known.plugins)], find_defaults_version(result, known.plugins)
 
 
 def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:

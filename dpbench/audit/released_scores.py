@@ -113,7 +113,7 @@ def make_roc_point(
 def clopper_pearson_interval(successes: int, trials: int, significance: float) -> tuple[float, float]:
     """Return the exact two-sided confidence interval of a share, for independent cases.
 
-    >>> [round(end, 4) for end in clopper_pearson(0, 10, 0.05)]
+    >>> [round(end, 4) for end in clopper_pearson_interval(0, 10, 0.05)]
     [0.0, 0.3085]
     """
     from scipy.special import betaincinv

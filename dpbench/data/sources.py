@@ -103,7 +103,7 @@ def format_dataset_spec(dataset: Dataset) -> str:
 def describe_data_paths(source: Source) -> str:
     """Describe the paths where dpbench looks for data: two layouts, and the number of further layouts.
 
-    >>> describe_homes(Source([["x.zip"], ["x/train", "x/test"], ["train", "test"], ["a"]]))
+    >>> describe_data_paths(Source([["x.zip"], ["x/train", "x/test"], ["train", "test"], ["a"]]))
     'x.zip or x/{train,test} (or in 2 more layouts)'
     """
     named, more = " or ".join(map(_format_home_with_braces, source.homes[:2])), len(source.homes) - 2

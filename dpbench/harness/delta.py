@@ -19,7 +19,7 @@ USUAL_DELTA: float = Protocol.model_fields["delta"].default
 def compute_default_delta(units: int) -> float:
     """Return the default delta for n private units: the smaller of 1e-5 and the largest power of ten up to 1 / (2n).
 
-    >>> default_delta(50_000), default_delta(50_001), default_delta(235_930)
+    >>> compute_default_delta(50_000), compute_default_delta(50_001), compute_default_delta(235_930)
     (1e-05, 1e-06, 1e-06)
     """
     return min(USUAL_DELTA, float(f"1e-{len(str(2 * units - 1))}"))

@@ -32,7 +32,7 @@ GroupCounts = Annotated[
 def parse_counts_by_class(line: str) -> tuple[int, ...]:
     """Parse a line of counts by class.
 
-    >>> parse_counts("12 0 3")
+    >>> parse_counts_by_class("12 0 3")
     (12, 0, 3)
     """
     return tuple(map(int, line.split()))
@@ -41,7 +41,7 @@ def parse_counts_by_class(line: str) -> tuple[int, ...]:
 def sum_counts_in_line(line: str) -> int:
     """Return the sum of the counts in a line.
 
-    >>> sum_counts("12 0 3")
+    >>> sum_counts_in_line("12 0 3")
     15
     """
     return sum(parse_counts_by_class(line))

@@ -23,7 +23,7 @@ UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"}
 def choose_least_clean_rule(*rules: SelectionRule) -> SelectionRule:
     """Return the least clean of these rules: the rule to state for settings that several rules helped to choose.
 
-    >>> least_clean_rule("transfer", "private-unaccounted", "default")
+    >>> choose_least_clean_rule("transfer", "private-unaccounted", "default")
     'private-unaccounted'
     """
     return max(rules, key=CLEANEST_FIRST.index)

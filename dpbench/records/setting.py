@@ -157,7 +157,7 @@ def join_with_or(words: Sequence[str]) -> str:
 def format_flag_name(key: str) -> str:
     """Return the flag that belongs to a key.
 
-    >>> flag_name("search_seed")
+    >>> format_flag_name("search_seed")
     '--search-seed'
     """
     return f"--{key.replace('_', '-')}"

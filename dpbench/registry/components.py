@@ -128,7 +128,7 @@ def default_extractor(registry: Registry, dataset: Component) -> Component:
 def component_kind_of_role(role: str) -> ComponentKind:
     """Return the kind of component (dataset, extractor or learner) for a role of a spec.
 
-    >>> component_kind("public_dataset"), component_kind("extractor.2")
+    >>> component_kind_of_role("public_dataset"), component_kind_of_role("extractor.2")
     ('dataset', 'extractor')
     """
     return next(kind for kind in KINDS if kind in role)

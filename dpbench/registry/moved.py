@@ -45,9 +45,9 @@ def explain_moved_module(error: BaseException) -> str | None:
 def _find_missing_module(error: BaseException) -> str:
     """Return the module that an import did not find, also in `from package import module`; empty for other errors.
 
-    >>> _missing_module(ModuleNotFoundError("No module named 'dpbench.museum'", name="dpbench.museum"))
+    >>> _find_missing_module(ModuleNotFoundError("No module named 'dpbench.museum'", name="dpbench.museum"))
     'dpbench.museum'
-    >>> _missing_module(ImportError("cannot import name 'museum' from 'dpbench' (...)", name="dpbench"))
+    >>> _find_missing_module(ImportError("cannot import name 'museum' from 'dpbench' (...)", name="dpbench"))
     'dpbench.museum'
     """
     if not isinstance(error, ImportError) or error.name is None:

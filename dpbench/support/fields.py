@@ -108,7 +108,7 @@ def list_changed_fields(instance: Any) -> dict[str, Any]:
     ... class Some:
     ...     size: int = 8
     ...     names: list[str] = dataclasses.field(default_factory=list)
-    >>> changed_fields(Some(size=9))
+    >>> list_changed_fields(Some(size=9))
     {'size': 9}
     """
     return {
@@ -130,7 +130,7 @@ def list_filled_in_fields(before: Any, after: Any) -> dict[str, Any]:
     ... class Some:
     ...     size: int | None = None
     ...     name: str | None = None
-    >>> filled_fields(Some(name="a"), Some(8, "b"))
+    >>> list_filled_in_fields(Some(name="a"), Some(8, "b"))
     {'size': 8}
     """
     pairs = [(field.name, getattr(after, field.name)) for field in dataclasses.fields(before)]

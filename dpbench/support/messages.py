@@ -10,9 +10,9 @@ from collections.abc import Iterable
 def format_unknown_name_message(kind: str, name: str, known_names: Iterable[str], owner: str = "") -> str:
     """Return the message that `name` is unknown, with the nearest name and all available names.
 
-    >>> unknown_name_message("learner", "pilar", ["pillar", "dp-sgd"])
+    >>> format_unknown_name_message("learner", "pilar", ["pillar", "dp-sgd"])
     "Unknown learner 'pilar'. Did you mean 'pillar'? Available: dp-sgd, pillar."
-    >>> unknown_name_message("dataset", "MNIST", ["fashion-mnist", "pcam"])
+    >>> format_unknown_name_message("dataset", "MNIST", ["fashion-mnist", "pcam"])
     "Unknown dataset 'MNIST'. Did you mean 'fashion-mnist'? Available: fashion-mnist, pcam."
     """
     known_names = sorted(known_names)

@@ -62,8 +62,10 @@ class SettingLimits:
     def __str__(self) -> str:
         """Return the range as text.
 
-        >>> print(Limits(ge=1), Limits(ge=0, lt=1), Limits(gt=0, lt=math.inf), Limits(choices=(28, 64)), sep="; ")
-        >= 1; in [0, 1); > 0 and finite; one of 28, 64
+        >>> print(SettingLimits(ge=1), SettingLimits(ge=0, lt=1), SettingLimits(gt=0, lt=math.inf), sep="; ")
+        >= 1; in [0, 1); > 0 and finite
+        >>> print(SettingLimits(choices=(28, 64)))
+        one of 28, 64
         """
         if self.choices:
             return f"one of {', '.join(map(str, self.choices))}"

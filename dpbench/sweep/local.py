@@ -128,7 +128,7 @@ class _WorkerProcess:
         """Send a line to the worker and return its answer.
 
         Raises:
-            WorkerDied: no answer came.
+            WorkerDiedError: no answer came.
         """
         assert self.process.stdin is not None and self.process.stdout is not None
         try:

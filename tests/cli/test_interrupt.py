@@ -169,13 +169,13 @@ import time
 from pathlib import Path
 import typer
 from dpbench.cli import interrupt
-from dpbench.cli.output import report_interrupt
+from dpbench.cli.output import exit_with_message_on_interrupt
 from dpbench.support.processes import process_pool
 
 if __name__ == "__main__":
     interrupt.install_handler()
     try:
-        with interrupt.raise_on_interrupt(), report_interrupt("Done."), process_pool(2) as pool:
+        with interrupt.raise_on_interrupt(), exit_with_message_on_interrupt("Done."), process_pool(2) as pool:
             waiting = pool.map(time.sleep, [60] * 8)
             Path("mark").touch()
             list(waiting)

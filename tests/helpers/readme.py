@@ -157,6 +157,7 @@ def _results(figure: str) -> list[Result]:
     return [Result.read(file) for file in list_records(FIGURES / figure)]
 
 
+TAIL_SWEEPS = ("tails", "tails-45000", "tails-private")
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": lambda: board_tables.render_winners_table(index()),
     "forgeries": forgeries.table,
@@ -170,7 +171,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "extractors": lambda: sweep_tables.render_extractors_table(_results("extractors")),
     "theory-prediction": prediction_table,
     "theory-pillar-tail": lambda: sweep_tables.render_tail_energy_table(_results("theory-pillar-tail")),
-    "tails": lambda: learner_tables.render_trained_tails_table([*_results("tails"), *_results("tails-45000")]),
+    "tails": lambda: learner_tables.render_trained_tails_table([r for sweep in TAIL_SWEEPS for r in _results(sweep)]),
     "without-photographs": lambda: learner_tables.render_without_photographs_table(_results("without-photographs")),
     "public-labels-gain": lambda: label_tables.render_public_prior_gain_table(_results("public-labels")),
     "calibration": lambda: label_tables.render_calibration_table(_results("public-labels")),

@@ -350,5 +350,6 @@ def _check_manual_options(result: Result, installed_learner: InstalledComponent)
 def list_manual_options(result: Result, installed_learner: InstalledComponent) -> list[str]:
     """List the settings of a result that the user set by hand; settings that a search chose are left out."""
     space = result.search.space if result.search and result.spec.search else {}
-    defaults = installed_learner.list_defaults(result.components["learner"].version)
-    return list_settings_chosen_by_hand(result.spec.learner.options, defaults, space, installed_learner.texts)
+    options = result.spec.learner.options
+    defaults = installed_learner.list_defaults(result.components["learner"].version, options)
+    return list_settings_chosen_by_hand(options, defaults, space, installed_learner.texts)

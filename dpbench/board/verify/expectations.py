@@ -32,10 +32,10 @@ class InstalledComponent:
     texts: frozenset[str] = frozenset()  # options that take any text
     earlier: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # former defaults by option and version
 
-    def list_defaults(self, version: str) -> Mapping[str, Any]:
-        """Return the defaults of the options in a version of the component's distribution."""
+    def list_defaults(self, version: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the defaults, with a former one of the version in place of today's where the options have it."""
         former = {name: values[version] for name, values in self.earlier.items() if version in values}
-        return {**self.defaults, **former}
+        return {**self.defaults, **{name: value for name, value in former.items() if options.get(name) == value}}
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,10 @@ def test_the_clip_is_larger_where_noise_is_small_and_clip_1_was_the_default_of_v
             assert learner.settle(a_task(3_000), Budget(epsilon, 1e-5)).clip == clip
     assert DPFineTune(clip=2.0).settle(a_task(3_000), BUDGET).clip == 2.0
     installed = ReviewContext.read(LEADERBOARD, registry.load()).installed["learner", "dp-finetune"]
-    assert [installed.list_defaults(version)["clip"] for version in ("0.2.0", "0.3.0")] == [1.0, None]
+    cases: list[tuple[str, float | None, float | None]]
+    cases = [("0.2.0", 1.0, 1.0), ("0.2.0", 2.0, None), ("0.2.0", None, None), ("0.3.0", 1.0, None)]
+    for version, clip, default in cases:
+        assert installed.list_defaults(version, {"clip": clip})["clip"] == default
 
 
 def test_no_more_components_than_the_tail_pools_features_to() -> None:

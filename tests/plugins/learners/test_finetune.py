@@ -228,8 +228,8 @@ def test_the_clip_is_larger_where_noise_is_small_and_clip_1_was_the_default_of_v
     installed = ReviewContext.read(LEADERBOARD, registry.load()).installed["learner", "dp-finetune"]
     cases: list[tuple[str, float | None, float | None]]
     cases = [("0.2.0", 1.0, 1.0), ("0.2.0", 2.0, None), ("0.2.0", None, None), ("0.3.0", 1.0, None)]
-    for version, clip, default in cases:
-        assert installed.list_defaults(version, {"clip": clip})["clip"] == default
+    for version, stated, default in cases:
+        assert installed.list_defaults(version, {"clip": stated})["clip"] == default
 
 
 def test_no_more_components_than_the_tail_pools_features_to() -> None:

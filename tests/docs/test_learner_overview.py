@@ -25,7 +25,7 @@ def test_every_learner_has_a_row_with_its_idea_and_the_origin_of_its_constants(r
         assert row[1] and row[5] == REGISTRY.find("learner", name).cls.rule_origin.removeprefix(IMAGES)
 
 
-@pytest.mark.parametrize(("name", "all_data"), [("thrift", True), ("pillar", True), ("class-means", False), ("gep", False)])
+@pytest.mark.parametrize(("name", "all_data"), [("thrift", True), ("pillar", True), ("jl", False), ("gep", False)])
 def test_leads_and_costs_are_those_of_the_boards(name: str, all_data: bool, rows: dict[str, list[str]]) -> None:
     boards = [standing for standing in index().standings if any(it.learner == name for it in standing.entries)]
     first = [

@@ -8,12 +8,11 @@ which takes a few seconds, and prints the reason.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,6 +22,7 @@ from numba.extending import intrinsic
 
 from dpbench.errors import SpecError
 from dpbench.support import progress
+from dpbench.support.folders import lock_folder
 from dpbench.support.own_folders import create_cache_entry, is_cache_entry_intact, prepare_user_only_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -68,7 +68,10 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
         raise SpecError("NUMBA_DISABLE_JIT is set, but dpbench's loops run only as compiled. Unset it.")
     folder, trouble = prepare_user_only_folder("kernels", "compiled loops")
     place = folder and folder / _kernels_cache_key(sources)
-    with _wait_for_turn(folder):
+    with contextlib.ExitStack() as turn:  # of processes that start together, only the first compiles
+        if folder:
+            with contextlib.suppress(OSError):  # it goes on without a lock
+                turn.enter_context(lock_folder(folder, wait=True))
         if place and place.exists() and (trouble := _load_kernels(kernels, place, call)):
             shutil.rmtree(place, ignore_errors=True)
         if trouble or not (place and place.exists()):
@@ -78,19 +81,6 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
         progress.print_progress_line(f"{use} by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
     for each in kernels:
         each.disable_compile()
-
-
-@contextlib.contextmanager
-def _wait_for_turn(folder: Path | None) -> Iterator[None]:
-    """Wait for other processes, so that of those that start together only the first compiles; go on without a lock."""
-    with contextlib.ExitStack() as stack:
-        if folder:
-            with contextlib.suppress(OSError):
-                handle = os.open(folder, os.O_RDONLY)
-                stack.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)  # a forked child may hold the folder open
-        yield
 
 
 def _load_kernels(kernels: Sequence[Any], entry: Path, call_kernels: Callable[[], object]) -> str:

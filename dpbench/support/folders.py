@@ -40,16 +40,20 @@ def replace_site(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
     """Hold a lock on a folder while the block runs. The lock creates no file.
 
     Raises:
-        BlockingIOError: another process holds the lock.
+        BlockingIOError: another process holds the lock, and `wait` is not set.
+        OSError: the folder cannot be opened or locked.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)  # a forked child may hold the folder open
     finally:
         os.close(handle)
 

@@ -48,7 +48,7 @@ def index() -> Index:
 
 
 @cache
-def compared_orders() -> unseen_data.OrderComparison:
+def compared_orders() -> unseen_data.UnseenDataComparison:
     """Return the orders of learners on unseen data and on the other data."""
     return unseen_data.compare_orders(index().standings)
 

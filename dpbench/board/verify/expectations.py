@@ -40,7 +40,7 @@ class InstalledComponent:
 
 @dataclass(frozen=True)
 class ReviewContext:
-    """The boards and components that results are checked against. Without `plugins`, it can be sent to a process."""
+    """The boards and components that results are checked against; it can be sent to a process."""
 
     boards: Mapping[str, Board]  # every option of their components spelled out
     installed: Mapping[tuple[str, str], InstalledComponent]  # by kind and name

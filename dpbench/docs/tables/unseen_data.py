@@ -11,18 +11,17 @@ from scipy.stats import rankdata
 
 from dpbench.analysis.draw import make_marker_options, new_figure, render_figure
 from dpbench.analysis.palette import QUIET, assign_learner_styles
-from dpbench.board.distance import average_over_families, collect_distances
+from dpbench.board.distance import RESAMPLES, TAIL_SHARE, average_over_families, collect_distances
 from dpbench.board.index import Standing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UNSEEN = frozenset({"gtsrb", "hf", "odir", "pcam"})  # no learner's `rule_origin` names them
-RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
-class OrderComparison:
+class UnseenDataComparison:
     """Mean distances from the best entry, in points, of each learner that has entries on all datasets."""
 
     learners: tuple[str, ...]  # the nearest to the best on the other datasets first
@@ -38,7 +37,7 @@ class OrderComparison:
         """Return the 95% percentile interval of the correlation over bootstrap samples of datasets of either kind."""
         generator = np.random.default_rng(0)
         drawn = (kind[:, generator.integers(kind.shape[1], size=(RESAMPLES, kind.shape[1]))] for kind in self._kinds)
-        low, high = np.quantile(_correlate_ranks(*drawn), (0.025, 0.975), method="inverted_cdf")
+        low, high = np.quantile(_correlate_ranks(*drawn), (TAIL_SHARE, 1 - TAIL_SHARE), method="inverted_cdf")
         return float(low), float(high)
 
     @property
@@ -46,7 +45,7 @@ class OrderComparison:
         return self.seen, self.unseen
 
 
-def compare_orders(standings: Iterable[Standing]) -> OrderComparison:
+def compare_orders(standings: Iterable[Standing]) -> UnseenDataComparison:
     """Compare the learners that read no public labels and have entries with default settings on all datasets."""
     shown = [standing for standing in standings if standing.entries]
     data = {str(standing.board.dataset): standing.board.dataset.name in UNSEEN for standing in shown}
@@ -63,16 +62,16 @@ def compare_orders(standings: Iterable[Standing]) -> OrderComparison:
 
     learners = tuple(sorted(distances, key=mean_distance_when_seen))
     kinds = (np.array([[distances[learner][name] for name in kind] for learner in learners]) for kind in (seen, unseen))
-    return OrderComparison(learners, *kinds)
+    return UnseenDataComparison(learners, *kinds)
 
 
-def describe_order_comparison(compared: OrderComparison) -> str:
+def describe_order_comparison(compared: UnseenDataComparison) -> str:
     """Describe Spearman's rank correlation with its interval, for the middle of a sentence."""
     low, high = compared.bootstrap_interval()
     return f"rank correlation {compared.correlation:.2f}, {low:.2f} to {high:.2f}"
 
 
-def render_order_table(compared: OrderComparison) -> str:
+def render_order_table(compared: UnseenDataComparison) -> str:
     """Return a table of each learner's mean distance and place on datasets of either kind, and their correlation."""
     means = [kind.mean(1) for kind in (compared.seen, compared.unseen)]
     places = [mean.argsort(kind="stable").argsort(kind="stable") + 1 for mean in means]
@@ -86,12 +85,12 @@ def render_order_table(compared: OrderComparison) -> str:
     return "\n".join([*lines, f"| *{describe_order_comparison(compared)}* | | | | |"])
 
 
-def render_order_figure(compared: OrderComparison) -> str:
+def render_order_figure(compared: UnseenDataComparison) -> str:
     """Return the figure as SVG: a point per learner, with its mean distances on datasets of either kind."""
     return render_figure(lambda: _make_figure(compared), "svg").decode()
 
 
-def _make_figure(compared: OrderComparison) -> Figure:
+def _make_figure(compared: UnseenDataComparison) -> Figure:
     figure = new_figure(5.2, 3.9)
     axes = figure.add_subplot()
     styles = assign_learner_styles(compared.learners)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dpbench.receipts import Receipt as Receipt
     from dpbench.receipts import receipt as receipt
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 NOTEBOOK = (
     "Comparison",

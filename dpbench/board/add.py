@@ -16,7 +16,7 @@ from dpbench.board.verify.expectations import ReviewContext
 from dpbench.board.verify.review import check_against_board, review_files
 from dpbench.board.verify.source_code import check_source_code
 from dpbench.board.verify.strays import RECORD_PATHS
-from dpbench.errors import ChecksFailed, LeaderboardComplaint, MalformedFile
+from dpbench.errors import ChecksFailed, LeaderboardComplaint, MalformedFile, NotReproducible
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import record_exists, remove_record
 from dpbench.records.provenance import HARNESS, list_plugin_sources
@@ -201,10 +201,20 @@ def _list_rerun_obstacles(result: Result, context: ReviewContext) -> Iterator[tu
             "privacy.mechanism",
             f"expected {MECHANISM}, or nobody can re-run the result: run its spec with this version",
         )
-    for role, origin in result.components.items():
-        here = context.installed.get((component_kind_of_role(role), result.spec.roles[role].name))
-        if origin.distribution == HARNESS and here is not None and origin.version != here.version:
-            yield f"components.{role}.version", f"expected {here.version}, which can be run again, got {origin.version}"
+    earlier = [
+        role
+        for role, origin in result.components.items()
+        if (here := context.installed.get((component_kind_of_role(role), result.spec.roles[role].name)))
+        and here.distribution == origin.distribution == HARNESS
+        and here.version != origin.version
+    ]
+    if earlier and context.plugins is not None:
+        from dpbench.harness.rerun import check_installed_components
+
+        try:
+            check_installed_components(result, context.plugins)
+        except NotReproducible as error:
+            yield f"components.{earlier[0]}.version", f"the result cannot be run again: {error}"
 
 
 def _compare_with_nearest_board(result: Result, context: ReviewContext) -> Iterator[tuple[str, str]]:

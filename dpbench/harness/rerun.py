@@ -53,7 +53,7 @@ def prepare_rerun(
             f"It was made by the code before {MECHANISM} ({result.privacy.mechanism}): its samples, "
             "sums and noise cannot be repeated. Run its spec again for a result of this code."
         )
-    _check_installed_components(result, plugins)
+    check_installed_components(result, plugins)
     try:
         spec = _make_rerun_spec(result, result.spec.seeds if seed is None else (seed,))
         prepared = prepare_run(_load_for_rerun(spec, result, plugins, memo, dataset))
@@ -81,8 +81,13 @@ def repeat_search(
         return loaded.make_trial_runner(search).choose_setting()
 
 
-def _check_installed_components(result: Result, plugins: Registry) -> None:
-    """Refuse a re-run if a component is missing, or if its installed version computes differently."""
+def check_installed_components(result: Result, plugins: Registry) -> None:
+    """Refuse a re-run if a component is missing, or if its installed version computes differently.
+
+    Raises:
+        NotReproducible: the component is missing, of another plugin or distribution, of an unknown version, or its
+            code is not known to compute the same.
+    """
     other = False
     for role, origin in result.components.items():
         kind, name = component_kind_of_role(role), result.spec.roles[role].name

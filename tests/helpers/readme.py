@@ -17,6 +17,7 @@ from dpbench import registry
 from dpbench.board.index import Index
 from dpbench.docs.tables import (
     board_tables,
+    challenge_tables,
     distance_tables,
     label_tables,
     learner_overview,
@@ -165,6 +166,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "learners": lambda: learner_overview.render_learner_overview(index(), registry.load()),
     "distances": lambda: board_tables.render_distances_table(index()),
     "distance-by-data": lambda: distance_tables.render_chance_distance_table(index().standings),
+    "challenge-seeds": lambda: challenge_tables.render_challenge_table(index().standings),
     "unseen-data": lambda: unseen_data.render_order_table(compared_orders()),
     "verified": lambda: board_tables.render_verification_table(index()),
     "choice": lambda: board_tables.render_user_options_table(index()),

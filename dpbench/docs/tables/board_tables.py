@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.docs.tables import heat_map
-from dpbench.docs.tables.grid_tables import format_score, render_markdown_table
+from dpbench.docs.tables.grid_tables import render_markdown_table
 from dpbench.site.overall import count_data_sets, list_overall_results
-from dpbench.site.view import uncorrected_rank
 
 RULES = {"default": "default", "public-validation": "tuned"}
-LADDERS = {
+FAMILIES = {
     "cifar10-lite0": "CIFAR-10, 45,000 private images",
     "cifar10-10000-lite0": "CIFAR-10, 10,000 private images",
     "cifar10-3000-lite0": "CIFAR-10, 3,000 private images",
@@ -25,30 +25,44 @@ LADDERS = {
     "ham10000-image-lite0-128": "Skin lesions, ε for an image",
     "odir-patient-lite0-128": "Eye fundus, ε for a patient",
     "odir-image-lite0-128": "Eye fundus, ε for an image",
-}
-FEW_EPSILONS = {
-    "cifar100-coarse-lite0-128": "CIFAR-100, 20 coarse classes",
+    "cifar100-coarse-lite0-128": "CIFAR-100, 20 classes",
     "gtsrb-track-lite0-128": "Traffic signs, ε for a track",
     "gtsrb-image-lite0-128": "Traffic signs, ε for an image",
 }
-OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", *FEW_EPSILONS)
+TOO_MANY_TO_NAME = 4  # tied learners in a cell
 
 
 def render_winners_table(index: Index) -> str:
-    """Return a Markdown table with a row per family of boards: winners, best and non-private scores at epsilon 1."""
-    heads = ["board", "rank 1", "best private score", "rank 1 with public labels", "`non-private`"]
+    """Return a Markdown table with a row per family of boards: the leading and the reference scores at epsilon 1."""
+    heads = ["data", "best without public labels", "best with public labels", "`non-private`", "public labels alone"]
     rows = []
-    for standing in _list_standings_with_entries(index):
-        if standing.board.epsilon != 1 or standing.board.name.removesuffix("-eps1") not in {**LADDERS, **FEW_EPSILONS}:
-            continue
-        entries = _list_entries_with_role(standing, "entry")
-        first = [entry for entry in entries if entry.rank == 1 and not entry.reads_labels]
-        scores = [
-            _format_first_score(standing, found) for found in (first, _list_entries_with_role(standing, "ceiling"))
+    for family, title in FAMILIES.items():
+        (standing,) = (standing for standing in _list_family_standings(index, family) if standing.board.epsilon == 1)
+        leaders = [
+            [entry for entry in _list_entries_with_role(standing, "entry") if entry.reads_labels == labels]
+            for labels in (False, True)
         ]
-        with_labels = _format_label_leaders(standing)
-        rows.append([standing.board.title, _format_learners(first), scores[0], with_labels, scores[1]])
+        references = [next(iter(_list_entries_with_role(standing, role)), None) for role in ("ceiling", "control")]
+        balanced = "" if standing.board.metric == "accuracy" else " (balanced)"
+        cells = [*(_format_leaders(standing, found) for found in leaders)]
+        rows.append([title + balanced, *cells, *(_format_points(standing, entry) for entry in references)])
     return render_markdown_table(heads, rows)
+
+
+def _format_leaders(standing: Standing, entries: Sequence[Entry]) -> str:
+    """Format the score of the best of sorted entries, with its learner and the others that have rank 1."""
+    first, *others = dict.fromkeys(entry.learner for entry in entries if entry.rank == 1) or [""]
+    if not first:
+        return f"{_format_interval(standing, entries[0])}, `{entries[0].learner}`, rank {entries[0].rank}"
+    names = [f"`{name}`" for name in (first, *others)]
+    said = ", ".join(names) if len(names) < TOO_MANY_TO_NAME else f"{names[0]}, {len(others)} tied"
+    return f"{_format_interval(standing, entries[0])}, {said}"
+
+
+def _format_interval(standing: Standing, entry: Entry) -> str:
+    score = entry.metrics[standing.board.metric]
+    half = 0.0 if score.high is None else score.high - score.mean
+    return f"{100 * score.mean:.1f} ± {100 * half:.1f}"
 
 
 def render_verification_table(index: Index) -> str:
@@ -84,21 +98,8 @@ def render_distances_table(index: Index) -> str:
     return "\n".join(lines)
 
 
-def _format_label_leaders(standing: Standing) -> str:
-    """Format the rank-1 entries that read public labels, with the best score; empty if there are none."""
-    first = [entry for entry in _list_entries_with_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
-    return f"{_format_learners(first)}: {_format_first_score(standing, first)}" if first else ""
-
-
 def _list_entries_with_role(standing: Standing, role: str) -> list[Entry]:
     return [entry for entry in standing.entries if entry.role == role]
-
-
-def _format_learners(entries: list[Entry]) -> str:
-    """Return the learners in order, each with the uncorrected rank of its first entry if that differs from its rank."""
-    found = {entry.learner: uncorrected_rank(entry) for entry in reversed(entries)}
-    order = dict.fromkeys(entry.learner for entry in entries)
-    return ", ".join(f"`{name}`" + (f" ({found[name]})" if found[name] else "") for name in order)
 
 
 def render_user_options_table(index: Index) -> str:
@@ -108,7 +109,7 @@ def render_user_options_table(index: Index) -> str:
         "`non-private`",
     ]  # fmt: skip
     rows = []
-    for family, title in {**LADDERS, **FEW_EPSILONS}.items():
+    for family, title in FAMILIES.items():
         (standing,) = (standing for standing in _list_family_standings(index, family) if standing.board.epsilon == 1)
         default = {entry.learner: entry for entry in standing.entries if entry.selection == "default"}
         named = ("public-only", "public-prior", "dp-sgd", "thrift", "non-private")
@@ -134,17 +135,10 @@ def _list_standings_with_entries(index: Index) -> list[Standing]:
     return [standing for standing in index.standings if _list_entries_with_role(standing, "entry")]
 
 
-def _format_first_score(standing: Standing, entries: list[Entry]) -> str:
-    """Format the score of the first entry, naming the board's metric unless it is accuracy."""
-    metric = standing.board.metric
-    said = "" if metric == "accuracy" else f" ({metric.removesuffix('_accuracy').replace('_', ' ')})"
-    return format_score(entries[0].metrics[metric]) + said if entries else ""
-
-
 def render_families_heat_map(index: Index) -> str:
-    """Return the heat map, as SVG, of the families of boards in `LADDERS`, whose boards differ only in epsilon."""
+    """Return the heat map, as SVG, of the families of boards in `FAMILIES`, whose boards differ only in epsilon."""
     groups = []
-    for family, title in LADDERS.items():
+    for family, title in FAMILIES.items():
         data, _, part = title.removesuffix(" private images").partition(", ")
         groups.append(heat_map.HeatMapGroup((data, part), tuple(_list_family_standings(index, family))))
     return heat_map.render_heat_map(groups)

@@ -309,27 +309,29 @@ def test_every_board_that_was_run_has_our_learners_by_the_code_as_it_stands() ->
     filled = [standing for standing in readme.index().standings if standing.entries]
     tails = [standing for standing in filled if "-tail-" in standing.board.name]
     families = {re.sub(r"-eps[\d.]+$", "", standing.board.name) for standing in filled if standing not in tails}
-    assert families == {*board_tables.FAMILIES, "cifar10-randp", "cifar10-patches-randp", "cifar10-lite012"}
+    assert families == {*board_tables.FAMILIES, *WITHOUT_LATEST}
     for standing in filled:
+        family = re.sub(r"-eps[\d.]+$", "", standing.board.name)
         ran = {entry.learner for entry in standing.entries if entry.selection == "default"}
         if standing in tails:
-            assert ran == {"dp-finetune"} and {entry.seeds for entry in standing.entries} == {5}, standing.board.name
+            assert (ran, {entry.seeds for entry in standing.entries}) == (TAILS, {3}), standing.board.name
             continue
-        some = SOME if "lite012" in standing.board.name else DEFAULTS
-        if standing.board.dataset.name in {"digits", "gtsrb", "ham10000", "hf", "odir", "pcam", "pneumonia"}:
-            some = some | NEW
-        if standing.board.dataset.name in {"hf", "odir", "pcam"}:
-            some = some | LATEST
-        every = DEFAULTS | NEW | LATEST | {"gep"}
-        assert some - NONE_YET[standing.board.dataset.name] <= ran <= every, standing.board.name
+        every = (DEFAULTS if family in WITHOUT_LATEST else DEFAULTS | LATEST) - NONE_YET[standing.board.dataset.name]
+        assert every <= ran <= DEFAULTS | LATEST | {"gep"}, standing.board.name
         assert {entry.mechanism for entry in standing.entries if entry.role == "entry"} == {MECHANISM}
         assert {entry.seeds for entry in standing.entries} == {5}
 
 
-SOME = {"pillar", "public-only", "thrift"}
-DEFAULTS = {"adadps", "class-means", "dp-raft", "dp-sgd", "jl", "non-private", "whitened", *SOME}
-NEW = {"least-squares", "prototypes", "public-prior"}  # the other boards were run before these were there
+DEFAULTS = {
+    "adadps", "class-means", "dp-raft", "dp-sgd", "jl", "least-squares", "non-private", "pillar", "prototypes",
+    "public-only", "public-prior", "thrift", "whitened",
+}  # fmt: skip
 LATEST = {"dp-newton", "public-origin"}
+WITHOUT_LATEST = {
+    "cifar10-20to1-lite0", "cifar10-lite0", "cifar10-lite012", "cifar10-patches-randp", "cifar10-randp",
+    "fashion-mnist-lite0-128", "gtsrb-image-lite0-128", "gtsrb-track-lite0-128",
+}  # fmt: skip
+TAILS = {"dp-finetune", "public-finetune", "public-tail", "self-tail"}
 NONE_YET = defaultdict(set, gtsrb={"non-private"}, hf={"non-private"})  # 43 and 20 classes: it takes hours
 
 

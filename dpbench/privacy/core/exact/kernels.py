@@ -55,17 +55,26 @@ LIMIT = ROW_LIMIT**2
 
 
 @kernel_helper
-def _write_exact_scores(
-    rows: np.ndarray, numbers: np.ndarray, features: int, part: np.ndarray, total: np.ndarray
+def _write_rounded_scores(
+    rows: np.ndarray, numbers: np.ndarray, features: int, part: np.ndarray, total: np.ndarray, scores: np.ndarray
 ) -> None:
-    """Write the exact products of numbers (k, ...) and a block of rows (b, ...) to `total` (k, b) float64."""
+    """Write the products of numbers (k, ...) and a block of rows (b, ...) to `scores` (k, b), rounded once."""
     width = round_up_to_multiple(features, 2 * LANES)
+    if width <= PART:
+        write_scores(rows, numbers, i64(0), width, part)
+        for j in range(scores.shape[0]):
+            for i in range(scores.shape[1]):
+                scores[j, i] = f4(part[j, i])
+        return
     clear_bytes(total.ctypes.data, total.nbytes)
     for low in range(0, width, PART):
         write_scores(rows, numbers, low, min(PART, width - low), part)
         for j in range(total.shape[0]):
             for i in range(total.shape[1]):
                 total[j, i] += f8(part[j, i])
+    for j in range(total.shape[0]):
+        for i in range(total.shape[1]):
+            scores[j, i] = f4(total[j, i])
 
 
 @kernel_helper
@@ -222,6 +231,7 @@ def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: 
     (count, features), block = numbers.shape, choose_block_size(q.shape[1])
     whole, rows = _make_numbers(count, features), make_aligned_zeros(block, padded_stride(features) // 2).view(i16)
     part, exact = np.empty((whole.shape[0], block), i32), np.empty((count, block), f8)
+    rounded = np.empty((count, block), f4)
     for j in range(count):
         for t in range(features):
             whole[j, t] = numbers[j, t]
@@ -229,10 +239,10 @@ def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: 
         start = fetch_and_increment(counter.ctypes.data) * block
         if start >= places.shape[0]:
             break
-        _write_exact_scores(read_rows(q, places, start, rows), whole, features, part, exact)
+        _write_rounded_scores(read_rows(q, places, start, rows), whole, features, part, exact, rounded)
         for j in range(count):
             for i in range(min(block, places.shape[0] - start)):
-                scores[j, start + i] = f4(exact[j, i])
+                scores[j, start + i] = rounded[j, i]
     clear_bytes(rows.ctypes.data, rows.nbytes)
 
 
@@ -273,25 +283,24 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     products, exact = np.empty((packed.shape[0], block), i32), np.empty((count, block), f8)
     left, terms = np.empty((count, block), f4), np.empty((count, block), f4)
     numbers, columns, labels = np.zeros((part.shape[0], block), i16), np.zeros(count, i64), np.empty(block, i64)
-    scales, lengths, share, top = np.empty(block, f4), np.empty(block, f8), np.empty(block, f8), np.empty(block, f4)
+    scales, lengths, share, top = np.empty(block, f4), np.empty(block, f8), np.ones(block), np.empty(block, f4)
     factors, column_factors = np.empty(block, f4), np.empty(block, f4)
     start = fetch_and_increment(counter.ctypes.data) * block
     while start < sample.shape[0]:
         upcoming = fetch_and_increment(counter.ctypes.data) * block
-        for i in range(block):
-            share[i] = f8(1)
-            if start + i < sample.shape[0]:
-                place = places[start + i]
-                scales[i], lengths[i], labels[i] = scale[place], length[place], y[sample[start + i]]
-                if shares.shape[0]:
-                    share[i] = shares[start + i]
-            else:  # beyond the last, as of a row that is not finite
-                scales[i], lengths[i], labels[i] = f4(np.nan), 0.0, 0
+        size = min(block, sample.shape[0] - start)
+        for i in range(size):
+            place = places[start + i]
+            scales[i], lengths[i], labels[i] = scale[place], length[place], y[sample[start + i]]
+        for i in range(min(size, shares.shape[0])):
+            share[i] = shares[start + i]
+        for i in range(size, block):  # as of a row that is not finite
+            scales[i], lengths[i], labels[i] = f4(np.nan), 0.0, 0
         held = read_rows(q, places, start, rows)
-        _write_exact_scores(held, packed, features, products, exact)
+        _write_rounded_scores(held, packed, features, products, exact, left)
         for j in range(count):
             for i in range(block):
-                left[j, i] = f4(exact[j, i]) * f4(SMALL) * (unit[0] * scales[i]) + bias[j]
+                left[j, i] = left[j, i] * f4(SMALL) * (unit[0] * scales[i]) + bias[j]
         _compute_residuals(left, labels, terms, top)
         _compute_factors(left, scales, lengths, share, limits, terms, factors, column_factors)
         _round_left_factors(left, factors, column_factors, numbers, columns)

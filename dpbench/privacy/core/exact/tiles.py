@@ -101,10 +101,11 @@ def _shuffle(builder: Any, one: Any, other: Any, lanes: Iterable[int]) -> Any:
     return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(WORD, len(indices)), indices))
 
 
-def _add_neighbours(builder: Any, one: Any, other: Any) -> Any:
-    """Add each even lane of two vectors to the odd lane after it; return the sums side by side, in one vector."""
-    lanes = 2 * one.type.count
-    return builder.add(*(_shuffle(builder, one, other, range(first, lanes, 2)) for first in (0, 1)))
+def _fold_lanes(builder: Any, one: Any, other: Any, distance: int) -> Any:
+    """Add lanes of each vector that lie `distance` apart; return sums of `one` where a lane lacks this bit, else of `other`."""
+    lanes = range(one.type.count)
+    own = [lane + (len(lanes) if lane & distance else 0) for lane in lanes]
+    return builder.add(*(_shuffle(builder, one, other, [lane ^ apart for lane in own]) for apart in (0, distance)))
 
 
 def _sum_products(builder: Any, count: Any, high: int, left: Emitter, right: Emitter) -> list[list[Any]]:
@@ -172,7 +173,8 @@ def _write_tile_of_scores(typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, c
         found = _sum_products(builder, steps, TALL, reader(a, a_row), reader(b, b_row))
         vectors = [row[n] for n in range(WIDE) for row in found]
         while len(vectors) > 1:
-            vectors = [_add_neighbours(builder, *vectors[i : i + 2]) for i in range(0, len(vectors), 2)]
+            distance = LANES // len(vectors)
+            vectors = [_fold_lanes(builder, *vectors[i : i + 2], distance) for i in range(0, len(vectors), 2)]
         for n in range(WIDE):
             scores = _shuffle(builder, vectors[0], vectors[0], range(n * TALL, (n + 1) * TALL))
             builder.store(scores, _locate(builder, scores.type, c, (c_row, n))).align = 4

@@ -47,7 +47,7 @@ from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
 from dpbench.support.threads import start_in_thread
 
 CLIPS = (1e-9, 1e9)  # inside, `elementwise.TINY` and float32 factors are far from their limits
-MANY = 2**14  # numbers whose noise another thread draws while this one samples and sums
+MANY = 2**14  # numbers whose noise another thread draws while this one sums
 SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memory does not grow with the classes
 
 
@@ -86,20 +86,20 @@ class Sum(Question):
         """Draw a sample, clip and sum its rows, and add noise."""
         step: Release = spent[0]
         draws, witness, clips = curator.draws(self.release), curator.witness, self.clips
+        whole = draws.sample(curator.rows.count + witness.members, step.sample_rate)
+        sample, planted = witness.split(whole, curator.rows.count)
+        places, shares = curator.rows.expand_units(sample, curator.task.device)
         own = as_builtin_row_function(self.rows)
         nothing = self._sums_of_empty_chunk(curator)
         stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
         if curator.ledger.spent[self.release] == 1 and any(stds):
             draws.check_duration(sum(summed.total.numel() for summed in nothing), step.steps)
+        summing = own.prepare_sum_in_place(curator.rows, places, clips[0], shares) if own else None
         spare = own and nothing[0].total.numel() >= MANY
         noises = start_in_thread(
             lambda: [draw_noise(*each, draws) for each in zip(nothing, stds, strict=True)],
             torch.get_num_threads() if spare else 1,
         )
-        whole = draws.sample(curator.rows.count + witness.members, step.sample_rate)
-        sample, planted = witness.split(whole, curator.rows.count)
-        places, shares = curator.rows.expand_units(sample, curator.task.device)
-        summing = own.prepare_sum_in_place(curator.rows, places, clips[0], shares) if own else None
         totals = [summing()] if summing else self._sum_chunks(curator, own, places, shares, nothing, draws)
         answers = tuple(add_drawn_noise(summed, noise) for summed, noise in zip(totals, noises(), strict=True))
         witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, sample, planted)

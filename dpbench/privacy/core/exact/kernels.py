@@ -186,7 +186,10 @@ def _compute_factors(
 def _round_left_factors(
     left: np.ndarray, factors: np.ndarray, column_factors: np.ndarray, numbers: np.ndarray, columns: np.ndarray
 ) -> None:
-    """Write left factors (k, b) in whole grid steps to `numbers`; add their sums in bias steps to `columns` (k,)."""
+    """Write left factors (k, b) in whole grid steps to `numbers`; add their sums in bias steps to `columns` (k,).
+
+    A clipped left factor has at most 2^`BIAS_BITS` = 2^20 bias steps, so int32 holds the sum of a block.
+    """
     for j in range(left.shape[0]):
         total = i32(0)
         for i in range(left.shape[1]):

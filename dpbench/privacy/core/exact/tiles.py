@@ -102,7 +102,10 @@ def _shuffle(builder: Any, one: Any, other: Any, lanes: Iterable[int]) -> Any:
 
 
 def _fold_lanes(builder: Any, one: Any, other: Any, distance: int) -> Any:
-    """Add lanes of each vector that lie `distance` apart; return sums of `one` where a lane lacks this bit, else of `other`."""
+    """Add up the lanes of each vector that lie `distance`, a power of two, apart.
+
+    Lanes whose index lacks this bit return sums of the first vector, the others sums of the second.
+    """
     lanes = range(one.type.count)
     own = [lane + (len(lanes) if lane & distance else 0) for lane in lanes]
     return builder.add(*(_shuffle(builder, one, other, [lane ^ apart for lane in own]) for apart in (0, distance)))

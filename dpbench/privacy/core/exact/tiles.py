@@ -177,7 +177,8 @@ def _write_tile_of_scores(typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, c
         vectors = [row[n] for n in range(WIDE) for row in found]
         while len(vectors) > 1:
             distance = LANES // len(vectors)
-            vectors = [_fold_lanes(builder, *vectors[i : i + 2], distance) for i in range(0, len(vectors), 2)]
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [_fold_lanes(builder, *pair, distance) for pair in pairs]
         for n in range(WIDE):
             scores = _shuffle(builder, vectors[0], vectors[0], range(n * TALL, (n + 1) * TALL))
             builder.store(scores, _locate(builder, scores.type, c, (c_row, n))).align = 4

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 import llvmlite
 import numba
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
 from dpbench.errors import SpecError
@@ -27,6 +28,12 @@ from dpbench.support.own_folders import create_cache_entry, is_cache_entry_intac
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _njit: Any = numba.njit  # its type stubs lack the options that leave out wrappers
+
+
+def has_avx512() -> bool:
+    """Return whether numba compiles for a processor with AVX-512, whose vectors are twice as long."""
+    forced: str | None = numba.config.CPU_FEATURES  # type: ignore[attr-defined]
+    return "+avx512bw" in (get_host_cpu_features() if forced is None else forced)  # type: ignore[no-untyped-call]
 
 
 def kernel_helper(function: Function) -> Function:

@@ -22,23 +22,26 @@ import numpy as np
 from dpbench.privacy.core.exact.elementwise import LOWEST, POWERS, TINY
 from dpbench.privacy.core.exact.limits import ROOM, ROW_LIMIT, SLICE, SMALLEST, STEEPEST, WIDER
 from dpbench.privacy.core.exact.tiles import (
+    ACROSS,
     DEEP,
     LANES,
     LINE,
     PART,
+    WIDE,
+    add_sums,
     add_to_exponent,
     choose_block_size,
     clear_bytes,
     fetch_and_increment,
     i16,
     i32,
-    multiply_block,
-    pack_number_pairs,
+    make_aligned_zeros,
     pack_row_pairs,
     padded_stride,
     prefetch_rows,
     read_rows,
     round_up_to_multiple,
+    write_scores,
 )  # fmt: skip
 from dpbench.support.compiled import compile_kernels, kernel, kernel_helper
 
@@ -52,16 +55,26 @@ LIMIT = ROW_LIMIT**2
 
 
 @kernel_helper
-def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
-    """Write the exact products of packed numbers and a block of rows to `total` (k, b) float64."""
-    pairs = packed.shape[1]
+def _write_rounded_scores(
+    rows: np.ndarray, numbers: np.ndarray, features: int, part: np.ndarray, total: np.ndarray, scores: np.ndarray
+) -> None:
+    """Write the products of numbers (k, ...) and a block of rows (b, ...) to `scores` (k, b), rounded once."""
+    width = round_up_to_multiple(features, 2 * LANES)
+    if width <= PART:
+        write_scores(rows, numbers, i64(0), width, part)
+        for j in range(scores.shape[0]):
+            for i in range(scores.shape[1]):
+                scores[j, i] = f4(part[j, i])
+        return
     clear_bytes(total.ctypes.data, total.nbytes)
-    for low in range(0, pairs, PART // 2):
-        clear_bytes(part.ctypes.data, part.nbytes)
-        multiply_block(rows, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]], i64(0))
+    for low in range(0, width, PART):
+        write_scores(rows, numbers, low, min(PART, width - low), part)
         for j in range(total.shape[0]):
             for i in range(total.shape[1]):
-                total[j, i] += f8(part[i, j])
+                total[j, i] += f8(part[j, i])
+    for j in range(total.shape[0]):
+        for i in range(total.shape[1]):
+            scores[j, i] = f4(total[j, i])
 
 
 @kernel_helper
@@ -85,12 +98,11 @@ def _add_rows(  # noqa: PLR0913  # what a kernel holds, and where its next rows 
     if since + numbers.shape[1] > PART:
         _add_to_total_and_reset(part, q.shape[1], total)
         since = i64(0)
-    few = numbers.shape[1] * LANES // LINE  # so many rows at each step, because the processor fetches a dozen at once
-    for column in range(0, q.shape[1], LANES):
-        line, step = column // LINE * LINE, column % LINE // LANES
+    few = numbers.shape[1] * ACROSS // LINE  # so many rows at each step: the processor fetches only so many at once
+    for column in range(0, q.shape[1], ACROSS):
+        line, step = column // LINE * LINE, column % LINE // ACROSS
         prefetch_rows(q, places, upcoming + step * few, few, line)
-        pack_row_pairs(rows, column, pairs)
-        multiply_block(numbers, pairs, i64(0), rows.shape[0] // 2, part, column)
+        add_sums(numbers, pack_row_pairs(rows, column, pairs), part, column)
     gathered: int = since + numbers.shape[1]
     return gathered
 
@@ -174,19 +186,29 @@ def _compute_factors(
 def _round_left_factors(
     left: np.ndarray, factors: np.ndarray, column_factors: np.ndarray, numbers: np.ndarray, columns: np.ndarray
 ) -> None:
-    """Write left factors (k, b) in whole grid steps to `numbers`; add their sums in bias steps to `columns` (k,)."""
+    """Write left factors (k, b) in whole grid steps to `numbers`; add their sums in bias steps to `columns` (k,).
+
+    A clipped left factor has at most 2^`BIAS_BITS` = 2^20 bias steps, so int32 holds the sum of a block.
+    """
     for j in range(left.shape[0]):
-        total = i64(0)
+        total = i32(0)
         for i in range(left.shape[1]):
-            numbers[j, i] = i16(np.rint(left[j, i] * factors[i]) if factors[i] > 0 else f4(0))
+            numbers[j, i] = i16(i32(np.rint(left[j, i] * factors[i]) if factors[i] > 0 else f4(0)))
         for i in range(left.shape[1]):
-            total += i64(np.rint(left[j, i] * column_factors[i]) if column_factors[i] > 0 else f4(0))
+            total += i32(np.rint(left[j, i] * column_factors[i]) if column_factors[i] > 0 else f4(0))
         columns[j] += total
+
+
+@kernel_helper
+def _make_numbers(count: int, features: int) -> np.ndarray:
+    """Return zeros (k, ...) int16 for the numbers of scores, with room for what `write_scores` reads beyond them."""
+    numbers: np.ndarray = make_aligned_zeros(round_up_to_multiple(count, WIDE), padded_stride(features) // 2).view(i16)
+    return numbers
 
 
 @kernel
 def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pack a head (k, features [+ 1]) in 15 bits; return it, its unit (1,) and its bias (k,); see `round_to_integers`.
+    """Round a head (k, features [+ 1]) to 15 bits; return it, its unit (1,) and its bias (k,); see `round_to_integers`.
 
     A head that is not finite has an infinite unit, so that no row has finite logits.
     """
@@ -197,32 +219,33 @@ def pack_head(head: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, 
     finite, unit, bias = largest < i32(0x7F800000), np.zeros(1, f4), np.zeros(count, f4)
     unit.view(i32)[0] = largest & i32(0x7F800000)
     unit[0] *= f4(2.0**-5)
-    numbers = np.zeros((count, round_up_to_multiple(features, LANES)), i16)
+    numbers = _make_numbers(count, features)
     for j in range(count):
         for t in range(features):
             numbers[j, t] = i16(np.rint(head[j, t] / unit[0] * f4(1 / SMALL)) if finite else f4(0))
         if head.shape[1] > features:
             bias[j] = head[j, features]
-    return pack_number_pairs(numbers), unit, bias
+    return numbers, unit, bias
 
 
 @kernel
 def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> None:
-    """Write the product numbers @ q[places].T to `scores` (k, c), rounded once.
-
-    `numbers` (k, d) is zero-padded along d to a multiple of `LANES`.
-    """
-    count, block, packed = numbers.shape[0], choose_block_size(q.shape[1]), pack_number_pairs(numbers)
-    rows = np.zeros((block, padded_stride(q.shape[1])), i16)
-    part, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)
+    """Write the product numbers (k, d) @ q[places].T to `scores` (k, c), rounded once."""
+    (count, features), block = numbers.shape, choose_block_size(q.shape[1])
+    whole, rows = _make_numbers(count, features), make_aligned_zeros(block, padded_stride(features) // 2).view(i16)
+    part, exact = np.empty((whole.shape[0], block), i32), np.empty((count, block), f8)
+    rounded = np.empty((count, block), f4)
+    for j in range(count):
+        for t in range(features):
+            whole[j, t] = numbers[j, t]
     while True:
         start = fetch_and_increment(counter.ctypes.data) * block
         if start >= places.shape[0]:
             break
-        _write_scores(read_rows(q, places, start, rows), packed, part, exact)
+        _write_rounded_scores(read_rows(q, places, start, rows), whole, features, part, exact, rounded)
         for j in range(count):
             for i in range(min(block, places.shape[0] - start)):
-                scores[j, start + i] = f4(exact[j, i])
+                scores[j, start + i] = rounded[j, i]
     clear_bytes(rows.ctypes.data, rows.nbytes)
 
 
@@ -230,8 +253,8 @@ def score_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: 
 def sum_rows(counter: np.ndarray, q: np.ndarray, places: np.ndarray, numbers: np.ndarray, total: np.ndarray) -> None:
     """Add numbers (k, c) @ q[places] to `total` (k, d) int64."""
     width, block, since = padded_stride(q.shape[1]), choose_block_size(q.shape[1]), i64(0)
-    part = np.zeros((round_up_to_multiple(numbers.shape[0], DEEP), width), i32)
-    rows, pairs = np.zeros((block, width), i16), np.empty((1, block // 2, LANES), i32)
+    part = make_aligned_zeros(round_up_to_multiple(numbers.shape[0], DEEP), width)
+    rows, pairs = make_aligned_zeros(block, width // 2).view(i16), make_aligned_zeros(block // 2, ACROSS)
     held, start = np.zeros((part.shape[0], block), i16), fetch_and_increment(counter.ctypes.data) * block
     while start < places.shape[0]:
         upcoming = fetch_and_increment(counter.ctypes.data) * block
@@ -258,30 +281,29 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     """
     count, features, block = total.shape[0], q.shape[1], choose_block_size(q.shape[1])
     width, since = padded_stride(features), i64(0)
-    part = np.zeros((round_up_to_multiple(count, DEEP), width), i32)
-    rows, pairs = np.zeros((block, width), i16), np.empty((1, block // 2, LANES), i32)
-    products, exact = np.empty((block, packed.shape[0] * LANES), i32), np.empty((count, block), f8)
+    part = make_aligned_zeros(round_up_to_multiple(count, DEEP), width)
+    rows, pairs = make_aligned_zeros(block, width // 2).view(i16), make_aligned_zeros(block // 2, ACROSS)
+    products, exact = np.empty((packed.shape[0], block), i32), np.empty((count, block), f8)
     left, terms = np.empty((count, block), f4), np.empty((count, block), f4)
     numbers, columns, labels = np.zeros((part.shape[0], block), i16), np.zeros(count, i64), np.empty(block, i64)
-    scales, lengths, share, top = np.empty(block, f4), np.empty(block, f8), np.empty(block, f8), np.empty(block, f4)
+    scales, lengths, share, top = np.empty(block, f4), np.empty(block, f8), np.ones(block), np.empty(block, f4)
     factors, column_factors = np.empty(block, f4), np.empty(block, f4)
     start = fetch_and_increment(counter.ctypes.data) * block
     while start < sample.shape[0]:
         upcoming = fetch_and_increment(counter.ctypes.data) * block
-        for i in range(block):
-            share[i] = f8(1)
-            if start + i < sample.shape[0]:
-                place = places[start + i]
-                scales[i], lengths[i], labels[i] = scale[place], length[place], y[sample[start + i]]
-                if shares.shape[0]:
-                    share[i] = shares[start + i]
-            else:  # beyond the last, as of a row that is not finite
-                scales[i], lengths[i], labels[i] = f4(np.nan), 0.0, 0
+        size = min(block, sample.shape[0] - start)
+        for i in range(size):
+            place = places[start + i]
+            scales[i], lengths[i], labels[i] = scale[place], length[place], y[sample[start + i]]
+        for i in range(min(size, shares.shape[0])):
+            share[i] = shares[start + i]
+        for i in range(size, block):  # as of a row that is not finite
+            scales[i], lengths[i], labels[i] = f4(np.nan), 0.0, 0
         held = read_rows(q, places, start, rows)
-        _write_scores(held, packed, products, exact)
+        _write_rounded_scores(held, packed, features, products, exact, left)
         for j in range(count):
             for i in range(block):
-                left[j, i] = f4(exact[j, i]) * f4(SMALL) * (unit[0] * scales[i]) + bias[j]
+                left[j, i] = left[j, i] * f4(SMALL) * (unit[0] * scales[i]) + bias[j]
         _compute_residuals(left, labels, terms, top)
         _compute_factors(left, scales, lengths, share, limits, terms, factors, column_factors)
         _round_left_factors(left, factors, column_factors, numbers, columns)
@@ -306,7 +328,7 @@ def compile_all_kernels() -> None:
 
     def call_each_kernel() -> None:
         packed = pack_head(head, 1)
-        score_rows(integers, q, integers, np.zeros((1, LANES), i16), head)
+        score_rows(integers, q, integers, np.zeros((1, 1), i16), head)
         sum_rows(integers, q, integers, np.zeros((1, 1), i16), np.zeros((1, 1), i64))
         sum_gradients(
             integers, q, np.zeros(1, f4), np.zeros(1), integers, integers, integers, np.zeros(0), *packed, np.ones(7),

@@ -35,11 +35,10 @@ def exact_matmul_transposed(numbers: Tensor, q: Tensor) -> Tensor:
     """
     if not uses_compiled_loops(q.device):
         return _multiply_in_slices(numbers, q.T).float()
-    from dpbench.privacy.core.exact import kernels, tiles
+    from dpbench.privacy.core.exact import kernels
 
     found = np.empty((len(numbers), len(q)), np.float32)
-    whole = _to_int16(torch.nn.functional.pad(numbers, (0, -numbers.shape[1] % tiles.LANES)))
-    rows, places = q.contiguous().numpy(), np.arange(len(q))
+    whole, rows, places = _to_int16(numbers), q.contiguous().numpy(), np.arange(len(q))
     run_over_threads(lambda counter: kernels.score_rows(counter, rows, places, whole, found), found.size * q.shape[1])
     return torch.from_numpy(found)
 

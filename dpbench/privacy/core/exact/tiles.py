@@ -1,7 +1,8 @@
 """Matrix products of 16-bit numbers, with an instruction of every processor: multiply pairs and add them in 32 bits.
 
-`_tile` describes this operation in LLVM's terms, on vectors of 16 sums, and LLVM selects the processor's instruction:
-`vpmaddwd` with AVX2 or AVX-512, `vpdpwssd` with VNNI. The loops around `_tile` arrange numbers in pairs.
+`_sum_products` describes this operation in LLVM's terms, on vectors of `LANES` sums, and LLVM selects the processor's
+instruction: `vpmaddwd` with AVX2 or AVX-512, `vpdpwssd` with VNNI. Scores are inner products, so a lane sums its own
+features, and lanes are added up at the end. In sums of rows a lane is a feature, so rows are interleaved in pairs.
 
 An int32 never sums more than `PART` products of an int8 row and a number of at most `LEFT_LIMIT` = 127 * 2^7:
 127 * 16,256 * 1,024 = 2,114,060,288, which is below 2^31. Callers split longer sums into parts, and add these up in
@@ -10,20 +11,26 @@ float64, which is exact below 2^53, or in int64.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from dpbench.support.compiled import kernel_helper, llvm_intrinsic
+from dpbench.support.compiled import has_avx512, kernel_helper, llvm_intrinsic
 
 PART = 1024  # products that int32 adds up
-LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high, even: 12 of AVX2's 16 registers
-BLOCK, BLOCK_OF_NARROW = 48, 96  # rows that are multiplied at once, in the processor's cache; multiples of DEEP and 4
-LINE = 64  # int8 features that a cache line holds
+LANES = 16 if has_avx512() else 8  # numbers of 32 bits in a vector
+WIDE, DEEP = 2, 5  # vectors by which a tile of a sum is wide and high: 10 of AVX2's 16 registers, and 10 classes need 2
+TALL = LANES // WIDE  # rows of a tile of scores, even: with WIDE numbers each, as many scores as a vector has lanes
+BLOCK, BLOCK_OF_NARROW = 48, 96  # rows that are multiplied at once, in the processor's cache; multiples of TALL and 4
+LINE = 64  # bytes of a cache line, which holds as many int8 features
 NARROW = 1024  # features: loops over 96 rows fill vectors and leave none over, and this many still fit into the cache
+ACROSS = WIDE * LANES  # columns of a tile of a sum
 i16, i32 = np.int16, np.int32
+WORD, HALVES = ir.IntType(32), ir.VectorType(ir.IntType(16), 2 * LANES)
+Emitter = Callable[[int, Any], Any]  # emits the vector of pairs of a row or column of a tile, in a step
 
 
 @llvm_intrinsic
@@ -76,56 +83,108 @@ def prefetch_cache_line(typing: Any, address: Any) -> Any:
     return types.void(types.intp), emit
 
 
-@llvm_intrinsic
-def _multiply_tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: Any) -> Any:
-    """Add the product of `a` and `b`, over pairs of int16 numbers, to a tile of `DEEP` x `LANES` int32 numbers at `c`.
+def _locate(builder: Any, kind: Any, base: Any, *offsets: tuple[Any, int]) -> Any:
+    """Return a pointer to what lies at `base`, a number of bytes, plus the products of all offsets."""
+    for count, size in offsets:
+        base = builder.add(base, builder.mul(count, ir.Constant(base.type, size)))
+    return builder.inttoptr(base, kind.as_pointer())
 
-    Row m of `a` is a sequence of pairs, at `a` + m * `a_row` bytes. For each of these pairs, `b` holds `LANES` pairs
+
+def _load(builder: Any, *place: Any) -> Any:
+    loaded = builder.load(_locate(builder, *place))
+    loaded.align = 2
+    return loaded
+
+
+def _shuffle(builder: Any, one: Any, other: Any, lanes: Iterable[int]) -> Any:
+    indices = [*lanes]
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(WORD, len(indices)), indices))
+
+
+def _fold_lanes(builder: Any, one: Any, other: Any, distance: int) -> Any:
+    """Add up the lanes of each vector that lie `distance`, a power of two, apart.
+
+    Lanes whose index lacks this bit return sums of the first vector, the others sums of the second.
+    """
+    lanes = range(one.type.count)
+    own = [lane + (len(lanes) if lane & distance else 0) for lane in lanes]
+    return builder.add(*(_shuffle(builder, one, other, [lane ^ apart for lane in own]) for apart in (0, distance)))
+
+
+def _sum_products(builder: Any, count: Any, high: int, left: Emitter, right: Emitter) -> list[list[Any]]:
+    """Emit a loop that multiplies vectors of pairs; return `high` x WIDE vectors of `LANES` int32 sums.
+
+    In step i of `count`, `left(m, i)` and `right(n, i)` emit the pairs to multiply.
+    """
+    wide, sums = ir.VectorType(WORD, 2 * LANES), ir.VectorType(WORD, LANES)
+    held = [[cgutils.alloca_once_value(builder, ir.Constant(sums, None)) for _ in range(WIDE)] for _ in range(high)]  # type: ignore[no-untyped-call]
+    with cgutils.for_range(builder, count) as loop:
+        others = [builder.sext(right(n, loop.index), wide) for n in range(WIDE)]
+        for m, row in enumerate(held):
+            pairs = builder.sext(left(m, loop.index), wide)
+            for place, other in zip(row, others, strict=True):
+                products = builder.mul(other, pairs)
+                even, odd = (_shuffle(builder, products, products, range(first, 2 * LANES, 2)) for first in (0, 1))
+                builder.store(builder.add(builder.load(place), builder.add(even, odd)), place)
+    return [[builder.load(place) for place in row] for row in held]
+
+
+@llvm_intrinsic
+def _add_tile_of_sums(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: Any) -> Any:
+    """Add the product of `a` and `b`, over pairs of int16 numbers, to a tile of `DEEP` x `ACROSS` int32 numbers at `c`.
+
+    Row m of `a` is a sequence of pairs, at `a` + m * `a_row` bytes. For each of these pairs, `b` holds `ACROSS` pairs
     side by side. Rows of `c` are `c_row` bytes apart.
     """
-    word, half = ir.IntType(32), ir.IntType(16)
-    narrow, wide = ir.VectorType(word, LANES), ir.VectorType(word, 2 * LANES)
-    halves, nothing = ir.VectorType(half, 2 * LANES), ir.Constant(narrow, ir.Undefined)
-
-    def lane_indices(indices: range | list[int]) -> Any:
-        return ir.Constant(ir.VectorType(word, LANES), [*indices])
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a, a_row, b, c, c_row, pairs = arguments
 
-        def pointer_to(base: Any, kind: Any, *steps: tuple[Any, int]) -> Any:
-            for count, size in steps:
-                base = builder.add(base, builder.mul(count, ir.Constant(pairs.type, size)))
-            return builder.inttoptr(base, kind.as_pointer())
-
-        def load_unaligned(pointer: Any) -> Any:
-            loaded = builder.load(pointer)
-            loaded.align = 4
-            return loaded
-
-        sums = [cgutils.alloca_once(builder, narrow) for _ in range(DEEP)]  # type: ignore[no-untyped-call]
-        for m, held in enumerate(sums):
-            builder.store(load_unaligned(pointer_to(c, narrow, (c_row, m))), held)
-        with cgutils.for_range(builder, pairs) as loop:
-            right = builder.sext(
-                builder.bitcast(load_unaligned(pointer_to(b, narrow, (loop.index, 4 * LANES))), halves), wide
+        def spread_pair(m: int, step: Any) -> Any:
+            first = builder.insert_element(
+                ir.Constant(ir.VectorType(WORD, LANES), ir.Undefined),
+                _load(builder, WORD, a, (a_row, m), (step, 4)),
+                WORD(0),
             )
-            for m, held in enumerate(sums):
-                pair = builder.insert_element(
-                    nothing, load_unaligned(pointer_to(a, word, (a_row, m), (loop.index, 4))), word(0)
-                )
-                pair = builder.shuffle_vector(pair, nothing, lane_indices([0] * LANES))
-                products = builder.mul(right, builder.sext(builder.bitcast(pair, halves), wide))
-                even, odd = (
-                    builder.shuffle_vector(products, products, lane_indices(range(first, 2 * LANES, 2)))
-                    for first in (0, 1)
-                )
-                builder.store(builder.add(builder.load(held), builder.add(even, odd)), held)
-        for m, held in enumerate(sums):
-            builder.store(builder.load(held), pointer_to(c, narrow, (c_row, m))).align = 4
+            return builder.bitcast(_shuffle(builder, first, first, [0] * LANES), HALVES)
+
+        def load_pairs(n: int, step: Any) -> Any:
+            return _load(builder, HALVES, b, (step, 4 * ACROSS), (step.type(n), 4 * LANES))
+
+        for m, row in enumerate(_sum_products(builder, pairs, DEEP, spread_pair, load_pairs)):
+            for n, found in enumerate(row):
+                place = found.type, c, (c_row, m), (c.type(n), 4 * LANES)
+                builder.store(builder.add(_load(builder, *place), found), _locate(builder, *place)).align = 4
         return context.get_dummy_value()
 
     return types.void(*[types.intp] * 6), emit
+
+
+@llvm_intrinsic
+def _write_tile_of_scores(typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, c: Any, c_row: Any, steps: Any) -> Any:
+    """Write the inner products of `TALL` rows at `a` and WIDE rows at `b`, int32, to WIDE rows at `c`.
+
+    Rows are `a_row`, `b_row` and `c_row` bytes apart; those of `a` and `b` have `steps` times 2 LANES int16 numbers.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, a_row, b, b_row, c, c_row, steps = arguments
+
+        def reader(base: Any, stride: Any) -> Emitter:
+            return lambda m, step: _load(builder, HALVES, base, (stride, m), (step, 4 * LANES))
+
+        found = _sum_products(builder, steps, TALL, reader(a, a_row), reader(b, b_row))
+        vectors = [row[n] for n in range(WIDE) for row in found]
+        while len(vectors) > 1:
+            distance = LANES // len(vectors)
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [_fold_lanes(builder, *pair, distance) for pair in pairs]
+        for n in range(WIDE):
+            scores = _shuffle(builder, vectors[0], vectors[0], range(n * TALL, (n + 1) * TALL))
+            builder.store(scores, _locate(builder, scores.type, c, (c_row, n))).align = 4
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 7), emit
 
 
 @llvm_intrinsic
@@ -146,19 +205,43 @@ def _interleave_as_pairs(typing: Any, even: Any, odd: Any, target: Any) -> Any:
 
 
 @kernel_helper
-def multiply_block(a: np.ndarray, b: np.ndarray, low: int, pairs: int, c: np.ndarray, column: int) -> None:
-    """Add a[:, 2 low : 2 (low + pairs)] @ b[:, low : low + pairs] to c[:, column : column + n LANES] int32.
+def write_scores(rows: np.ndarray, numbers: np.ndarray, low: int, width: int, scores: np.ndarray) -> None:
+    """Write numbers[:, low : low + width] @ rows[:, low : low + width].T to `scores` int32.
 
-    `a` is (m, ...) int16, with m a multiple of DEEP; `b` is (n, ..., LANES) int32, each a pair of int16 numbers from
-    two rows of a matrix.
+    `rows` (c, ...) and `numbers` (k, ...) are int16, with c a multiple of TALL, k one of WIDE, `width` one of 2 LANES.
     """
-    left, right, out = a.ctypes.data + 4 * low, b.ctypes.data + 4 * LANES * low, c.ctypes.data + 4 * column
-    for n in range(b.shape[0]):
-        for m in range(0, c.shape[0], DEEP):
-            _multiply_tile(
-                left + 2 * m * a.shape[1], 2 * a.shape[1], right + 4 * LANES * n * b.shape[1],
-                out + 4 * (m * c.shape[1] + n * LANES), 4 * c.shape[1], pairs,
-            )  # fmt: skip
+    a, a_row, b, b_row = (
+        rows.ctypes.data + 2 * low,
+        2 * rows.shape[1],
+        numbers.ctypes.data + 2 * low,
+        2 * numbers.shape[1],
+    )
+    for i in range(0, rows.shape[0], TALL):
+        for j in range(0, numbers.shape[0], WIDE):
+            c = scores.ctypes.data + 4 * (j * scores.shape[1] + i)
+            _write_tile_of_scores(
+                a + i * a_row, a_row, b + j * b_row, b_row, c, 4 * scores.shape[1], width // (2 * LANES)
+            )
+
+
+@kernel_helper
+def add_sums(numbers: np.ndarray, pairs: np.ndarray, sums: np.ndarray, column: int) -> None:
+    """Add numbers @ rows to sums[:, column : column + ACROSS] int32, given these columns of the rows in pairs.
+
+    `numbers` (m, ...) is int16, with m a multiple of DEEP; `pairs` is the result of `pack_row_pairs`.
+    """
+    a, a_row, c, c_row = numbers.ctypes.data, 2 * numbers.shape[1], sums.ctypes.data + 4 * column, 4 * sums.shape[1]
+    for m in range(0, sums.shape[0], DEEP):
+        _add_tile_of_sums(a + m * a_row, a_row, pairs.ctypes.data, c + m * c_row, c_row, pairs.shape[0])
+
+
+@kernel_helper
+def make_aligned_zeros(count: int, width: int) -> np.ndarray:
+    """Return zeros (count, width) int32 that start with a cache line, because vectors in two lines load slowly."""
+    flat = np.zeros(count * width + LINE // 4, i32)
+    first = -flat.ctypes.data % LINE // 4
+    zeros: np.ndarray = flat[first : first + count * width].reshape(count, width)
+    return zeros
 
 
 @kernel_helper
@@ -180,21 +263,10 @@ def choose_block_size(features: int) -> int:
 
 
 @kernel_helper
-def pack_number_pairs(numbers: np.ndarray) -> np.ndarray:
-    """Pack int16 numbers (k, d), d a multiple of LANES, in pairs along d, for the right side of `multiply_block`."""
-    pairs = numbers.view(i32)
-    packed = np.zeros((round_up_to_multiple(numbers.shape[0], LANES) // LANES, pairs.shape[1], LANES), i32)
-    for j in range(numbers.shape[0]):
-        for t in range(pairs.shape[1]):
-            packed[j // LANES, t, j % LANES] = pairs[j, t]
-    return packed
-
-
-@kernel_helper
 def read_rows(q: np.ndarray, row_indices: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
-    """Copy a block of rows of q to `rows` (b, d) in 16 bits; return it, zero-padded to a multiple of DEEP rows."""
+    """Copy a block of rows of q to `rows` (b, d) in 16 bits; return it, zero-padded to a multiple of TALL rows."""
     count = min(rows.shape[0], row_indices.shape[0] - start)
-    block: np.ndarray = rows[: round_up_to_multiple(count, DEEP)]
+    block: np.ndarray = rows[: round_up_to_multiple(count, TALL)]
     for i in range(count):
         place = row_indices[start + i]
         for t in range(q.shape[1]):
@@ -204,11 +276,15 @@ def read_rows(q: np.ndarray, row_indices: np.ndarray, start: int, rows: np.ndarr
 
 
 @kernel_helper
-def pack_row_pairs(rows: np.ndarray, column: int, pairs: np.ndarray) -> None:
-    """Pack `LANES` columns of a block from `column` on in pairs (1, ..., LANES), the right side of `multiply_block`."""
-    source, stride, target = rows.ctypes.data + 2 * column, 2 * rows.shape[1], pairs.ctypes.data
-    for p in range(rows.shape[0] // 2):
-        _interleave_as_pairs(source + 2 * p * stride, source + (2 * p + 1) * stride, target + 4 * LANES * p)
+def pack_row_pairs(rows: np.ndarray, column: int, pairs: np.ndarray) -> np.ndarray:
+    """Pack `ACROSS` columns of a block (b, ...) from `column` on in pairs of rows; return pairs[: b / 2]."""
+    packed: np.ndarray = pairs[: rows.shape[0] // 2]
+    for p in range(packed.shape[0]):
+        source, target = rows.ctypes.data + 2 * (2 * p * rows.shape[1] + column), packed.ctypes.data + 4 * ACROSS * p
+        for lane in range(0, ACROSS, LANES):
+            even = source + 2 * lane
+            _interleave_as_pairs(even, even + 2 * rows.shape[1], target + 4 * lane)
+    return packed
 
 
 @kernel_helper

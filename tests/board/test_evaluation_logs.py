@@ -43,7 +43,9 @@ def test_every_entry_has_a_log_with_the_scores_and_the_guarantee_of_its_board(in
 
 
 def test_every_log_passes_the_validator_of_every_eval_ever(index: Index, tmp_path: Path) -> None:
-    core = pytest.importorskip("every_eval_ever.validator.validation_core", reason="needs Python 3.12 and the extra logs")
+    core = pytest.importorskip(
+        "every_eval_ever.validator.validation_core", reason="needs Python 3.12 and the extra logs"
+    )
     for path, content in render_evaluation_logs(index):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(content)

@@ -8,10 +8,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numba
 import pytest
 
 from dpbench.errors import SpecError
-from dpbench.support.compiled import compile_kernels
+from dpbench.support.compiled import compile_kernels, has_avx512
 
 CODE = """
 import multiprocessing, sys
@@ -130,3 +131,11 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr("numba.config.DISABLE_JIT", True)
     with pytest.raises(SpecError, match="NUMBA_DISABLE_JIT is set"):
         compile_kernels([], tmp_path, dict, "Nothing is done")
+
+
+@pytest.mark.parametrize(("features", "found"), [("+avx2,+avx512bw", True), ("+avx,+avx2", False), ("", False)])
+def test_vectors_are_as_long_as_the_features_that_numba_compiles_for(
+    monkeypatch: pytest.MonkeyPatch, features: str, found: bool
+) -> None:
+    monkeypatch.setattr(numba.config, "CPU_FEATURES", features)
+    assert has_avx512() == found

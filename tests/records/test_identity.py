@@ -12,7 +12,7 @@ from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 
 IDENTITIES = json.loads((Path(__file__).parent / "identities.json").read_text(encoding="utf-8"))
-"""Of one committed result of each board: its file, the networks of its extractor, and its identity as computed by the
+"""Of one committed result of most boards: its file, the networks of its extractor, and its identity as computed by the
 code that made it (7c502a81)."""
 RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
 

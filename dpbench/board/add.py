@@ -201,20 +201,26 @@ def _list_rerun_obstacles(result: Result, context: ReviewContext) -> Iterator[tu
             "privacy.mechanism",
             f"expected {MECHANISM}, or nobody can re-run the result: run its spec with this version",
         )
-    earlier = [
-        role
-        for role, origin in result.components.items()
-        if (here := context.installed.get((component_kind_of_role(role), result.spec.roles[role].name)))
-        and here.distribution == origin.distribution == HARNESS
-        and here.version != origin.version
-    ]
-    if earlier and context.plugins is not None:
-        from dpbench.harness.rerun import check_installed_components
+    for role, origin in result.components.items():
+        here = context.installed.get((component_kind_of_role(role), result.spec.roles[role].name))
+        if origin.distribution == HARNESS and here is not None and origin.version != here.version:
+            if why := _explain_other_code(result, context):
+                wanted = f"{here.version}, or a version whose code computes the same"
+                yield f"components.{role}.version", f"expected {wanted}, got {origin.version}: {why}"
+            return
 
-        try:
-            check_installed_components(result, context.plugins)
-        except NotReproducible as error:
-            yield f"components.{earlier[0]}.version", f"the result cannot be run again: {error}"
+
+def _explain_other_code(result: Result, context: ReviewContext) -> str:
+    """Explain why the installed code is not known to compute what the code of a result did; "" if it is."""
+    from dpbench.harness.rerun import check_installed_components
+
+    if context.plugins is None:
+        return "no installed components are known"
+    try:
+        check_installed_components(result, context.plugins)
+    except NotReproducible as error:
+        return str(error)
+    return ""
 
 
 def _compare_with_nearest_board(result: Result, context: ReviewContext) -> Iterator[tuple[str, str]]:

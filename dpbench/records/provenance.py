@@ -20,8 +20,8 @@ from urllib.parse import unquote, urlparse
 from dpbench.support.paths import PACKAGE
 
 HARNESS = "dpbench-vision"  # the distribution of dpbench
-RELEASED_VERSIONS = ("0.2.0", "0.3.0")
-"""Versions of dpbench whose results can be run again: research noise is derived from the version."""
+RELEASED_VERSIONS = ("0.2.0",)
+"""Versions of dpbench before this one whose results can be run again: research noise is derived from the version."""
 PACKAGES = (
     "datasets", "dp-accounting", "numpy", "onnxruntime", "opacus", "opendp", "prv-accountant",
     "scikit-learn", "scipy", "timm", "torch", "torchvision",

@@ -384,6 +384,21 @@ def test_a_result_is_checked_without_a_checkout(
     assert call("leaderboard", "build", "--no-site") == 0
 
 
+def test_a_result_of_an_earlier_version_whose_code_is_unknown_is_not_filed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = next(made for made in map(Result.read, list_records(_committed().parent)) if is_of_version(made, "0.2.0"))
+    other = {**found.provenance, "code": {**found.provenance["code"], "learner": "0" * 16}}
+    file = found.model_copy(update={"provenance": other}).with_evidence_digest().write(tmp_path)
+    assert call("leaderboard", "add", file) == 1
+    assert "or a version whose code computes the same, got 0.2.0: It was made by" in capsys.readouterr().err
+
+
+def is_of_version(result: Result, version: str) -> bool:
+    return {origin.version for origin in result.components.values()} == {version}
+
+
 def test_another_result_of_a_spec_is_filed_in_place_of_the_first_where_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:

@@ -322,6 +322,22 @@ def test_every_board_that_was_run_has_our_learners_by_the_code_as_it_stands() ->
         assert {entry.seeds for entry in standing.entries} == {5}
 
 
+def test_boards_of_tails_show_the_frozen_learners_of_their_figure() -> None:
+    made = [Result.read(file) for file in list_records(readme.FIGURES / "tails")]
+    boards = [standing.board for standing in readme.index().standings if "-tail-" in standing.board.name]
+    assert len(boards) == 6
+    for board in boards:
+        for figure in board.published:
+            (score,) = {
+                f"{result.metrics[board.metric].mean:.4f}"
+                for result in made
+                if (result.spec.learner.name, result.spec.dataset.name) == (figure.learner, board.dataset.name)
+                and not result.spec.extractor.options.get("layer")
+                and (result.spec.epsilon == board.epsilon or figure.learner == "public-only")
+            }
+            assert f"{figure.value:.4f}" == score, (board.name, figure.learner)
+
+
 DEFAULTS = {
     "adadps", "class-means", "dp-raft", "dp-sgd", "jl", "least-squares", "non-private", "pillar", "prototypes",
     "public-only", "public-prior", "thrift", "whitened",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.docs.tables import heat_map
-from dpbench.docs.tables.grid_tables import render_markdown_table
+from dpbench.docs.tables.grid_tables import format_score, render_markdown_table
 from dpbench.site.overall import count_data_sets, list_overall_results
 
 RULES = {"default": "default", "public-validation": "tuned"}
@@ -44,25 +44,18 @@ def render_winners_table(index: Index) -> str:
         ]
         references = [next(iter(_list_entries_with_role(standing, role)), None) for role in ("ceiling", "control")]
         balanced = "" if standing.board.metric == "accuracy" else " (balanced)"
-        cells = [*(_format_leaders(standing, found) for found in leaders)]
+        cells = [_format_leaders(standing, found) for found in leaders]
         rows.append([title + balanced, *cells, *(_format_points(standing, entry) for entry in references)])
     return render_markdown_table(heads, rows)
 
 
 def _format_leaders(standing: Standing, entries: Sequence[Entry]) -> str:
-    """Format the score of the best of sorted entries, with its learner and the others that have rank 1."""
-    first, *others = dict.fromkeys(entry.learner for entry in entries if entry.rank == 1) or [""]
-    if not first:
-        return f"{_format_interval(standing, entries[0])}, `{entries[0].learner}`, rank {entries[0].rank}"
-    names = [f"`{name}`" for name in (first, *others)]
-    said = ", ".join(names) if len(names) < TOO_MANY_TO_NAME else f"{names[0]}, {len(others)} tied"
-    return f"{_format_interval(standing, entries[0])}, {said}"
-
-
-def _format_interval(standing: Standing, entry: Entry) -> str:
-    score = entry.metrics[standing.board.metric]
-    half = 0.0 if score.high is None else score.high - score.mean
-    return f"{100 * score.mean:.1f} ± {100 * half:.1f}"
+    """Format the score of the best of sorted entries, with its learner and the others that share its rank."""
+    best = entries[0]
+    tied = [f"`{name}`" for name in dict.fromkeys(entry.learner for entry in entries if entry.rank == best.rank)]
+    names = ", ".join(tied) if len(tied) < TOO_MANY_TO_NAME else f"{tied[0]}, {len(tied) - 1} tied"
+    rank = "" if best.rank == 1 else f", rank {best.rank}"
+    return f"{format_score(best.metrics[standing.board.metric], digits=1)}, {names}{rank}"
 
 
 def render_verification_table(index: Index) -> str:

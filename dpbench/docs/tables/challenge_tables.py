@@ -33,7 +33,7 @@ def _make_row(name: str, standings: Sequence[Standing]) -> list[str]:
     groups = [group for standing in standings for group in _group_by_labels(standing)]
     changes = [100 * (new.score.mean - new.submitter.mean) for group in groups for new in group]
     moved = sum(before is not after for group in groups for before, after in zip(*_order_by_either(group), strict=True))
-    without_labels = [next(iter(_group_by_labels(standing)), []) for standing in standings]
+    without_labels = [_group_by_labels(standing)[0] for standing in standings]
     others = sum(before[0] is not after[0] for before, after in map(_order_by_either, filter(None, without_labels)))
     absolute = [abs(change) for change in changes]
     figures = (f"{fmean(changes):+.2f}", f"{fmean(absolute):.2f}", f"{max(absolute):.1f}")

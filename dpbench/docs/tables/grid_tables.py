@@ -12,10 +12,10 @@ from dpbench.records.metrics import Metric
 from dpbench.records.result import Interval, Result
 
 
-def format_score(value: Interval) -> str:
+def format_score(value: Interval, digits: int = 2) -> str:
     """Format a mean in percent, with the half-width of its interval unless that rounds to 0."""
     half = 0.0 if value.high is None else 100 * (value.high - value.mean)
-    return f"{100 * value.mean:.2f}" + (f" ± {half:.2f}" if half >= 0.005 else "")
+    return f"{100 * value.mean:.{digits}f}" + (f" ± {half:.{digits}f}" if half >= 0.5 * 10**-digits else "")
 
 
 def render_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -24,7 +24,7 @@ class SeedRerun(Record):
     outcome: Outcome
     accuracy: float
     predictions: str
-    correct: str | None  # base64 of one bit a test example; None where they were not kept
+    correct: str | None  # base64 of one bit a test example; None if not kept, or if `predictions` is the result's
     agreement: float | None  # share of test examples right or wrong alike; None where noise cannot be repeated
     scores: dict[str, float | None]  # the other scores
     group_correct: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # as in the result

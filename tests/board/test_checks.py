@@ -473,7 +473,7 @@ def test_a_seed_that_is_run_again_gives_the_same_predictions(root: Path) -> None
     record = rerun_seeds(result, [1], session(registry.load()))
     (seed,) = record.seeds
     assert (record.outcome, seed.seed, seed.agreement) == ("same predictions", 1, 1.0)
-    assert seed.predictions == result.seeds[1].predictions
+    assert (seed.predictions, seed.correct) == (result.seeds[1].predictions, None)  # the result has the answers
     assert record.claims == ()
 
 
@@ -612,6 +612,18 @@ def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, kno
         assert (found.file, found.field) == (f"reruns/tiny/{stored.path.name}", "outcome")
     rerun_path(stored, root).write_text("{", encoding="utf-8")
     assert [complaint.field for complaint in complaints(root, known)] == ["file"]
+
+
+def test_only_equal_predictions_are_reproduced_without_the_answers(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    record = rerun_seeds(result, None, session(registry.load()))
+    assert [seed.correct for seed in record.seeds] == [None, None] and is_reproduced(record, result)
+    near = [seed.model_copy(update={"predictions": "0" * 64}) for seed in record.seeds]
+    judged = judge_seeds(record.model_copy(update={"seeds": tuple(near)}), result)
+    assert (judged.outcome, is_reproduced(judged, result)) == ("same within tolerance", False)
+    answers = {seed.seed: seed.correct for seed in result.seeds}
+    known = tuple(seed.model_copy(update={"correct": answers[seed.seed]}) for seed in near)
+    assert is_reproduced(judge_seeds(record.model_copy(update={"seeds": known}), result), result)
 
 
 def stored_of(root: Path, learner: str) -> ResultFile:

@@ -201,9 +201,10 @@ def _select_seeds(result: Result, seeds: Sequence[int] | None) -> list[SeedResul
 
 
 def _compare_rerun_seed(result: Result, stated: SeedResult, rerun_seed: SeedResult) -> SeedRerun:
+    same = rerun_seed.predictions == stated.predictions
     return SeedRerun(
         seed=stated.seed, outcome="differs", accuracy=rerun_seed.accuracy, predictions=rerun_seed.predictions,
-        correct=rerun_seed.correct, agreement=compute_agreement(stated, rerun_seed.correct, result),
+        correct=None if same else rerun_seed.correct, agreement=compute_agreement(stated, rerun_seed.correct, result),
         scores={name: rerun_seed.metrics[name] for name in list_compared_scores(stated)},
         group_correct=rerun_seed.group_correct if stated.group_correct is not None else None,
     )  # fmt: skip

@@ -89,8 +89,8 @@ def _find_default_rows(
     known = {
         (row.entry.learner, row.protocol.name): row for standing in boards for row in list_best_default_rows(standing)
     }
-    shown = [row.entry for line in lines for row in line.present_rows]
-    return {key: row for key, row in known.items() if row.entry not in shown}
+    shown = {row.entry.file for line in lines for row in line.present_rows}
+    return {key: row for key, row in known.items() if row.entry.file not in shown}
 
 
 def render_epsilon_pages(

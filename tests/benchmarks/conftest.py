@@ -35,6 +35,12 @@ class Figure:
 FIGURES: pytest.StashKey[list[Figure]] = pytest.StashKey()
 
 
+SECONDS = 3.0
+"""No further round of a ratio begins after so many: all benchmarks together must not take longer than people wait."""
+ROUNDS = range(3, 16)
+"""The fewest and the most rounds of a ratio, whatever they take."""
+
+
 @dataclass(frozen=True)
 class Ratios:
     """Times two functions in turn and keeps the ratio of their medians."""
@@ -53,14 +59,17 @@ class Ratios:
         under: Callable[[], object],
         target: str,
         steps: tuple[int, int],
-        rounds: int = 15,
+        rounds: range = ROUNDS,
     ) -> float:
         """Return seconds a step of `over` divided by those of `under`, timed in turn so that noise hits both.
 
-        `steps` is how many steps one call of each takes.
+        `steps` is how many steps one call of each takes. Between the fewest and the most rounds, `SECONDS` decide.
         """
         times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(rounds if self.enabled else 1):
+        start = time.perf_counter()
+        for done in range(rounds.stop - 1 if self.enabled else 1):
+            if done >= rounds.start and time.perf_counter() - start > SECONDS:
+                break
             for function, kept in zip((over, under), times, strict=True):
                 begin = time.perf_counter()
                 function()

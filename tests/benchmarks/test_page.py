@@ -60,7 +60,7 @@ def test_ten_thousand_entries_are_built_seen_and_filtered(benchmark: Any, ratios
     site, seconds = _built(tmp_path, ratios)
     times, paints = [], []
     with browser() as chromium:
-        for _ in range(5 if ratios.enabled else 1):
+        for _ in range(3 if ratios.enabled else 1):
             with opened(chromium, address(site, "index.html")) as (page, seen):
                 paints.append(page.evaluate(PAINT))
                 assert seen.complaints == []

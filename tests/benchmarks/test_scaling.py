@@ -13,6 +13,13 @@ from tests.benchmarks.scaling import tables
 from tests.benchmarks.scaling.measures import MEASURES
 
 
+@pytest.fixture(autouse=True)
+def without_benchmarks(request: pytest.FixtureRequest) -> None:
+    """Skip these beside benchmarks, which they would delay by running them all once more."""
+    if request.config.getoption("benchmark_enable"):
+        pytest.skip("measures nothing: run it without --benchmark-enable")
+
+
 def here(measure: str, threads: int | None = 1, **given: Any) -> Any:
     return MEASURES[measure](**given)
 

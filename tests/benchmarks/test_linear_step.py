@@ -123,7 +123,7 @@ def test_a_step_against_the_work_it_cannot_avoid(benchmark: Any, ratios: Ratios,
     size = _size(ratios, 2048, classes)
     x, y = size.data()
     ours = _ours(size, x, y)
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     what = f"a step / gather, two products and noise: d {size.d}, {classes} classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, _unavoidable(size, x), target, (size.steps, size.steps))
 
@@ -133,7 +133,7 @@ def test_a_full_batch_against_its_two_products(benchmark: Any, ratios: Ratios, d
     size = Size(45_000, d, 10, 45_000) if ratios.enabled else Size(200, 16, 10, 200)
     x, y = size.data()
     ours = _ours(size, x, y)
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     what = f"a full batch / two products and noise: {size.n} x {size.d}, 10 classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, _unavoidable(size, x), target, (size.steps, size.steps))
 
@@ -153,7 +153,7 @@ def test_opacus_against_a_step(benchmark: Any, ratios: Ratios, mode: str, d: int
     size = _size(ratios, d, classes)
     x, y = size.data()
     theirs = _opacus(size, x, y, mode, steps=1)
-    benchmark.pedantic(theirs, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(theirs, rounds=1)
     what = f"a step of Opacus ({mode}) / a step of ours: d {size.d}, {classes} classes"
     benchmark.extra_info["ratio"] = ratios.record(what, theirs, _ours(size, x, y), target, (1, size.steps))
 

@@ -94,7 +94,7 @@ def _with_weights(network: Network, start: dict[str, Tensor]) -> Network:
 def test_opacus_engine_against_a_step(benchmark: Any, ratios: Ratios, network: str) -> None:
     world = World(ratios, network)
     ours = world.ours(0)
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     what = f"Opacus' engine / a step: {world.name}, {world.batch} of {world.shape}, {world.physical} at once"
     benchmark.extra_info["ratio"] = ratios.record(what, world.opacus(), ours, ">= 0.9", (1, 1))
 

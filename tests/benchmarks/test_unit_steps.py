@@ -49,7 +49,7 @@ def test_a_step_of_units_against_a_step_of_rows(benchmark: Any, ratios: Ratios, 
     owners = np.random.default_rng(0).permutation(np.arange(n) // size)  # as many rows a step, wherever they lie
     ours = _training(n, d, batch / ROWS, steps, owners)
     base = _training(n, d, batch / ROWS, steps, None)
-    benchmark.pedantic(ours, rounds=1, warmup_rounds=1)
+    benchmark.pedantic(ours, rounds=1)
     what = f"a step of units of {size} rows / a step: d {d}, {'full batches' if batch == ROWS else 'batch 1,024'}"
     ratio = ratios.record(what, ours, base, "<= 1.3", (steps, steps))
     benchmark.extra_info["ratio"] = ratio

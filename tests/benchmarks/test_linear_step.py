@@ -160,14 +160,14 @@ def test_opacus_against_a_step(benchmark: Any, ratios: Ratios, mode: str, d: int
 
 _PEAK = """
 import torch
-from dpbench.support.phases import Phases, peak_bytes
+from dpbench.support.phases import PhaseProfiler
 from tests.benchmarks import test_linear_step
 from tests.benchmarks.test_linear_step import Size, _ours
 test_linear_step.keep_freed_memory = lambda: None
 size, few = Size(*{size}), Size(*{few})
 _ours(few, *few.data())()  # what libraries take once, threads included, is not the step's
 x, y = size.data()
-phases = Phases()
+phases = PhaseProfiler()
 with phases("before"): pass
 with phases("fit"): _ours(size, x, y)()
 print((phases.peak_bytes["fit"] - phases.peak_bytes["before"]) / x.nbytes)

@@ -17,6 +17,7 @@ from dpbench import registry
 from dpbench.board import build
 from dpbench.board.folder import locate_result
 from dpbench.board.index import Entry, Standing
+from dpbench.board.verify import challenge_record
 from dpbench.board.verify.challenge_record import (
     MISS_RATE,
     FiledResult,
@@ -185,6 +186,15 @@ def test_seeds_that_were_chosen_for_their_scores_are_named(root: Path) -> None:
     assert f"{LEARNER} has accuracy 1.0000 with the submitter's seeds" in found.said
     disputed = lucky.model_copy(update={"status": "disputed"})
     assert find_challenge_complaints([FiledResult(filed.stored, disputed, "accuracy")], root) == []
+
+
+@pytest.mark.parametrize(("fresh", "named"), [([0.807] * 5, False), ([0.815] * 5, True), ([0.806, *[0.807] * 4], True)])
+def test_a_score_that_no_seed_moves_may_differ_as_between_machines(
+    root: Path, monkeypatch: pytest.MonkeyPatch, fresh: list[float], named: bool
+) -> None:
+    monkeypatch.setattr(challenge_record, "_collect_seed_scores", lambda *_: ([0.8] * 5, fresh))
+    complaints = find_challenge_complaints([filed_result(root)], root)
+    assert [complaint.field for complaint in complaints] == ["seeds"] * named
 
 
 def perfect(confusion: list[str]) -> list[str]:

@@ -71,8 +71,12 @@ def render_verification_table(index: Index) -> str:
 
 
 def render_distances_table(index: Index) -> str:
-    """Return a table of each learner's distance from the best entry over all boards, with default settings."""
-    found, whole = list_overall_results(index), count_data_sets(index)
+    """Return a table of each learner's distance from the best entry over all boards, with default settings.
+
+    Learners with entries on less than half of the datasets are left out: their mean is over other boards.
+    """
+    whole = count_data_sets(index)
+    found = [place for place in list_overall_results(index) if 2 * place.distance.data_sets >= whole]
     lines = [
         "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
         "|---|---:|---:|---:|---:|---:|",

@@ -21,7 +21,7 @@ DARK_QUIET, DARK_PAPER = "#a0a6ae", "#15171a"  # those of dark ones
 HEAT, SHADES = "#124e78", (1.0, 0.5, 0.41, 0.33, 0.26, 0.19, 0.13, 0.08, 0.04)  # shares of the colour: 0 is best
 
 
-SALT = 7290  # with it dpbench's learners differ, and no three of those on the boards share a colour
+SALT = 7290  # with it dpbench's learners differ, and no three of those on a board share a colour
 FIXED_INDICES = {"public-origin": 0}  # which the salt, chosen before, would give the colour of two others
 
 

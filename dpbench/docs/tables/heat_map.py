@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def render_heat_map(groups: Iterable[HeatMapGroup]) -> str:
 
 def _make_figure(groups: tuple[HeatMapGroup, ...]) -> Figure:
     learners = _sort_learners(standing for group in groups for standing in group.standings)
-    columns = sum(len(group.standings) + GROUP_GAP for group in groups) - GROUP_GAP
+    columns = sum(len(group.standings) for group in groups) + GROUP_GAP * (len(groups) - 1)
     rows = len(learners)
     width, height = LEFT + columns / COLUMNS_PER_INCH + RIGHT, ABOVE + 0.2 * rows + BELOW
     figure = new_figure(width, height)
@@ -73,7 +74,8 @@ def _sort_learners(standings: Iterable[Standing]) -> list[str]:
     for standing in standings:
         for row in list_best_default_rows(standing):
             gaps.setdefault(row.facts.learner, []).append(row.distance_behind or 0.0)
-    return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
+    # fsum: the last bit of the built-in sum depends on Python's version, and the order of near ties with it
+    return sorted(gaps, key=lambda name: math.fsum(gaps[name]) / len(gaps[name]))
 
 
 def _draw_legend(axes: Axes, rows: int) -> None:

@@ -270,7 +270,6 @@ def test_a_page_uses_the_terms_of_the_glossary(page: readme.Page) -> None:
     assert {word: f"say {known[word]}" for word in said} == {}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.lab
 @pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
 def test_the_tables_of_a_page_are_those_of_the_committed_results(page: readme.Page) -> None:

@@ -114,7 +114,11 @@ def _rephrase_complaint(error_type: str, message: str) -> str:
     'expected a whole number'
     >>> _rephrase_complaint("less_than", "Input should be less than 1")
     'expected a value less than 1'
+    >>> _rephrase_complaint("json_invalid", "Invalid JSON: recursion limit exceeded at line 1 column 8986")
+    'nested too deeply'
     """
+    if error_type == "json_invalid" and "recursion limit" in message:
+        return "nested too deeply"
     expected, _, failure = error_type.partition("_")
     if expected in EXPECTED_WORDS and failure in {"type", "parsing", "from_float"}:
         return f"expected {EXPECTED_WORDS[expected]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -125,7 +125,8 @@ def test_a_database_is_a_file_too(tmp_path: Path, name: str) -> None:
     opened = name.format(file if name == "{}" else quote(str(file)))
 
     def query() -> None:
-        sqlite3.connect(opened, uri=name != "{}").execute("select 1 from sqlite_master").fetchall()
+        with closing(sqlite3.connect(opened, uri=name != "{}")) as database:
+            database.execute("select 1 from sqlite_master").fetchall()
 
     sqlite3.connect(file).close()
     with judge_audit_events(read):

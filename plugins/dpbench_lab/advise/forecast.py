@@ -111,8 +111,9 @@ class Forecaster:
             errors.append(abs(_accuracy_to_logit(record.accuracy[learner]) - center))
             weights.append(share)
         order = np.argsort(errors)
-        reached = np.cumsum(np.array(weights)[order]) / sum(weights)
-        return float(np.array(errors)[order][np.searchsorted(reached, INTERVAL_LEVEL)])
+        reached = np.cumsum(np.array(weights)[order])
+        level = (INTERVAL_LEVEL - 1e-9) * reached[-1]  # a weight that reaches the level but for rounding reaches it
+        return float(np.array(errors)[order][np.searchsorted(reached, level)])
 
     def without_dataset(self, dataset: str) -> Forecaster:
         """Return a forecaster without the boards of a dataset."""

@@ -12,15 +12,15 @@ from markupsafe import Markup, escape
 from dpbench.support.paths import PACKAGE
 
 _ARXIV = re.compile(r"arXiv:([0-9]{4}\.[0-9]{4,5})")
-_BREAK = re.compile(r"\n\n|\n(?=[0-9]+\. )")
+_BREAK = re.compile(r"\n\n|\n(?=(?:[0-9]+\.|-) )")
 _CODE = re.compile(r"`([^`\n]+)`")
 ARXIV_ABSTRACTS = "https://arxiv.org/abs/"
 
 
 def render_paragraphs(documented: object) -> list[Markup]:
-    """Return the paragraphs of a docstring as HTML, with links to papers; each numbered item is a paragraph."""
-    said = inspect.getdoc(documented) or ""
-    return [render_paragraph(" ".join(part.split())) for part in _BREAK.split(said) if part.strip()]
+    """Return the paragraphs of a docstring as HTML, with links to papers; each item of a list is a paragraph."""
+    parts = (" ".join(part.split()) for part in _BREAK.split(inspect.getdoc(documented) or ""))
+    return [render_paragraph(re.sub("^- ", "• ", part)) for part in parts if part]
 
 
 def list_paper_links(*texts: str | None) -> list[str]:

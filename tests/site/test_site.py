@@ -829,17 +829,26 @@ def test_entries_of_bibtex_are_whole_and_have_distinct_keys() -> None:
         assert reference.components and "keywords" not in reference.bibtex
 
 
-def test_a_numbered_list_of_a_docstring_is_a_paragraph_a_point() -> None:
+def test_a_list_of_a_docstring_is_a_paragraph_a_point() -> None:
     class Documented:
         """What it does.
 
         1. The first
            point.
         2. The `second`.
+
+        Otherwise:
+
+        - `a`: one - not
+          two.
+        - `b`
         """
 
     assert prose.render_paragraphs(Documented) == [
         "What it does.",
         "1. The first point.",
         "2. The <code>second</code>.",
+        "Otherwise:",
+        "• <code>a</code>: one - not two.",
+        "• <code>b</code>",
     ]

@@ -123,7 +123,7 @@ def test_extraction_against_onnxruntime_alone(
 
     benchmark.pedantic(ours, rounds=1)
     what = f"images a second, extraction / onnxruntime alone: {kind}, {side} x {side}, {size} pixels"
-    rounds = range(2, 3)
+    rounds = range(2, 3)  # two: each takes many seconds
     benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 0.85", (len(images), len(images)), rounds)
 
 
